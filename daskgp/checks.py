@@ -106,9 +106,9 @@ def share(name: str, value: Any, zero: bool = False) -> None:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """Return a setting that is a whole number from ``least`` on, else raise SettingError."""
+    """Return a setting that is a whole number of at least ``least``, else raise SettingError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
+        raise SettingError(f"{name}={shown(value)}: a whole number of at least {least} is needed")
     return int(value)
 
 

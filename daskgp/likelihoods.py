@@ -233,7 +233,7 @@ class Likelihood(ABC):
         """
         if count:
             raise InputError(
-                f"{count} targets are none that can be observed: the {self.name} likelihood takes "
+                f"{count} targets are not possible observations: the {self.name} likelihood takes "
                 f"{self._takes}"
             )
 
@@ -529,7 +529,7 @@ class Poisson(Likelihood):
     """
 
     discrete: ClassVar[bool] = True
-    _takes: ClassVar[str] = "whole numbers from 0 on: give counts, or take another likelihood"
+    _takes: ClassVar[str] = "whole numbers of at least 0: give counts, or take another likelihood"
 
     @property
     def name(self) -> str:

@@ -166,4 +166,4 @@ def test_without_a_gpu_it_says_so_in_one_line():
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "device='gpu' cannot be had" in done.stderr
+    assert "device='gpu' is not available" in done.stderr

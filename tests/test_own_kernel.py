@@ -85,7 +85,7 @@ def test_info_without_the_module_shows_the_rest_and_the_command_of_the_page(page
     for part in ("model sgpr", "rows 300", "features 1: x0", "kernel unknown: 'cosine'"):
         assert part in text
     (line,) = result.stderr.splitlines()
-    assert "no class of kernels is registered as 'cosine': import the module" in line
+    assert "no kernel class is registered as 'cosine': import the module" in line
     _, code, arguments = line.partition("python -c ")[2].replace("MODULE", "cosine").split('"')
     assert code == code_blocks(PAGE, "sh")[0].split('"')[1]
     status, out, error = run(folder, "-c", code, *arguments.split())
@@ -116,7 +116,7 @@ def test_a_derived_class_under_the_name_of_another_is_not_stored(kernel, tmp_pat
     X = np.linspace(0, 1, 30)[:, None]
     model = daskgp.ExactGP(kernel, optimizer=None, device="cpu").fit(X, X[:, 0])
     assert np.isfinite(model.predict(X)).all()
-    says = "Halved is not registered, so that another kernel would come back"
+    says = "Halved is not registered, so another kernel would be loaded"
     with pytest.raises(SettingError, match=says) as caught:
         model.save(tmp_path / "m.zarr")
     assert "\n" not in str(caught.value)
@@ -172,15 +172,15 @@ def test_classes_that_cannot_be_registered(registry):
 
     named = type("Spaced", (RBF,), {"name": "two words"})
     cases = {
-        Halved: "the name 'rbf' is that of RBF: give Halved one of its own",
-        type("Total", (RBF,), {"name": "sum"}): "the name 'sum' is that of Sum",
-        named: "Spaced.name is 'two words': a word in small letters is needed",
+        Halved: "the name 'rbf' belongs to RBF: give Halved its own name",
+        type("Total", (RBF,), {"name": "sum"}): "the name 'sum' belongs to Sum",
+        named: "Spaced.name is 'two words': a lower-case word is needed",
         type("None_", (RBF,), {"name": "none"}): "which text reads as a value",
         Forgetful: "Forgetful becomes a RBF with other hyper-parameters",
         Secretive: "class Secretive cannot be stored: its to_dict",
         Needy: "Needy must be a frozen dataclass whose fields have defaults",
-        int: "is no class of kernels",
-        "rbf": "'rbf' is no class of kernels",
+        int: "is not a kernel class",
+        "rbf": "'rbf' is not a kernel class",
     }
     before = dict(registry)
     for kind, says in cases.items():

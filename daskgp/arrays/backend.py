@@ -107,7 +107,7 @@ def resolve_device(device: str) -> str:
     reason = _why_no_gpu()
     if device == "gpu":
         if reason:
-            raise DeviceError(f"device='gpu' cannot be had: {reason}; {NO_GPU}")
+            raise DeviceError(f"device='gpu' is not available: {reason}; {NO_GPU}")
         return "gpu"
     chosen = "cpu" if reason else "gpu"
     if chosen not in _announced:

@@ -8,7 +8,6 @@ instant.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +23,7 @@ from daskgp.cli.options import (
     extents_of,
     geographic_option,
     grid_options,
+    json_option,
     lock_options,
     new_grid_options,
     numeric,
@@ -73,7 +73,7 @@ def main(ctx: click.Context) -> None:
 )
 @column_options
 @click.option(
-    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows of a chunk of the store."
+    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows per chunk of the store."
 )
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
@@ -161,7 +161,7 @@ def _place(text: str | None) -> list[str] | bool | None:
     "--block-rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Most rows of a block.  [default: 256]",
+    help="Maximum rows per block.  [default: 256]",
 )
 @geographic_option
 @store_options("source", destination="destination")
@@ -200,7 +200,7 @@ def prepare(
 @column_options
 @click.option("--report", metavar="FILE", help="Also write a report of the fit, as HTML.")
 @click.option("--from", "start", metavar="MODEL", help="Model to start training from.")
-@click.option("--resume", is_flag=True, help="Go on with a fit that was stopped.")
+@click.option("--resume", is_flag=True, help="Continue a fit that was stopped.")
 @click.option("--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA.")
 @store_options("data", "start", model="model_store")
 @lock_options
@@ -262,7 +262,7 @@ def fit(
         if resume and models.is_complete(model_store):
             estimator, resumed = load(model_store), {"resumed": False}
             models.forget(model_store)  # a kill may have left it
-            remark = "is complete already and left as it is; data and settings are not compared"
+            remark = "is already complete and left unchanged; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
             reserved = models.reserve(model_store, claim, resume)
@@ -367,7 +367,7 @@ def update(
 @click.option(
     "--verify",
     is_flag=True,
-    help="Compare all of INPUT that is done, not only what was written since.",
+    help="Compare all of INPUT that is predicted, not only what was written since.",
 )
 @click.option(
     "--record",
@@ -539,7 +539,7 @@ def _test_rows(
     metavar="N",
     help="Regions that are looked at one by one, a power of 2.  [default: 8]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of tables.")
+@json_option
 @device_option
 @store_options("test", model="model_store")
 @cluster_options
@@ -597,10 +597,16 @@ def check(
 
 @main.command()
 @click.argument("store")
+@json_option
 @store_options("store")
 @verbose_option
-def info(store: str) -> None:
+def info(store: str, as_json: bool) -> None:
     """Show what a dataset, model or prediction STORE holds."""
+    if as_json:
+        from daskgp.cli.facts import facts
+
+        result(**facts(store))
+        return
     from daskgp.cli.info import describe
 
     describe(store)
@@ -615,7 +621,7 @@ def info(store: str) -> None:
     help="Column to fit, or several: a,b; DATA then is a grid or a table.",
 )
 @column_options
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON instead of a table.")
+@json_option
 @click.option(
     "--measure", is_flag=True, help="Run on a few blocks to tell how long an iteration takes."
 )
@@ -689,7 +695,7 @@ def plan(
             "fits": remedy is None,
             "remedy": remedy,
         }
-        click.echo(json.dumps(dataclasses.asdict(needs) | {"workers": threads} | verdict))
+        result(**dataclasses.asdict(needs), workers=threads, **verdict)
     else:
         name = estimator.model_name
         describe_plan(name, needs, limit, remedy, threads, work.iterations, where, work.staged)
@@ -700,7 +706,9 @@ def _going_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        error.add_note("the model is the old or the new one, the same command may be repeated")
+        error.add_note(
+            "the model is either the old or the new one; the same command may be repeated"
+        )
         raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from daskgp import data
-from daskgp.data import map_store, prediction_store
+from daskgp.cli.facts import (
+    DATASET,
+    MODEL,
+    PREDICTIONS,
+    check_predictions,
+    kernel_text,
+    kind_of,
+    stored_alone,
+)
+from daskgp.data import map_store
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.rows import GEOGRAPHIC
 from daskgp.data.stores import groups, locks, models, run_records
-from daskgp.errors import StoreError
-from daskgp.kernels import Kernel
-from daskgp.kernels.registry import unknown
 
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
@@ -34,18 +40,8 @@ NAMES_SHOWN, RUNS_SHOWN, SEEN_SHOWN = 12, 5, 12
 def describe(url: str) -> None:
     """Print the essentials of a dataset, model or prediction store."""
     group = groups.open_group(url, "store")
-    kind = group.attrs.get("format")
-    if kind == models.FORMAT:
-        _model(url, group)
-    elif kind == prediction_store.FORMAT:
-        _predictions(url, group)
-    elif groups.holds_rows(group):
-        _dataset(url, group)
-    else:
-        names = ", ".join(sorted(groups.names_in(url))) or "nothing"
-        raise StoreError(
-            f"{url} is no dataset, model or prediction store of daskgp: it holds {names}"
-        )
+    show = {DATASET: _dataset, MODEL: _model, PREDICTIONS: _predictions}
+    show[kind_of(url, group)](url, group)
 
 
 def describe_plan(
@@ -119,17 +115,13 @@ def _dataset(url: str, group: Any) -> None:
 
 def _predictions(url: str, group: Any) -> None:
     names = group.attrs.asdict()
-    present = groups.names_in(url)
-    labelled = map_store.CHUNKS in present
-    for name in ("mean",) if labelled else ("mean", "variance", "done"):
-        if name not in present:
-            raise StoreError(f"predictions {url} are incomplete: {name!r} is missing, run it again")
+    labelled = check_predictions(url, group)
     table = _table(f"predictions {url}")
     chunks = _add_map(table, map_store.opened(url)) if labelled else _add_rows(table, group)
     table.add_row("targets", _listed(names.get("target_names")))
     table.add_row("chunks done", chunks)
     finished = names.get("complete") is True
-    table.add_row("complete", "yes" if finished else "no: predict --resume goes on")
+    table.add_row("complete", "yes" if finished else "no: predict --resume continues")
     for what in ("model", "model_checksum", "input", "input_checksum"):
         table.add_row(what.replace("_", " "), str(names.get(what)))
     _add_lock(table, url)
@@ -172,45 +164,22 @@ def _add_lock(table: Table, url: str) -> None:
 
 
 def _model(url: str, group: Any) -> None:
-    from daskgp import kernels
     from daskgp.data.stores.models import kept_of
     from daskgp.estimators import load
-    from daskgp.estimators.loading import regressor_of
 
     if group.attrs.get("complete") is False:
         table = _table(f"model {url}")
-        table.add_row("complete", "no: fit --resume goes on")
+        table.add_row("complete", "no: fit --resume continues")
         kept = kept_of(group)
         if kept is not None:
             table.add_row(f"{kept[0]} kept", f"{kept[1]:,}")
         _add_lock(table, url)
         _show(table)
         return
-    said = group.attrs.get("model")
-    strange = unknown(said.get("kernel")) if isinstance(said, dict) else ()
-    if strange:
-        names = ", ".join(map(repr, strange))
-        _show(_stored_table(models.read(url), url, f"unknown: {names}"))
-        logger.warning(
-            "model store %s: no class of kernels is registered as %s: import the module that does, "
-            'as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
-            url,
-            names,
-            url,
-        )
-        return
-    stored = models.read(url)
-    regressor = regressor_of(stored)
-    if regressor is not None:
-        kernel = kernels.from_dict(stored.attributes["kernel"])
-        _show(_stored_table(stored, url, _kernel_text(kernel)))
-        logger.warning(
-            "model store %s was fitted to what a %s leaves, which stores do not hold: "
-            "daskgp.load(%r, mean=regressor) in Python tells more",
-            url,
-            regressor,
-            url,
-        )
+    alone = stored_alone(url, group)
+    if alone is not None:
+        stored, kernel = alone
+        _show(_stored_table(stored, url, kernel))
         return
     estimator = load(url)
     _show(_model_table(url, estimator))
@@ -267,7 +236,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
             table.add_row(what, said)
     if isinstance(estimator, VariationalGP):
         _add_functions(table, solved.state)
-    table.add_row("kernel", _kernel_text(estimator.kernel_))
+    table.add_row("kernel", kernel_text(estimator.kernel_))
     _add_noise(table, estimator)
     if solved.spread != 1.0:
         how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
@@ -329,7 +298,7 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     last = estimator.history_[-1] if estimator.history_ else {}
     for name, label in (
         ("predicted_gain", "predicted gain of one more step, nats"),
-        ("expected_loss", "expected loss to training on all rows, nats"),
+        ("expected_loss", "expected loss compared with training on all rows, nats"),
     ):
         if name in last:
             table.add_row(label, f"{last[name]:.2g}")
@@ -371,23 +340,6 @@ def _seen_table(estimator: GaussianProcess) -> Table:
         cells = (note.get("when"), note.get("what"), f"{note.get('rows'):,}", first, last, where)
         table.add_row(*map(str, cells))
     return table
-
-
-def _leaves(kernel: Kernel) -> Iterator[Any]:
-    parts = getattr(kernel, "parts", None)
-    if parts is None:
-        yield kernel
-    for part in parts or ():
-        yield from _leaves(part)
-
-
-def _kernel_text(kernel: Kernel) -> str:
-    """Return the hyper-parameters by name; ARD lengthscales are in the other table only."""
-    values = np.exp(kernel.log_parameters)
-    pairs = zip(kernel.parameter_names, values, strict=True)
-    shown = [f"{name}={value:.4g}" for name, value in pairs if "lengthscale[" not in name]
-    names = " ".join(dict.fromkeys(leaf.name for leaf in _leaves(kernel)))
-    return f"{names}: {', '.join(shown)}"
 
 
 def _table(title: str) -> Table:

@@ -321,6 +321,16 @@ def geographic_option(command: F) -> F:
     )
 
 
+def json_option(command: F) -> F:
+    """Add ``--json`` to a command that prints tables, as the argument ``as_json``."""
+    return _added(
+        command,
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."
+        ),
+    )
+
+
 def device_option(command: F) -> F:
     """Add ``--device`` to a command, as the argument ``device``."""
     return _added(
@@ -346,7 +356,7 @@ def cluster_options(command: F) -> F:
             "--workers",
             type=click.IntRange(min=1),
             metavar="N",
-            help="Local worker processes of one thread.  [default: one a core]",
+            help="Local worker processes of one thread.  [default: one per core]",
         ),
         click.option(
             "--memory-limit",

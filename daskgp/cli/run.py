@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 RESUMABLE = "predict"
 """The command that can always resume; ``fit`` itself says when it can."""
-GOES_ON = "the same command with --resume goes on from here"
+GOES_ON = "the same command with --resume continues from here"
 
 
 class Failure(click.ClickException):
@@ -166,7 +166,7 @@ def training_rows(
         if option is not None:
             raise SettingError(
                 f"--{option.replace('_', '-')} names a column of a grid or a table: give its "
-                "--target too, a dataset store says its own columns"
+                "--target too; a dataset store names its own columns"
             )
         named.refuse_unnamed(source)
         stored: tuple[Any, Any, dict[str, int]] = (*open_dataset(source), {})

@@ -62,7 +62,7 @@ def make(
         unknown = [name for name in named if name not in features]
         if unknown:
             raise SettingError(
-                f"{what} names {unknown[0]!r}, the features are {', '.join(features)}"
+                f"{what} names {unknown[0]!r}, but the features are {', '.join(features)}"
             )
     units = units or ("",) * len(features)
     attributes = {
@@ -73,8 +73,8 @@ def make(
     for name in geographic:
         if name not in found and not (name in extent or name in ranges):
             raise InputError(
-                f"nothing says how far {name!r} goes, as places on the sphere have no ranges: give "
-                f"extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
+                f"the range of {name!r} is not known, because places on the sphere have no "
+                f"ranges: give extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
             )
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
     axes = {
@@ -127,8 +127,9 @@ def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str =
     """Return the values of an axis."""
     if ends is None:
         raise InputError(
-            f"nothing says how far {name!r} goes, the model was stored without the ranges of its "
-            f"training data: give extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
+            f"the range of {name!r} is not known, because the model was stored without the "
+            f"ranges of its training data: give extent={{{name!r}: (low, high)}} (--extent "
+            f"{name}=LOW:HIGH)"
         )
     low, high = (_end(name, end, unit) for end in ends)
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
@@ -142,7 +143,7 @@ def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str =
         return np.array([low])
     if step is None:
         raise SettingError(
-            f"nothing says which values of {name!r} are wanted: give its resolution, one value as "
+            f"no values of {name!r} are given: give its resolution, one value as "
             f"its extent, or a grid that has it (--resolution {name}=STEP, --extent {name}=VALUE, "
             "--like GRID)"
         )

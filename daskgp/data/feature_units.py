@@ -165,7 +165,7 @@ def conversion(own: str, wanted: str) -> Conversion | None:
     if mine is None or other is None:
         if mine is None and other is None and alike(own, wanted):
             return None
-        raise ValueError("convert it, or correct what says so")
+        raise ValueError("convert it, or correct the stated unit")
     if mine.calendar != other.calendar:
         raise ValueError("bring its times to that calendar, xarray's convert_calendar does")
     if mine == other:
@@ -227,7 +227,7 @@ def conversions(
             found.append(conversion(mine, other))
         except ValueError as error:
             raise InputError(
-                f"feature {name!r} of {what} is in {mine!r}, the model was fitted with it in "
+                f"feature {name!r} of {what} is in {mine!r}, but the model was fitted with it in "
                 f"{other!r}: {error}"
             ) from error
     return tuple(found) if any(found) else ()

@@ -553,7 +553,7 @@ def sample_of(rows: Rows, seed: int, executor: Executor) -> np.ndarray:
     plain = scaling.identity(rows.n_features, rows.n_targets)
     drawn = sampling.draw(rows, even_spans(rows), plain, SAMPLE_ROWS, (seed, 15), executor)
     if not len(drawn.rows.X):
-        raise InputError("no usable rows: all miss a value")
+        raise InputError("no usable rows: every row has a missing value")
     return np.asarray(drawn.rows.X)
 
 
@@ -584,8 +584,8 @@ def _codes(groups: Any, rows: Rows, url: str, executor: Executor) -> Any:
         raise InputError(f"groups has shape {values.shape} for {n} rows: one per row is needed")
     if np.dtype(values.dtype).kind not in "fiub":
         raise InputError(
-            f"groups has type {values.dtype}, numbers are needed of a lazy array: give codes, or "
-            "an array in memory"
+            f"groups has type {values.dtype}, but numbers are needed of a lazy array: give "
+            "codes, or an array in memory"
         )
     values = reading.behind(values)
     if isinstance(values, zarr.Array) or (

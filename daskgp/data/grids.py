@@ -207,7 +207,7 @@ def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
     if names:
         raise InputError(
             f"coordinates {', '.join(names)} have two or more dimensions (a curvilinear grid), "
-            "only those of one are features by themselves: give them as variables, "
+            "only coordinates of one dimension are features by themselves: give them as variables, "
             f"X = y.coords.to_dataset()[{[*names]}].reset_coords(), or drop them with drop_vars"
         )
 
@@ -342,7 +342,7 @@ def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
 
 def _table(X: xr.DataArray, names: Names) -> Grid:
     if X.sizes[X.dims[1]] != len(names):
-        raise InputError(f"X has {X.shape[1]} features, the model was fitted with {len(names)}")
+        raise InputError(f"X has {X.shape[1]} features, but the model was fitted with {len(names)}")
     rows = X.dims[0]
     parts = tuple((X.data[:, j], (rows,)) for j in range(len(names)))
     chunks = (X.chunks[0],) if X.chunks else _cut(X.shape[:1])
@@ -426,7 +426,9 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
         weights = ones.copy(data=values)
     odd = {d: n for d, n in weights.sizes.items() if ones.sizes.get(d) != n}
     if odd:
-        raise InputError(f"weights has dimensions {odd} that the grid has not: {dict(ones.sizes)}")
+        raise InputError(
+            f"weights has dimensions {odd} that the grid does not have: {dict(ones.sizes)}"
+        )
     _check_coordinates(ones, weights)
     spread = (ones * weights.reset_coords(drop=True)).transpose(*grid.dims)
     values = spread.data.rechunk(grid.chunks)

@@ -142,7 +142,7 @@ class MapInputs(NamedTuple):
         taken = sorted(own & {*names, "target", "quantile", "sample"})
         if taken:
             raise InputError(
-                f"{self.url} has a coordinate {taken[0]!r}, which is a name in every map: rename it"
+                f"{self.url} has a coordinate {taken[0]!r}, a name that every map uses: rename it"
             )
 
     def refuse_shrunk(self, target: MapTarget) -> None:

@@ -54,8 +54,12 @@ class Unit(NamedTuple):
     @property
     def rows(self) -> int:
         """Number of rows that are read, including those in ``near``."""
-        own = self.own.rows if self.draw is None else self.draw.most(self.own.rows)
-        return own + sum(span.rows for span in self.near)
+        return self.own_rows + sum(span.rows for span in self.near)
+
+    @property
+    def own_rows(self) -> int:
+        """Number of rows that are worked on, at most if they are drawn."""
+        return self.own.rows if self.draw is None else self.draw.most(self.own.rows)
 
 
 def alone(spans: Sequence[Span]) -> tuple[Unit, ...]:

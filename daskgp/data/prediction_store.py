@@ -356,7 +356,7 @@ def _refuse_layout(url: str, made: Any, inputs: AnyInputs[Any]) -> None:
         was = made.get(name)
         if was != value and name in ASKED:
             raise StoreError(
-                f"predictions {url} were made with {name} {was or 'none'}, this run has "
+                f"predictions {url} were made with {name} {was or 'none'}, but this run has "
                 f"{value or 'none'}: ask for the same, or choose another path"
             )
         if was != value:

@@ -66,7 +66,7 @@ def unmasked(values: Any) -> np.ndarray:
         raise InputError("a sparse matrix is not supported: give a dense array, X.toarray()")
     if isinstance(values, str | os.PathLike):
         raise InputError(
-            f"{str(values)!r} is an address, rows are needed: X, y = daskgp.open_dataset(...)"
+            f"{str(values)!r} is an address, but rows are needed: X, y = daskgp.open_dataset(...)"
         )
     if hasattr(values, "column_names") and hasattr(values, "to_pandas"):  # an Arrow table
         values = values.to_pandas()
@@ -169,13 +169,13 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
         return
     first = _first(values()) if kind not in "mM" else datetime.date.min
     if isinstance(first, datetime.date):
-        raise InputError(f"{what} holds dates or times, numbers are needed: {DAYS}")
+        raise InputError(f"{what} holds dates or times, but numbers are needed: {DAYS}")
     if isinstance(first, str):
         shown = first if len(first) <= SHOWN else f"{first[:SHOWN]}..."
         if re.match(DATE, first):
             remedy = f"make times of it, as pandas.to_datetime does; else {remedy}"
-        raise InputError(f"{what} holds text such as {shown!r}, numbers are needed: {remedy}")
-    raise InputError(f"{what} has type {dtype}, numbers are needed: {remedy}")
+        raise InputError(f"{what} holds text such as {shown!r}, but numbers are needed: {remedy}")
+    raise InputError(f"{what} has type {dtype}, but numbers are needed: {remedy}")
 
 
 DATE = r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ]|$)"
@@ -197,7 +197,7 @@ def check_kind(name: str, array: Any) -> None:
         )
     if kind not in "fiub":
         remedy = {"m": DAYS, "M": DAYS, "O": f"give {name}.astype(float)"}.get(kind, ENCODE)
-        raise InputError(f"{name} has type {array.dtype}, numbers are needed: {remedy}")
+        raise InputError(f"{name} has type {array.dtype}, but numbers are needed: {remedy}")
 
 
 def check_table(X: Any) -> None:

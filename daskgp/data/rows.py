@@ -171,7 +171,7 @@ class Rows:
 
     @property
     def _chunks_of(self) -> str:
-        """What tells decoded chunks from others: of a store that grows the last one changes."""
+        """Key of decoded chunks; it grows with a store, whose last chunk changes."""
         return f"{self.identity}-{len(self)}"
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -333,7 +333,7 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
         raise StoreError(f"dataset {url}: {name!r} is a group, an array is needed")
     if np.dtype(array.dtype).kind not in groups.NUMERIC:
         raise StoreError(
-            f"dataset {url}: array {name!r} has type {array.dtype}, numbers are needed"
+            f"dataset {url}: array {name!r} has type {array.dtype}, but numbers are needed"
         )
     if array.ndim not in ndim:
         wanted = " or ".join(str(k) for k in ndim)
@@ -351,7 +351,7 @@ def _check_chunks(array: zarr.Array, what: str) -> None:
             f"{MOST_CHUNKS:,} chunks"
         )
     at_once = math.prod((min(rows, step), *array.shape[1:])) * array.dtype.itemsize
-    groups.refuse_larger(at_once, f"{what} has too large chunks")
+    groups.refuse_larger(at_once, f"{what} has chunks that are too large")
 
 
 def rows_of(
@@ -422,7 +422,7 @@ def warn_of_noise_behind(y: Any) -> None:
         present = noise_beside(y.dask.get(name)) if name.startswith("original-") else {}
         if present:
             logger.warning(
-                "the store of y has %s, which a part or a change of its y does not bring along: "
+                "the store of y has %s, which a slice or a changed copy of its y does not carry: "
                 "give y_variance= and sample_weight=, or False to leave them out",
                 " and ".join(present),
             )
@@ -603,7 +603,7 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> No
     for name, a in arrays.items():
         if name not in ("X", "y") and a.shape not in ((n,), (n, 1)):
             raise InputError(
-                f"{GIVEN[name]} has shape {a.shape}, one number per row is needed: {(n,)}"
+                f"{GIVEN[name]} has shape {a.shape}, but one number per row is needed: {(n,)}"
             )
 
 

@@ -190,7 +190,7 @@ def noticed(X: Any, y: Any, rows: Rows) -> Dataset | None:
     try:
         return None if url is None else dataset_at(url, rows)
     except Exception as error:  # noqa: BLE001 - each file system has its own
-        logger.info("rows that are added later cannot be told: %s", groups.first_line(error))
+        logger.info("rows that are added later cannot be recognised: %s", groups.first_line(error))
         return None
 
 

@@ -309,21 +309,24 @@ class GaussianProcess(UpdatedGP):
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is not None:
             check_settings(self)
-            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+            with (
+                scratch_rows(self.store) as url,
+                columns.converted(url, self.progress) as (X, y, _),
+            ):
                 settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
                 return self.fit(X, y, checkpoint, start=start, callback=callback, **settings)
         if checkpoint is None:
             refuse_alone(wait=wait, clear_lock=clear_lock)
             with (
                 calling(callback),
-                _noted("pass checkpoint= to fit, and what is trained is not lost", self),
+                _noted("pass checkpoint= to fit, and the progress of training is kept", self),
             ):
                 return self._fit(X, y, noise=(y_variance, sample_weight), start=start)
         url = str(checkpoint)
         with (
             calling(callback),
             locks.hold(url, wait, clear_lock, resume=True) as claim,
-            _noted(f"the same fit with checkpoint={url!r} goes on from here", self),
+            _noted(f"the same fit with checkpoint={url!r} continues from here", self),
         ):
             noise = y_variance, sample_weight
             return self._fit(X, y, Place(url, claim), noise=noise, start=start)
@@ -345,7 +348,7 @@ class GaussianProcess(UpdatedGP):
         self._begun_from = _token_of(start)
         if checkpoint and self.random_state is None and not self.traits.keeps_seed:
             raise SettingError(
-                "random_state=None draws other rows each time, so that no fit could go on from the "
+                "random_state=None draws other rows each time, so no fit could continue from the "
                 "checkpoint: set random_state to a whole number"
             )
         if y is None:
@@ -449,7 +452,7 @@ class GaussianProcess(UpdatedGP):
             lon, lat = (rows.feature_names[j] for j in rows.geographic)
             logger.info(
                 "features %r and %r are longitude and latitude by their attributes: distances are "
-                "those on the sphere, in km (geographic=False for those in degrees)",
+                "taken on the sphere, in km (geographic=False for those in degrees)",
                 lon,
                 lat,
             )
@@ -641,7 +644,10 @@ class GaussianProcess(UpdatedGP):
         check_settings(self)
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is not None:
-            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+            with (
+                scratch_rows(self.store) as url,
+                columns.converted(url, self.progress) as (X, y, _),
+            ):
                 return self.plan(X, y, measure)
         executor = Executor.current(self.progress)
         rows = self._rows_of(X, y, None, executor.shares_memory, y_variance, sample_weight)

@@ -92,7 +92,7 @@ def taken(gp: LMA, stage: rounds.Rounds) -> Changed:
         stop -= 1
     if wanted:
         raise InputError(
-            f"{sum(wanted.values())} of {total} rows to forget are no whole blocks at either end "
+            f"{sum(wanted.values())} of {total} rows to forget are not whole blocks at either end "
             f"of the order (blocks of {layout.block_rows} rows, oldest first): give the rows of "
             "whole blocks, or fit the rows that stay"
         )

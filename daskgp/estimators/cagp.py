@@ -302,8 +302,8 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
             actions = np.asarray(self.actions, np.float64)
         except (TypeError, ValueError) as error:
             raise SettingError(
-                f"actions of type {type(self.actions).__name__} are no numbers: give a NumPy array "
-                f"(n, n_actions), or one of {known}"
+                f"actions of type {type(self.actions).__name__} are not numbers: give a NumPy "
+                f"array (n, n_actions), or one of {known}"
             ) from error
         if actions.ndim != 2 or not actions.shape[1] or not np.isfinite(actions).all():
             raise SettingError(

@@ -236,7 +236,7 @@ def cross_validate(
     with ExitStack() as stack:
         url = stack.enter_context(scratch(store or model.store))
         if columns is not None:
-            X, y, _ = stack.enter_context(columns.converted(f"{url}-named"))
+            X, y, _ = stack.enter_context(columns.converted(f"{url}-named", model.progress))
             y_variance = sample_weight = None
         if y is None:
             raise InputError("cross_validate requires y, but the target y is None")

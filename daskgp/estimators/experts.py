@@ -318,7 +318,8 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
             raise InputError(f"n_experts={count} for {n} usable rows: choose at most {n}")
         if self.central is not None and self.central * n < 1:
             raise InputError(
-                f"central={self.central} of {n} usable rows is not one: choose a larger share"
+                f"central={self.central} of {n} usable rows is less than one row: choose a larger "
+                "share"
             )
 
     def _part_rows(self, n: int, count: int) -> int:
@@ -456,7 +457,7 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         method, moved = self._model().of_units(stage.n_units), self._inputs.trained
-        experts = Objectives(method, stage.quiet, theta, moved)
+        experts = Objectives(method, stage, theta, moved)
         if self.training == "fact":
             values = int(experts.counts.sum())
             return hyperparameters.maximise(

@@ -33,7 +33,7 @@ HERE = Executor(None)
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """What a dataset store has for a fitted estimator that may have seen its first rows.
+    """Rows that a dataset store has for a fitted estimator that may have seen the first of them.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def look(
     if url is None or rows is None or rows.passing:
         if window is not None:
             raise SettingError(
-                f"window={shown(window)}: only of a dataset store are the old rows known: give X, "
+                f"window={shown(window)}: the old rows are known only for a dataset store: give X, "
                 "y as daskgp.open_dataset does, or forget the oldest rows by forget(X, y)"
             )
         return None
@@ -183,7 +183,7 @@ def look(
         others = updating.elsewhere(gp, url)
         if others:
             raise SettingError(
-                f"window={shown(window)} is one of the rows of {url}, and the model has also seen "
+                f"window={shown(window)} counts rows of {url}, but the model has also seen "
                 f"{others}: forget the oldest rows by forget(X, y), or fit to one dataset"
             )
         start = _start(dataset, start, window, along)
@@ -201,7 +201,9 @@ def _renamed(gp: GaussianProcess, source: seen.Source, url: str) -> None:
     """Note that a store of which an estimator has seen rows, or a copy of it, is at a URL."""
     if source.url == url:
         return
-    logger.warning("%s has the rows of %s that the model has seen: taken for it", url, source.url)
+    logger.warning(
+        "%s has the rows of %s that the model has seen: taken as the same dataset", url, source.url
+    )
     gp._sources = tuple(
         replace(one, url=url) if one is source else one for one in gp._known_sources()
     )

@@ -143,7 +143,7 @@ def _try_out(solved: Solved) -> None:
         logger.debug("no variance at the place where a model is tried out", exc_info=True)
         return
     if predicted.mean.shape != (count, solved.n_targets) or not np.isfinite(predicted.mean).all():
-        raise StoreError("its predictions are no finite numbers: fit again")
+        raise StoreError("its predictions are not finite numbers: fit again")
 
 
 def _check_scaling(solved: Solved) -> None:
@@ -170,8 +170,8 @@ def _check_regressor(content: stores.Stored, mean: Any, url: str) -> None:
     wanted = regressor_of(content)
     if mean is None and wanted is not None:
         raise SettingError(
-            f"model store {url} was fitted to what a {wanted} leaves, which stores do not hold: "
-            f"load it in Python with that regressor, daskgp.load({url!r}, mean=regressor)"
+            f"model store {url} was fitted to the residuals of a {wanted}, which stores do not "
+            f"hold: load it in Python with that regressor, daskgp.load({url!r}, mean=regressor)"
         )
     if mean is not None and wanted is None:
         raise SettingError(

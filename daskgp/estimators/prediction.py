@@ -661,7 +661,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
         columns = columns.like(self.solved_.feature_names)
-        with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
+        with (
+            scratch_rows(self.store) as url,
+            columns.converted(url, self.progress) as (X, y, _),
+        ):
             beside = data.noise_beside(y)
             noise = (beside.get(name) for name in ("weight", "y_variance"))
             return self._score(

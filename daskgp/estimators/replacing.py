@@ -45,8 +45,8 @@ class Pending:
         others = elsewhere(old, growth.dataset.url)
         if others:
             raise SettingError(
-                f"--retrain takes all rows from one dataset, the model has also seen {others}: put "
-                "them together (daskgp convert --append), and fit --from this model"
+                "--retrain takes all rows from one dataset, but the model has also seen "
+                f"{others}: put them together (daskgp convert --append), and fit --from this model"
             )
         if old.optimizer is None:
             raise SettingError(

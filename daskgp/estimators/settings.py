@@ -88,10 +88,14 @@ def kernel_of(value: Any) -> Kernel:
 
 
 def _number_of_blocks(name: str, value: Any, auto: bool) -> None:
-    """Raise SettingError unless a setting is a whole number from 1, None or, if allowed, "auto"."""
+    """Raise SettingError unless a setting is a number from 1, None or, if allowed, "auto"."""
     if value is None or (auto and type(value) is str and value == "auto"):
         return
     if isinstance(value, str):
-        known = "a whole number from 1, 'auto' or None" if auto else "a whole number from 1 or None"
+        known = (
+            "a whole number of at least 1, 'auto' or None"
+            if auto
+            else "a whole number of at least 1, or None"
+        )
         raise SettingError(f"{name}={shown(value)}: choose {known}")
     whole(name, value, 1)

@@ -75,7 +75,7 @@ class SGPR(GaussianProcess):
     random_state : int or None
         Seed of samples and choices; None draws a new one each time, so no checkpoint goes with it.
     progress : bool or "auto"
-        Whether to show progress bars on stderr; "auto" shows them on a terminal.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
     geographic : pair of str or int, or False, optional
         Columns with longitude and latitude in degrees, by name or number.  They become places on
         the sphere, so that distances are right at the date line and the poles, have one

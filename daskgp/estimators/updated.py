@@ -34,7 +34,7 @@ class UpdatedGP(FittedGP):
     _spare_rows: str | None = None
     """URL for rows in blocks of the model store that is updated, whose lock is held."""
     _begun_from: str | None = None
-    """What tells the model that training began from; None for a search for a start."""
+    """Identity of the model that training began from; None for a search for a start."""
     _board: Leaderboard | None = None
     """Trials of the search that has chosen this estimator; None if nothing was searched."""
     _said_left_out: bool = False

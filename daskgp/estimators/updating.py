@@ -138,7 +138,7 @@ def described(
     solved, scale = gp.solved_, gp.solved_.scaling
     if rows.n_targets != solved.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
+            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
     if not len(rows):
@@ -164,7 +164,7 @@ def _warn_of_left_out(gp: GaussianProcess, sums: scaling.Sums, rows: data.Rows) 
     if names and not gp._said_left_out:
         logger.warning(
             "%s: left out because the first rows held one value of it, but now it varies: "
-            "begin anew with rows in which it does",
+            "start again with rows in which it does",
             ", ".join(names),
         )
         gp._said_left_out = True

@@ -481,13 +481,13 @@ class VariationalGP(GaussianProcess):
         check_settings(self, besides=("n_added", "average"))
         if self.target_transform is not None:
             raise SettingError(
-                f"partial_fit with target_transform={self.target_transform!r} is not made: fit, or "
-                "transform y before it"
+                f"partial_fit with target_transform={self.target_transform!r} is not supported: "
+                "use fit, or transform y first"
             )
         if self.calibrate is not None:
             raise SettingError(
-                f"partial_fit with calibrate={self.calibrate!r} has no rows to hold out: fit, or "
-                "leave calibrate out"
+                f"partial_fit with calibrate={self.calibrate!r} has no rows to hold out: use "
+                "fit, or leave calibrate out"
             )
         resolve_device(self.device)
         executor = Executor(None, False, here=True)

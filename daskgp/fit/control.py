@@ -135,7 +135,7 @@ def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
             found = _matching(names, name)
             if not found:
                 raise SettingError(
-                    f"{setting} names {shown(name)}, which is no hyper-parameter: choose among "
+                    f"{setting} names {shown(name)}, which is not a hyper-parameter: choose among "
                     f"{', '.join(names)}"
                 )
             seen.setdefault(setting, set()).update(found)

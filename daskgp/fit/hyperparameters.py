@@ -332,8 +332,8 @@ def on_blocks(
         return on_growing_blocks(estimator, stage, theta, run)
     if estimator.train_blocks == "auto":
         logger.info(
-            "hyper-parameters trained on %d of %d blocks; what is lost to training on all "
-            "(train_blocks=None) is not known beside optimizer=%r or trained inputs",
+            "hyper-parameters trained on %d of %d blocks; the loss compared with training on "
+            "all (train_blocks=None) is not known with optimizer=%r or trained inputs",
             min(SECOND, len(stage.units)),
             len(stage.units),
             estimator.optimizer,
@@ -408,7 +408,7 @@ def _say_lost(trained: train.Trained, number: int, total: int, lost: float) -> N
         trained.history[-1]["expected_loss"] = float(lost)
     logger.info(
         "hyper-parameters trained on %d of %d blocks: %s nats of the evidence of all rows are lost "
-        "to training on all (train_blocks=None)",
+        "compared with training on all (train_blocks=None)",
         number,
         total,
         "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
@@ -480,7 +480,7 @@ def _objective(
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
     with_inputs = estimator._inputs.trained
-    part = dataclasses.replace(stage.quiet, units=units)
+    part = dataclasses.replace(stage, units=units)
     model = estimator._objective_of(stage)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:

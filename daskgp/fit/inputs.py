@@ -174,7 +174,7 @@ def given(name: str, setting: Any) -> np.ndarray:
         Z = np.asarray(setting, np.float64)
     except (TypeError, ValueError) as error:
         raise SettingError(
-            f"{name} is no array of numbers: choose 'greedy', 'kmeans', 'random' or give "
+            f"{name} is not an array of numbers: choose 'greedy', 'kmeans', 'random' or give "
             f"inputs (m, d) ({error})"
         ) from error
     if Z.ndim != 2 or not len(Z) or not usable_rows(Z).all():

@@ -65,7 +65,7 @@ def check(estimator: GaussianProcess) -> None:
     if is_integrated(mean) and not estimator._model().takes_trend:
         raise SettingError(
             f"mean={shown(mean)} is a trend that is integrated over, which "
-            f"{type(estimator).__name__} cannot: choose mean='ols', least squares whose "
+            f"{type(estimator).__name__} does not support: choose mean='ols', least squares whose "
             f"uncertainty is not counted, a fitted regressor, or {INTEGRATED}"
         )
 
@@ -73,19 +73,19 @@ def check(estimator: GaussianProcess) -> None:
 def _check_regressor(estimator: GaussianProcess, mean: Any) -> None:
     name = shown(mean)
     if isinstance(mean, type):
-        raise SettingError(f"mean={name} is a class: give a fitted regressor, an instance of it")
+        raise SettingError(f"mean={name} is a class: give a fitted instance of it")
     if hasattr(mean, "fit"):
         try:
             check_is_fitted(mean)
         except NotFittedError as error:
             raise SettingError(
-                f"mean={name} is not fitted: fit it to X and y before the GP, which models what it "
-                "leaves"
+                f"mean={name} is not fitted: fit it to X and y before the GP, which models its "
+                "residuals"
             ) from error
     if estimator.target_transform is not None:
         raise SettingError(
-            f"mean={name} predicts y and target_transform={estimator.target_transform!r} is of "
-            "what is left of it: fit both to transformed targets, or leave one out"
+            f"mean={name} predicts y, but target_transform={estimator.target_transform!r} "
+            "transforms its residuals: fit both to transformed targets, or leave one out"
         )
 
 
@@ -105,8 +105,8 @@ def columns(mean: Any, names: Sequence[str]) -> tuple[int, ...] | None:
         if name not in names:
             words = ", ".join(map(repr, WORDS))
             raise SettingError(
-                f"mean names {shown(name)}, the columns of X are {shown(', '.join(names))}: name "
-                f"some of these, or choose {words}"
+                f"mean names {shown(name)}, but the columns of X are {shown(', '.join(names))}: "
+                f"name some of these, or choose {words}"
             )
         if name in mean[:i]:
             raise SettingError(f"mean={shown(mean)} names {name!r} twice: name it once")

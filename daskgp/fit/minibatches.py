@@ -30,6 +30,7 @@ from daskgp.models.method import Pass
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import Amount
 
 LANE_ROWS = 512
 """Rows of a batch that one task works on."""
@@ -77,7 +78,8 @@ class Batch:
             for share, first in zip(self.shares, more, strict=True)
         ]
         tasks = mapped(task, arguments, over.name)
-        return tree_sum(tasks, over.combine, self.executor, over.name, over.in_place)
+        how = over.name, over.in_place, Amount(sum(share.size for share in self.shares))
+        return tree_sum(tasks, over.combine, self.executor, *how)
 
 
 def _of_batch(

@@ -14,6 +14,7 @@ from daskgp.data.convert.convert import Conversion, convert
 from daskgp.data.rows import unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
+from daskgp.runtime.progress import ShowProgress
 
 
 class Named(NamedTuple):
@@ -34,13 +35,15 @@ class Named(NamedTuple):
         return self._replace(features=names_in(self.source, self.target, names))
 
     @contextmanager
-    def converted(self, url: str) -> Iterator[tuple[Any, Any, Conversion]]:
+    def converted(
+        self, url: str, progress: ShowProgress = "auto"
+    ) -> Iterator[tuple[Any, Any, Conversion]]:
         """Yield X and y of a dataset store at a URL, which is removed again, and what it holds."""
         _refuse_datasets(self.source)
         data.remove(url)  # which a killed fit has left
         try:
             names = self._asdict()
-            found = convert(names.pop("source"), url, **names)
+            found = convert(names.pop("source"), url, **names, progress=progress)
             groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
             yield (*data.open_dataset(url), found)
         finally:
@@ -100,6 +103,6 @@ def _refuse_datasets(source: Any) -> None:
     for address in sources.addresses(source):
         if not remote.is_pattern(address) and data.is_dataset(address):
             raise InputError(
-                f"{address} is a dataset store, which says its own columns: fit it without names "
+                f"{address} is a dataset store, which names its own columns: fit it without names "
                 "of a target, features or others (X, y = daskgp.open_dataset(...) in Python)"
             )

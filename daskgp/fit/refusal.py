@@ -27,7 +27,7 @@ def refuse(work: Workload, limit: int | None) -> None:
     if work.subset_bytes > SHARE * MEMORY_LIMIT:
         raise PlanError(
             f"n_subset={work.n_subset} needs {_size(work.subset_bytes)} for its kernel matrices, "
-            f"this machine has {_size(MEMORY_LIMIT)}: choose fewer, or hyperparameters='bound'"
+            f"but this machine has {_size(MEMORY_LIMIT)}: choose fewer, or hyperparameters='bound'"
         )
     plan, knob = make_plan(work), work.knob
     if _inside(plan, limit):
@@ -35,8 +35,8 @@ def refuse(work: Workload, limit: int | None) -> None:
     remedy = knob.remedy(lambda other: _inside(other, limit))
     if remedy is None and plan.bytes_client > SHARE * MEMORY_LIMIT:
         raise PlanError(
-            f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, this machine has "
-            f"{_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
+            f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, but this machine "
+            f"has {_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
         )
     needs = [(needed(plan), "a worker thread", limit or MEMORY_LIMIT)]
     needs += [(plan.bytes_client, "the client", MEMORY_LIMIT)]
@@ -72,7 +72,7 @@ def _short_of_memory(
         if error.divided:
             return error  # blocks of any size would be cut to as few rows
         return DeviceMemoryError(error.seen, where, f"{remedy}, {device_memory.ANOTHER}")
-    having = f" ({_size(limit)} a worker thread)" if limit else ""
+    having = f" ({_size(limit)} per worker thread)" if limit else ""
     where = f"{where}, most likely out of memory{having}"
     return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")
 

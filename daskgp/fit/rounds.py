@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from daskgp.models import scaling
 from daskgp.models.method import Pass
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread, solve_threads
+from daskgp.runtime.progress import Amount
 from daskgp.typing import Device
 
 KEEP_SHARE, KEEP_BYTES = 0.15, 128 * 2**20
@@ -94,7 +95,7 @@ class Rounds:
 
     @property
     def quiet(self) -> Rounds:
-        """Copy of these rounds without progress bars."""
+        """Copy of these rounds that shows no progress."""
         return replace(self, executor=replace(self.executor, show=False))
 
     # -- what a method asks for --------------------------------------------------------------
@@ -112,7 +113,7 @@ class Rounds:
         """
         more = None if kept is None else [(one,) for one in kept]
         nodes = self._mapped(partial(_sum, over), over.name, shared, more)
-        return tree_sum(nodes, over.combine, self.executor, over.name, over.in_place)
+        return self._summed(nodes, over)
 
     def forward(self, over: Pass, *shared: Any) -> tuple[Any, list[Delayed] | None]:
         """Return ``sum`` and the residuals that fit in memory, which stay where they were made."""
@@ -120,18 +121,16 @@ class Rounds:
         if not fitting:
             return self.sum(over, *shared), None
         flags = [(i < fitting,) for i in range(len(self._tasks(self.units)))]
-        kept = self.executor.persist(
-            self._mapped(partial(_forward, over), over.name, shared, flags)
-        )
+        nodes = self._mapped(partial(_forward, over), over.name, shared, flags)
+        kept = self.executor.persist(nodes, over.name, self._amount)
         first = delayed(operator.itemgetter(0), pure=False)
         nodes = [first(one) for one in kept]
-        total = tree_sum(nodes, over.combine, self.executor, over.name, over.in_place)
-        return total, kept
+        return self._summed(nodes, over), kept
 
     def gather(self, over: Pass, *shared: Any) -> list[Any]:
         """Return the result of a pass for each unit."""
         nodes = self._mapped(partial(_gather, over), over.name, shared)
-        return list(itertools.chain.from_iterable(self.executor.compute_all(nodes, over.name)))
+        return list(itertools.chain.from_iterable(self._computed(nodes, over.name)))
 
     def map(
         self,
@@ -149,12 +148,12 @@ class Rounds:
             more = [(list(itertools.islice(coming, len(group))),) for group in self._tasks(units)]
         part = replace(self, units=units)
         nodes = part._mapped(partial(_map, function), label, shared, more)
-        return list(itertools.chain.from_iterable(self.executor.compute_all(nodes, label)))
+        return list(itertools.chain.from_iterable(part._computed(nodes, label)))
 
     def values(self, over: Pass, width: int, *shared: Any) -> np.ndarray:
         """Return values (n, width) of a located pass by row; 0 for rows with missing values."""
         nodes = self._mapped(partial(_values, over, width), over.name, shared)
-        return np.concatenate(self.executor.compute_all(nodes, over.name))
+        return np.concatenate(self._computed(nodes, over.name))
 
     def draw(self, share: float | None) -> Central:
         """Return a draw of a share of all rows, or of one row per unit."""
@@ -181,6 +180,18 @@ class Rounds:
         return solve_threads(sum(s.rows for s in self.spans) if order is None else order)
 
     # -- graphs ------------------------------------------------------------------------------
+
+    @cached_property
+    def _amount(self) -> Amount:
+        """Rows of all units, for the progress."""
+        return Amount(sum(unit.own_rows for unit in self.units))
+
+    def _summed(self, nodes: list[Delayed], over: Pass) -> Any:
+        how = over.name, over.in_place, self._amount
+        return tree_sum(nodes, over.combine, self.executor, *how)
+
+    def _computed(self, nodes: Sequence[Delayed], label: str) -> list[Any]:
+        return self.executor.compute_all(nodes, label, self._amount)
 
     def _source(self) -> Source:
         return Stored(self.rows, self.scaling, self.dtype, self.read_rows)

@@ -134,7 +134,7 @@ class Points(NamedTuple):
     source: Source
     spans: tuple[Span, ...]
     panels: bool
-    """Whether the spans are cut for their own sake, and a few points may be held together."""
+    """True if spans are cut for their own sake, so that a few points may be held together."""
 
 
 class Columns(Protocol):

@@ -75,16 +75,16 @@ def _check(
     own, others = rows.feature_names, solved.feature_names
     if len(own) != len(others) or names_differ(own, others) or rows.geographic != solved.geographic:
         raise SettingError(
-            f"start is a model of columns {_columns(solved.feature_names, solved.geographic)}, the "
-            f"rows have {_columns(rows.feature_names, rows.geographic)}: start from a model of "
+            f"start is a model of columns {_columns(solved.feature_names, solved.geographic)}, but "
+            f"the rows have {_columns(rows.feature_names, rows.geographic)}: start from a model of "
             "the same columns"
         )
     distances = np.ones(rows.n_features), 1.0
     choices = [_plain(kernel.resolve(*distances)) for kernel in estimator._choices(rows)]
     if _plain(solved.theta.kernel) not in choices:
         raise SettingError(
-            f"start has the kernel {other.kernel_!r:.200}, this estimator another one: give it "
-            "kernel=start.kernel_, or leave kernel out of both"
+            f"start has the kernel {other.kernel_!r:.200}, but this estimator has another one: "
+            "give it kernel=start.kernel_, or leave kernel out of both"
         )
 
 
@@ -132,5 +132,5 @@ def _inputs(
         return placed
     if Z is not None and own.takes(other._inputs) and len(Z) == own.of(int(sums.rows)):
         return own.moved(Z, other.solved_.scaling, stage.scaling)
-    logger.info("%s are chosen anew: start has %d", own.label, 0 if Z is None else len(Z))
+    logger.info("%s are chosen again: start has %d", own.label, 0 if Z is None else len(Z))
     return own.choose(stage, sample, theta.kernel)

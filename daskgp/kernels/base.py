@@ -392,7 +392,7 @@ class Kernel(ABC):
         Raises
         ------
         SettingError
-            If the class is not registered, so that another kernel would come back.
+            If the class is not registered: another kernel would be loaded.
 
         Examples
         --------
@@ -410,7 +410,7 @@ class Kernel(ABC):
         kind = type(self)
         if self._known.get(getattr(kind, "name", "")) is not kind:
             raise SettingError(
-                f"{kind.__name__} is not registered, so that another kernel would come back: call "
+                f"{kind.__name__} is not registered, so another kernel would be loaded: call "
                 f"daskgp.kernels.register({kind.__name__})"
             )
 

@@ -129,7 +129,7 @@ def check_dims(active_dims: Dims | None, d: int, name: str) -> None:
         )
     if max(flat(active_dims)) >= d:
         raise InputError(
-            f"{name} has active_dims={shown(active_dims)}, the inputs have {d} columns: "
+            f"{name} has active_dims={shown(active_dims)}, but the inputs have {d} columns: "
             f"dimensions count from 0 to {d - 1}"
         )
 
@@ -197,7 +197,9 @@ def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     if dimension == 0:
         return positive(value.item() if isinstance(value, np.ndarray) else value, name)
     if dimension != 1 or not len(value):
-        raise SettingError(f"{name} must be a number or one number a dimension, not {shown(value)}")
+        raise SettingError(
+            f"{name} must be a number or one number per dimension, not {shown(value)}"
+        )
     return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
 
 

@@ -87,7 +87,7 @@ def _number(kernel: Kernel, column: int | str, names: Sequence[str]) -> int:
         return names.index(column)
     if isinstance(column, str) or column >= len(names):
         raise SettingError(
-            f"{type(kernel).__name__} has active_dims with {shown(column)}, the features are "
+            f"{type(kernel).__name__} has active_dims with {shown(column)}, but the features are "
             f"{shown(', '.join(names))}: give names of these or numbers from 0 to {len(names) - 1}"
         )
     return column

@@ -168,7 +168,7 @@ class Linear(Kernel):
         used = d if self.active_dims is None else len(self.active_dims)
         if isinstance(self.variance, tuple) and len(self.variance) != used:
             raise InputError(
-                f"Linear has {len(self.variance)} variances, the inputs have {used} columns: "
+                f"Linear has {len(self.variance)} variances, but the inputs have {used} columns: "
                 "give one each, or a single one"
             )
 

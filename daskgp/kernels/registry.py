@@ -74,7 +74,7 @@ def register(kind: K) -> K:
     before = (REGISTRY | COMPOSITES).get(name)
     if before is not None and _address(before) != _address(kind):  # unless run again in a notebook
         raise SettingError(
-            f"the name {name!r} is that of {before.__name__}: give {kind.__name__} one of its own"
+            f"the name {name!r} belongs to {before.__name__}: give {kind.__name__} its own name"
         )
     REGISTRY[name] = kind
     try:
@@ -193,14 +193,14 @@ def _from_dict(description: Any, levels: int) -> Kernel:
 def _checked_name(kind: Any) -> str:
     """Return the name of a class that may be registered."""
     if not isinstance(kind, type) or not issubclass(kind, Kernel):
-        raise SettingError(f"{shown(kind)} is no class of kernels: derive one from kernels.Kernel")
+        raise SettingError(f"{shown(kind)} is not a kernel class: derive one from kernels.Kernel")
     if not hasattr(kind, "__dataclass_fields__"):
-        raise SettingError(f"{kind.__name__} is no dataclass: decorate it @dataclass(frozen=True)")
+        raise SettingError(
+            f"{kind.__name__} is not a dataclass: decorate it @dataclass(frozen=True)"
+        )
     name = getattr(kind, "name", None)
     if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
-        raise SettingError(
-            f"{kind.__name__}.name is {shown(name)}: a word in small letters is needed"
-        )
+        raise SettingError(f"{kind.__name__}.name is {shown(name)}: a lower-case word is needed")
     if name in WORDS:
         raise SettingError(f"{kind.__name__}.name is {name!r}, which text reads as a value")
     return name

@@ -202,7 +202,7 @@ class Stationary(Radial):
         if isinstance(scale, tuple) and len(scale) != needed:
             raise InputError(
                 f"{type(self).__name__} has {len(scale)} lengthscales, "
-                f"the inputs have {count} columns: give one each, or a single one"
+                f"but the inputs have {count} columns: give one each, or a single one"
             )
 
     def _units(self, xp: Any, X: Array) -> Any:

@@ -139,7 +139,7 @@ class Columns:
             f"if they are swapped, geographic={(*self._place[::-1],)}; else " if swapped else ""
         )
         return (
-            f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are no "
+            f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are not "
             f"degrees from {ends[0]:g} to {ends[1]:g}: {remedy}correct them or set placeholders to "
             "NaN, give geographic=(longitude, latitude) in this order, or geographic=False for "
             "coordinates of a plane"
@@ -321,6 +321,6 @@ def _column(column: Any, names: Sequence[str]) -> int:
     if not isinstance(column, bool) and text.isdecimal() and int(text) < len(names):
         return int(text)
     raise SettingError(
-        f"geographic names {shown(column)}, the columns of X are {shown(', '.join(names))}: name "
-        f"two of these, or give their numbers from 0 to {len(names) - 1}"
+        f"geographic names {shown(column)}, but the columns of X are {shown(', '.join(names))}: "
+        f"name two of these, or give their numbers from 0 to {len(names) - 1}"
     )

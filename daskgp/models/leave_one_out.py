@@ -125,6 +125,6 @@ def refuse_unknown(places: np.ndarray) -> None:
     unknown = int((places < 0).sum())
     if unknown:
         raise InputError(
-            f"{unknown} of {len(places)} rows are none that the model was fitted to: leave-one-out "
-            "predictions are of its training rows"
+            f"{unknown} of {len(places)} rows are not rows that the model was fitted to: "
+            "leave-one-out predictions are of its training rows"
         )

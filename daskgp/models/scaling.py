@@ -426,7 +426,7 @@ def remark_on_repeats(sums: Sums, sample: Array) -> None:
         share, per_place = repeats.of_sketch(sums.inputs)
         logger.info(
             "about %.0f %% of the rows repeat the inputs of another row, %.3g rows per place on "
-            "average: what differs between them is noise, and copies of a row among those held "
+            "average: their differences count as noise, and copies of a row among those held "
             "out make their scores too good",
             100 * share,
             per_place,

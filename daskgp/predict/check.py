@@ -211,7 +211,7 @@ def check(
     random_state : int
         Seed of the sample.
     progress : bool or "auto"
-        Whether to show bars; by default where somebody sits at a terminal.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
 
     Returns
     -------
@@ -243,7 +243,7 @@ def check(
     source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
     if source is not None:
         source = source.like(solved.feature_names)
-        with scratch_rows(store) as url, source.converted(url) as (X, y, _):
+        with scratch_rows(store) as url, source.converted(url, progress) as (X, y, _):
             chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
             return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
     _refuse_without_effect(solved, y_variance=y_variance, sample_weight=sample_weight)
@@ -298,7 +298,7 @@ def _check_rows(solved: Solved, rows: data.Rows, executor: Executor) -> None:
     refuse_other_units(solved, rows.feature_units)
     if rows.n_targets != solved.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}: "
+            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
     remedy = f"put it in {visibility.HERE}"

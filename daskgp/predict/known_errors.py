@@ -121,7 +121,7 @@ def columns(y_variance: Any, like: Any, name: str = "y_variance") -> Any:
     if errors.shape not in ((), rows, (*rows, 1), like.shape):
         each = "" if like.ndim == 1 else f", or one per row and target: {like.shape}"
         raise InputError(
-            f"{name} has shape {errors.shape}, one number per row is needed: {rows}{each}"
+            f"{name} has shape {errors.shape}, but one number per row is needed: {rows}{each}"
         )
     if not errors.ndim:
         return errors

@@ -58,8 +58,9 @@ class Law:
         """Raise SettingError for a likelihood without ``what``."""
         if isinstance(self.likelihood, Bernoulli):
             raise SettingError(
-                f"{what} of new observations of likelihood {self.likelihood.name!r} are not made, "
-                "which are 0 or 1: ask for predict_proba, or leave include_noise out for those of f"
+                f"{what} of new observations of likelihood {self.likelihood.name!r} are not "
+                "available, because they are 0 or 1: ask for predict_proba, or leave "
+                f"include_noise out for {what} of f"
             )
 
     def quantiles(self, mean: Any, std: Any, levels: tuple[float, ...]) -> np.ndarray:

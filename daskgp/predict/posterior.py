@@ -159,7 +159,7 @@ class Solved:
         if include_noise and self.likelihood is not None:
             raise SettingError(
                 f"a joint covariance of new observations of likelihood {self.likelihood.name!r} "
-                "is not made: leave include_noise out for that of f"
+                "is not available: leave include_noise out for the covariance of f"
             )
 
     @cached_property
@@ -204,8 +204,8 @@ class Solved:
         """Raise SettingError if targets are transformed, for what would be of these."""
         if self.transform is not None:
             raise SettingError(
-                f"{what} is not made of targets with target_transform={self.transform.kind!r}: "
-                f"{instead}"
+                f"{what} is not available for targets with "
+                f"target_transform={self.transform.kind!r}: {instead}"
             )
 
     def law(self, observed: bool) -> Law:
@@ -436,8 +436,8 @@ def refuse_other_units(solved: Solved, units: tuple[str, ...]) -> None:
     other = next((j for j, one in enumerate(how) if one is not None), None)
     if other is not None:
         raise InputError(
-            f"feature {names[other]!r} of X is in {units[other]!r}, the model was fitted with it "
-            f"in {solved.feature_units[other]!r}: convert it (daskgp convert --like)"
+            f"feature {names[other]!r} of X is in {units[other]!r}, but the model was fitted "
+            f"with it in {solved.feature_units[other]!r}: convert it (daskgp convert --like)"
         )
 
 

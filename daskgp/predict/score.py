@@ -53,7 +53,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     columns = 1 if y.ndim == 1 else y.shape[1]
     if columns != solved.n_targets:
         raise InputError(
-            f"y has {columns} targets, the model was fitted with {solved.n_targets}: "
+            f"y has {columns} targets, but the model was fitted with {solved.n_targets}: "
             f"{', '.join(solved.target_names)}"
         )
     _check_visible(solved, X, y, executor)

@@ -119,7 +119,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         where = models.rows_url(url, attributes.get(models.ROWS_IN, models.ROWS))
         kept = _open_kept(where, part(arrays, NEAR))
         if kept.token != attributes["blocks"]:
-            raise StoreError("its rows are not those of the fit: fit again")
+            raise StoreError("its rows are not the rows of the fit: fit again")
     scaling, state = _scaling(attributes, arrays), part(arrays, "state_")
     if scaling.trend is not None and isinstance(kept, Nearby):
         kept = replace(kept, rows=replace(kept.rows, trend=scaling.trend.columns))
@@ -180,7 +180,7 @@ def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
 
 def _names(names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise StoreError(f"names of columns are no list of text: {names!r:.60}")
+        raise StoreError(f"names of columns are not a list of text: {names!r:.60}")
     return tuple(names)
 
 
@@ -223,7 +223,7 @@ def _refuse_other_rows(solved: Solved) -> None:
 
 def _replaced(url: str) -> StoreError:
     return StoreError(
-        f"model store {url} is no longer what was loaded or saved: load it again and predict anew"
+        f"model store {url} has changed since it was loaded or saved: load it and predict again"
     )
 
 

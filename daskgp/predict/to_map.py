@@ -27,6 +27,7 @@ from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import Amount
 
 logger = logging.getLogger("daskgp")
 
@@ -118,7 +119,8 @@ class MapWork(NamedTuple):
             for index in places
         ]
         root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
-        found, made = executor.compute(root, nodes, "check"), target.checksums()
+        amount = Amount(sum(_cells(self.grid.region(index)) for index in places), "chunks")
+        found, made = executor.compute(root, nodes, "check", amount), target.checksums()
         wrong = [place for place, seen in zip(places, found, strict=True) if seen != made[place]]
         if wrong:
             raise ChangedError(
@@ -150,13 +152,14 @@ class MapWork(NamedTuple):
         put = delayed(partial(_write, target.writer(), claim), pure=False, traverse=False)
         most = TASK_CELLS if self.solved.kept is None else PART_ROWS
         sampled = paths_node(of_job(self.job, executor) if todo else None)
-        nodes = []
+        nodes, cells = [], 0
         for index in todo:
             region = self.grid.region(index)
             extent = tuple(int(n) for n in extents[index])
             mark = int(self.inputs.marks[index])
             chunk = _Chunk(index, region, extent, int(checksums[index]), mark)
-            count = -(-math.prod(cut.stop - cut.start for cut in region) // most)
+            cells += _cells(region)
+            count = -(-_cells(region) // most)
             name, given = f"{tag}-{_number(index)}", blocks(index)
             parts = [
                 predict(
@@ -176,7 +179,12 @@ class MapWork(NamedTuple):
         if not nodes:
             return Written(0, done)
         root = delayed(sum, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
-        return Written(int(executor.compute(root, nodes, "predict")), done)
+        amount = Amount(cells, "chunks")
+        return Written(int(executor.compute(root, nodes, "predict", amount)), done)
+
+
+def _cells(region: Region) -> int:
+    return math.prod(cut.stop - cut.start for cut in region)
 
 
 def _number(index: Index) -> str:

@@ -28,6 +28,7 @@ from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import Amount
 
 logger = logging.getLogger("daskgp")
 
@@ -157,7 +158,7 @@ def _write(
         if new and claim.held() and not target.done().any():
             data.remove(job.output)
         elif not isinstance(error, ChangedError):
-            error.add_note("the same prediction with --resume (resume=True) goes on from here")
+            error.add_note("the same prediction with --resume (resume=True) continues from here")
         raise
     logger.info("predicted %d rows of %s, found %d done", written.rows, inputs.url, written.skipped)
     return written
@@ -287,7 +288,9 @@ def _check_done(
         for i in look
     ]
     root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
-    wrong = look[np.not_equal(executor.compute(root, nodes, "check"), target.checksums()[look])]
+    amount = Amount(int((starts[look + 1] - starts[look]).sum()), "chunks")
+    found = executor.compute(root, nodes, "check", amount)
+    wrong = look[np.not_equal(found, target.checksums()[look])]
     if len(wrong):
         raise ChangedError(
             f"predictions {target.url}: rows {starts[wrong[0]]} to {starts[wrong[0] + 1] - 1} of "
@@ -345,7 +348,8 @@ def _write_missing(
             chunk = _Chunk(i, rows[at], rows[0].start, at, int(inputs.marks[i]))
             nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
     root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
-    return int(executor.compute(root, nodes, "predict"))
+    amount = Amount(int((starts[todo + 1] - starts[todo]).sum()), "chunks")
+    return int(executor.compute(root, nodes, "predict", amount))
 
 
 def _together(todo: np.ndarray, starts: np.ndarray, most: int) -> Iterator[list[int]]:

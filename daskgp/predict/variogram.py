@@ -151,7 +151,7 @@ def variogram(
     random_state : int
         Seed of the choice of blocks.
     progress : bool or "auto"
-        Whether to show bars; by default where somebody sits at a terminal.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
 
     Returns
     -------
@@ -438,7 +438,7 @@ def _expected(model: Any, rows: data.Rows) -> Expected:
         )
     if solved.n_targets != rows.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, the model was fitted with {solved.n_targets}"
+            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}"
         )
     regressor = None if solved.known is None else solved.known.regressor
     return Expected(

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +33,7 @@ from daskgp.arrays.backend import aligned, resolve_device
 from daskgp.errors import MemoryRunError
 from daskgp.runtime import gpus, recovery, versions
 from daskgp.runtime.process import single_blas_thread, this_worker
-from daskgp.runtime.progress import (
-    Counting,
-    ShowProgress,
-    progress_bar,
-    wants_progress,
-)
+from daskgp.runtime.progress import TASKS, Advance, Amount, Counting, ShowProgress, progress_line
 from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
@@ -131,37 +126,50 @@ class Executor:
         # a worker that has just died is still listed
         return recovery.until_done(client, run, (OSError, *recovery.LOST))
 
-    def compute(self, root: Delayed, watch: Sequence[Delayed] = (), label: str = "") -> Any:
+    def compute(
+        self,
+        root: Delayed,
+        watch: Sequence[Delayed] = (),
+        label: str = "",
+        amount: Amount = TASKS,
+    ) -> Any:
         """Compute the value of ``root``; progress counts the tasks in ``watch``."""
-        return self._compute([root], watch, label)[0]
+        return self._compute([root], watch, label, amount)[0]
 
-    def compute_all(self, nodes: Sequence[Delayed], label: str = "") -> list[Any]:
+    def compute_all(
+        self, nodes: Sequence[Delayed], label: str = "", amount: Amount = TASKS
+    ) -> list[Any]:
         """Compute the values of all nodes, which no worker has to hold all at once."""
-        return self._compute(nodes, nodes, label)
+        return self._compute(nodes, nodes, label, amount)
 
-    def _compute(self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str) -> list[Any]:
+    def _compute(
+        self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str, amount: Amount
+    ) -> list[Any]:
         with _memory_is_named(), _round_logged(label, len(watch)):
+            line = functools.partial(self._line, label, len(watch), amount)
             if self.client is None:
-                return self._computed_here(nodes, watch, label)
-            submit = functools.partial(self._submitted, self.client, nodes, watch, label)
+                with line() as advance:
+                    return self._computed_here(nodes, watch, advance)
+            submit = functools.partial(self._submitted, self.client, nodes, watch, line)
             return recovery.until_done(self.client, submit)
 
     def _computed_here(
-        self, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str
+        self, nodes: Sequence[Delayed], watch: Sequence[Delayed], advance: Advance | None
     ) -> list[Any]:
-        with self._bar(label, len(watch)) as advance:
-            names = {node.key for node in watch}
-            counting = Counting(names, advance) if advance else nullcontext()
-            with counting, single_blas_thread():
-                # dask.compute would first search for what to simplify in graphs that have nothing
-                graph = HighLevelGraph.merge(*(node.dask for node in nodes)).to_dict()
-                get = get_scheduler(**self._local) or dask.threaded.get
-                return list(get(graph, [node.key for node in nodes]))
+        with _counting(watch, advance), single_blas_thread():
+            # dask.compute would first search for what to simplify in graphs that have nothing
+            graph = HighLevelGraph.merge(*(node.dask for node in nodes)).to_dict()
+            get = get_scheduler(**self._local) or dask.threaded.get
+            return list(get(graph, [node.key for node in nodes]))
 
     def _submitted(
-        self, client: Client, nodes: Sequence[Delayed], watch: Sequence[Delayed], label: str
+        self,
+        client: Client,
+        nodes: Sequence[Delayed],
+        watch: Sequence[Delayed],
+        line: Callable[[], AbstractContextManager[Advance | None]],
     ) -> list[Any]:
-        with self._bar(label, len(watch)) as advance:
+        with line() as advance:
             futures = self._futures(client, nodes, watch, advance)
             try:
                 recovery.settle(client, futures, gpus.declares if self.resources else None)
@@ -175,7 +183,7 @@ class Executor:
         client: Client,
         nodes: Sequence[Delayed],
         watch: Sequence[Delayed],
-        advance: Callable[[], None] | None,
+        advance: Advance | None,
     ) -> list[Future]:
         """Return futures of the nodes; those of watched nodes live until they are counted."""
         more = [] if advance is None or watch is nodes else watch
@@ -193,14 +201,18 @@ class Executor:
                 future.add_done_callback(lambda _: advance())
         return list(futures[: len(nodes)])
 
-    def persist(self, nodes: Sequence[Delayed]) -> list[Delayed]:
+    def persist(
+        self, nodes: Sequence[Delayed], label: str = "", amount: Amount = TASKS
+    ) -> list[Delayed]:
         """Compute the nodes and return them with their values, which stay where they were made."""
         client = self.client
         if client is not None:
             keep = functools.partial(recovery.keep, client, nodes, self.resources)
             return recovery.until_done(client, keep)
-        with single_blas_thread(), _memory_is_named():
-            return list(dask.persist(*nodes, **self._local))
+        with self._line(label, len(nodes), amount) as advance:
+            counting = _counting(nodes, advance)
+            with counting, single_blas_thread(), _memory_is_named():
+                return list(dask.persist(*nodes, **self._local))
 
     @property
     def _local(self) -> dict[str, str]:
@@ -213,14 +225,16 @@ class Executor:
         workers = self._workers(self.client)
         return len(workers) * min((int(w["memory_limit"] or 0) for w in workers), default=0)
 
-    @contextmanager
-    def _bar(self, label: str, total: int) -> Iterator[Callable[[], None] | None]:
-        if not label or not total or not wants_progress(self.show):
-            yield None
-            return
-        with progress_bar() as progress:
-            task = progress.add_task(label, total=total)
-            yield lambda: progress.advance(task)
+    def _line(
+        self, label: str, total: int, amount: Amount
+    ) -> AbstractContextManager[Advance | None]:
+        show = self.show if label and total else False
+        return progress_line(label, total, amount, show)
+
+
+def _counting(nodes: Sequence[Delayed], advance: Advance | None) -> AbstractContextManager[Any]:
+    """Return a context in which the ends of tasks of a local scheduler are counted."""
+    return Counting({node.key for node in nodes}, advance) if advance else nullcontext()
 
 
 @contextmanager
@@ -266,6 +280,7 @@ def map_reduce(
     executor: Executor,
     label: str,
     shared: Sequence[Delayed] = (),
+    amount: Amount | None = None,
 ) -> Any:
     """Sum ``task(piece, *shared)`` over pieces of work.
 
@@ -280,13 +295,14 @@ def map_reduce(
     executor : Executor
         Where to run.
     label : str
-        Names the tasks on the dashboard and the progress bar.
+        Names the tasks on the dashboard and in the progress.
     shared : sequence of Delayed
         Values that are broadcast once.
+    amount : Amount, optional
+        Rows of all pieces, for the progress; by default those of spans of rows.
     """
-    return tree_sum(
-        mapped(task, [(piece, *shared) for piece in pieces], label), combine, executor, label
-    )
+    nodes = mapped(task, [(piece, *shared) for piece in pieces], label)
+    return tree_sum(nodes, combine, executor, label, amount=amount or _rows_in(pieces))
 
 
 def map_all(
@@ -298,7 +314,15 @@ def map_all(
 ) -> list[Any]:
     """Return the lists that ``task(piece, *shared)`` gives, joined in the order of the pieces."""
     nodes = mapped(task, [(piece, *shared) for piece in pieces], label)
-    return list(itertools.chain.from_iterable(executor.compute_all(nodes, label)))
+    lists = executor.compute_all(nodes, label, _rows_in(pieces))
+    return list(itertools.chain.from_iterable(lists))
+
+
+def _rows_in(pieces: Sequence[Any]) -> Amount:
+    """Return the rows of spans of rows; of other pieces they are not known."""
+    numbers = [getattr(piece, "rows", None) for piece in pieces]
+    known = [number for number in numbers if isinstance(number, int)]
+    return Amount(sum(known)) if len(known) == len(numbers) else TASKS
 
 
 def mapped(
@@ -321,6 +345,7 @@ def tree_sum(
     executor: Executor,
     label: str,
     in_place: bool = True,
+    amount: Amount = TASKS,
 ) -> Any:
     """Sum nodes, FAN_IN neighbours at a time, in their order.
 
@@ -328,7 +353,7 @@ def tree_sum(
     """
     fold = functools.partial(_fold, combine, in_place)
     root = _tree(nodes, fold, f"{label}-sum-{uuid.uuid4().hex[:8]}")
-    return executor.compute(root, nodes, label)
+    return executor.compute(root, nodes, label, amount)
 
 
 def _tree(nodes: list[Delayed], fold_in_order: Callable[..., Any], name: str) -> Delayed:

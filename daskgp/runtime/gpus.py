@@ -48,9 +48,9 @@ def claim(client: Client) -> dict[str, float]:
         names = f"{first} and {len(lacking) - 1} others" if len(lacking) > 1 else first
         remedy = f"start the workers that have a GPU with --resources {RESOURCE}=1"
         if declared:
-            remedy = f"mend that there, start them without --resources {RESOURCE}=1"
+            remedy = f"correct that there, start them without --resources {RESOURCE}=1"
         raise DeviceError(
-            f"device='gpu' cannot be had on {len(lacking)} of {len(reasons)} workers, {names}: "
+            f"device='gpu' is not available on {len(lacking)} of {len(reasons)} workers, {names}: "
             f"{reason}; {remedy}, or ask for device='auto' or 'cpu'"
         )
     return {RESOURCE: 1} if declared else {}
@@ -70,7 +70,7 @@ def to_start(device: Device, n_workers: int | None) -> int:
         return 0
     count, reason = backend.count_gpus()
     if device == "gpu" and not count:
-        raise DeviceError(f"device='gpu' cannot be had: {reason}; {backend.NO_GPU}")
+        raise DeviceError(f"device='gpu' is not available: {reason}; {backend.NO_GPU}")
     if device == "auto" and (not count or (n_workers or 0) > count):
         return 0
     if (n_workers or 0) > count:

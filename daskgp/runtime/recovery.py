@@ -72,7 +72,7 @@ def until_done(
         error = state.outcome.exception()
         raise RunError(
             f"the Dask cluster at {_address(client)} lost the same work {ATTEMPTS} times "
-            f"({_line(error)}): see to its workers and run again"
+            f"({_line(error)}): check its workers and run again"
         ) from error
 
     _refuse_closed(client)

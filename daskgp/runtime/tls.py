@@ -15,7 +15,7 @@ FILES = {
 }
 """Settings of Dask that name the files of a client, and their environment variables."""
 
-UNTRUSTED = ", or its certificates and those of {} do not know each other".format(
+UNTRUSTED = ", or its certificates and those of {} do not trust each other".format(
     ", ".join(FILES.values())
 )
 
@@ -37,6 +37,6 @@ def refuse_unprepared(address: str) -> None:
     for setting, variable in FILES.items():
         path = dask.config.get(setting, None)
         if not path:
-            raise InputError(f"the scheduler at {address} wants certificates: set {variable}")
+            raise InputError(f"the scheduler at {address} requires certificates: set {variable}")
         if not Path(path).is_file():
-            raise InputError(f"{variable} names {path}, which is no file: correct it")
+            raise InputError(f"{variable} names {path}, which is not a file: correct it")

@@ -46,7 +46,9 @@ def check(settings: Federated) -> None:
     for name, least in (("max_iter", 1), ("local_steps", 1), ("seed", 0)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
+            raise SettingError(
+                f"{name}={shown(value)}: a whole number of at least {least} is needed"
+            )
     for name in ("tol", "learning_rate", "rho", "sampling_rate", "mu", "lipschitz"):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, Real):

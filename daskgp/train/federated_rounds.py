@@ -302,7 +302,7 @@ class Federated:
     seed : int
         Seed of the draws; the draw of a round depends on it and the round alone.
     progress : bool or "auto"
-        Show a bar.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
     """
 
     method: FederatedName

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
-from rich.progress import TextColumn
 from scipy.optimize import minimize
 
 from daskgp.checks import shown
 from daskgp.errors import NumericalError, SettingError, StoreError
-from daskgp.runtime.progress import ShowProgress, progress_bar, wants_progress
+from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 from daskgp.train import callbacks, newton
 from daskgp.typing import OptimizerName
 
@@ -224,11 +223,9 @@ class Diary:
 
 @contextmanager
 def keep_diary(describe: Describe, max_iter: int, progress: ShowProgress) -> Iterator[Diary]:
-    """Yield a diary that moves a progress bar while the run lasts."""
-    shown = wants_progress(progress)
-    with progress_bar(TextColumn("{task.fields[note]}"), disable=not shown) as bar:
-        task = bar.add_task("train", total=max_iter, note="")
-        yield Diary(describe, lambda note: bar.update(task, advance=1, note=note))
+    """Yield a diary that moves the progress on while the run lasts."""
+    with progress_line("train", max_iter, Amount(unit="iterations"), progress) as advance:
+        yield Diary(describe, (lambda note: advance(note=note)) if advance else lambda _: None)
 
 
 def maximise(
@@ -342,8 +339,8 @@ def _trust_region(
 
 
 LOST = (
-    "training ended where no better point is found, as where rounding hides it: raise "
-    "noise_variance, choose dtype='float64' or start from other hyper-parameters"
+    "training ended where no better point is found, which can happen where rounding hides it: "
+    "raise noise_variance, choose dtype='float64' or start from other hyper-parameters"
 )
 
 
@@ -383,7 +380,7 @@ def _lbfgs(
     if result.status == 2 and not arrived:
         early = (
             f"training stopped early after {result.nit} iterations: no better point was found "
-            "along its last direction, as where rounding hides what is left to gain "
+            "along its last direction, which can happen where rounding hides the remaining gain "
             f"({str(result.message).strip(' :')})"
         )
     elif result.nit >= training.max_iter and not arrived:

@@ -218,7 +218,7 @@ def test_info_shows_the_actions_of_a_model(tmp_path):
 
 def test_info_of_anything_else_is_refused(tmp_path):
     zarr.create_group(tmp_path / "other.zarr").create_group("things")
-    assert "no dataset, model or prediction store" in refused("info", tmp_path / "other.zarr")
+    assert "not a dataset, model or prediction store" in refused("info", tmp_path / "other.zarr")
     assert "does not exist" in refused("info", tmp_path / "none.zarr")
 
 
@@ -234,7 +234,7 @@ def test_plan_says_what_a_fit_needs_and_whether_it_fits(data):
 
 
 def test_a_device_that_cannot_be_had_is_refused_wherever_it_is_asked_for(data, fitted, tmp_path):
-    lacks = "device='gpu' cannot be had: cupy is not installed"
+    lacks = "device='gpu' is not available: cupy is not installed"
     assert lacks in refused("plan", data, "--model", "sgpr", "--set", "device=gpu")
     output = tmp_path / "predictions.zarr"
     for command in (("predict", fitted, data, output), ("score", fitted, data)):
@@ -410,7 +410,7 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     assert "incomplete" in refused("predict", killed, data, tmp_path / "p.zarr")
     line = refused("fit", data, killed, *FIT, "--scheduler", scheduler, code=1)
     assert f"{killed}.lock was left by process {process.pid}" in line
-    assert "add --resume to go on from it, or --clear-lock" in line
+    assert "add --resume to continue from it, or --clear-lock" in line
     again = ("--clear-lock", "--scheduler", scheduler)
     assert "--resume" in refused("fit", data, killed, *FIT, *again)
     other = ("--model", "sgpr", "--set", "n_inducing=10", "--resume", "--scheduler", scheduler)
@@ -429,7 +429,7 @@ def test_a_killed_fit_goes_on_and_ends_with_the_same_bits(data, tmp_path, schedu
     before = files(killed)
     again = invoke("fit", data, killed, *FIT, "--resume")
     assert (again.exit_code, again.stderr.count("\n")) == (0, 1)
-    assert "is complete already" in again.stderr
+    assert "is already complete" in again.stderr
     found = json.loads(again.stdout)
     assert (found["objective"], found["resumed"]) == (resumed["objective"], False)
     assert files(killed) == before
@@ -472,12 +472,12 @@ def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler
     assert not killed.exists()
     fail(RunError("workers died"), 3)
     line = refused("fit", data, killed, *options, code=1)
-    assert line == "Error: workers died; the same command with --resume goes on from here"
+    assert line == "Error: workers died; the same command with --resume continues from here"
     assert len(list(killed.rglob("evaluations/c/*/0"))) == 3
     fail(OSError("connection lost"), 2)
     line = refused("fit", data, killed, *options, "--resume", code=1)
     assert "connection lost" in line
-    assert "--resume goes on" in line
+    assert "--resume continues" in line
     assert len(list(killed.rglob("evaluations/c/*/0"))) == 5
     monkeypatch.undo()
     resumed = succeed("fit", data, killed, *options, "--resume")
@@ -491,7 +491,7 @@ def test_an_interrupted_fit_and_its_workers_stop_with_one_line(data, tmp_path):
     process = start("fit", data, model, *FIT, "--workers", "1")
     code, stderr = stop_when(process, evaluations(model), signal.SIGINT)
     assert code == 130
-    assert "--resume goes on" in one_line(stderr)
+    assert "--resume continues" in one_line(stderr)
     assert evaluations(model)()
 
 
@@ -517,7 +517,7 @@ def test_an_interrupted_fit_says_whether_anything_was_kept(
     assert not store.exists()
     assert refused("fit", data, store, *options, "--resume", code=code) == nothing
     left[:] = [1, 2]
-    goes_on = f"Error: {word}: the same command with --resume goes on from here"
+    goes_on = f"Error: {word}: the same command with --resume continues from here"
     assert refused("fit", data, store, *options, code=code) == goes_on
     assert len(list(store.rglob("evaluations/c/*/0"))) == 2
     assert refused("fit", data, store, *options, "--resume", code=code) == goes_on
@@ -542,7 +542,7 @@ def test_rows_that_were_put_in_order_are_kept_too(data, tmp_path, scheduler, mon
     lma = ("--model", "lma", "--set", "n_support=5", "--set", "block_rows=50")
     monkeypatch.setattr("daskgp.fit.hyperparameters.train_theta", interrupted)
     line = refused("fit", data, store, *lma, "--scheduler", scheduler, code=130)
-    assert line == "Error: interrupted: the same command with --resume goes on from here"
+    assert line == "Error: interrupted: the same command with --resume continues from here"
     assert "rows kept" in invoke("info", store).stdout
     written, arrange = [], daskgp.estimators.lma.arrange
     with monkeypatch.context() as arranged:
@@ -588,7 +588,7 @@ def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, schedul
     time.sleep(0.5)  # the workers finish what they had begun
     done = {name: (killed / "mean" / "c" / name).stat().st_mtime_ns for name in os.listdir(flags)}
     assert 5 < len(done) < 200
-    assert "--resume goes on" in shown("info", killed)
+    assert "--resume continues" in shown("info", killed)
     again = ("--clear-lock", "--scheduler", scheduler)
     assert "exist already" in refused("predict", fitted, inputs, killed, *again)
     resume = ("--resume", "--scheduler", scheduler)

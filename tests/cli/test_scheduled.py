@@ -378,7 +378,7 @@ def test_verify_reads_what_looks_unchanged(model, tmp_path):
     assert model.predict_store(source, output, resume=True) == (0, 330)
     with pytest.raises(StoreError, match="rows 200 to 299 of the input have changed") as error:
         model.predict_store(source, output, resume=True, verify=True)
-    assert not hasattr(error.value, "__notes__")  # to go on does not mend it
+    assert not hasattr(error.value, "__notes__")  # to go on does not correct it
 
 
 def test_an_input_that_changed_is_refused_before_the_output_grows(model, tmp_path):
@@ -484,11 +484,11 @@ def test_the_lock_of_a_killed_run_is_explained_and_taken_over(stored, tmp_path, 
     line = refused(*(word for word in command if word != "--resume"), code=1)
     lock = tmp_path / "out.zarr.lock"
     left = f"the lock {lock} was left by process {process.pid} on host {platform.node()}, which"
-    assert f"{left} is not running any more: add --resume to go on from it" in line
+    assert f"{left} is no longer running: add --resume to continue from it" in line
     assert "or --clear-lock" in line
     shown = re.sub(r"[\s│]+", " ", invoke("info", tmp_path / "out.zarr").stdout)
     assert f"lock held by process {process.pid} on host" in shown
-    assert "not running any more" in shown
+    assert "no longer running" in shown
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert (record["finished"], record["exit"]) == (None, None)  # it never came to an end
     done = invoke(*command, *option)
@@ -505,10 +505,10 @@ def test_a_run_whose_lock_is_cleared_by_hand_stops(stored, tmp_path, scheduler):
     (tmp_path / "out.zarr.lock").unlink()
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "is not this run's any more" in one_line(stderr)
+    assert "no longer belongs to this run" in one_line(stderr)
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert record["exit"] == 1
-    assert "is not this run's any more" in record["error"]
+    assert "no longer belongs to this run" in record["error"]
     assert succeed(*command)["rows"] > 0
 
 
@@ -521,7 +521,7 @@ def test_a_run_whose_lock_another_took_leaves_its_record_alone(stored, tmp_path,
     record.write_text("another's")
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "is not this run's any more" in one_line(stderr)
+    assert "no longer belongs to this run" in one_line(stderr)
     assert record.read_text() == "another's"
     assert "runs" not in zarr.open_group(tmp_path / "out.zarr", mode="r").attrs
     assert "elsewhere" in (tmp_path / "out.zarr.lock").read_text()
@@ -541,7 +541,7 @@ def test_a_run_that_is_stopped_leaves_its_record_and_no_lock(
     found, stderr = stop_when(process, ready, how)
     assert found == code
     line = one_line(stderr)
-    assert line == f"Error: {word}: the same command with --resume goes on from here"
+    assert line == f"Error: {word}: the same command with --resume continues from here"
     assert not (tmp_path / "out.zarr.lock").exists()
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert (record["exit"], record["error"]) == (code, line.removeprefix("Error: "))
@@ -591,7 +591,9 @@ def test_a_run_on_another_host_is_judged_by_its_heartbeat(tmp_path):
         assert "first looks for a sign of life for 0.35 s" in line
         cannot_hold("so its lock is not cleared", store, clear=True)
         cannot_hold("is at work", store, wait=0.8)
-    cannot_hold("was left by process 4 on host elsewhere, which is not running", store, wait=5.0)
+    cannot_hold(
+        "was left by process 4 on host elsewhere, which is no longer running", store, wait=5.0
+    )
     with locks.hold(store, clear=True) as claim:
         assert claim.held()
     assert not Path(f"{store}.lock").exists()
@@ -606,7 +608,7 @@ def test_a_run_on_a_machine_that_may_be_another_is_judged_by_its_heartbeat(machi
         cannot_hold("may be at work", store)
         cannot_hold("is at work", store, resume=True)
         cannot_hold("so its lock is not cleared", store, clear=True)
-    cannot_hold("add --resume to go on from it, or --clear-lock", store, wait=2.0)
+    cannot_hold("add --resume to continue from it, or --clear-lock", store, wait=2.0)
     with locks.hold(store, resume=True) as claim:  # as after the machine was started again
         assert claim.held()
     assert os.listdir(tmp_path) == []
@@ -632,7 +634,7 @@ def test_a_process_of_the_same_number_is_another_one(started, tmp_path):
     store = str(tmp_path / "p.zarr")
     mine = json.loads(lock_owner.Holder.here("abc").content())
     foreign(store, **{**mine, "started": started})
-    cannot_hold("which is not running any more", store)
+    cannot_hold("which is no longer running", store)
     foreign(store, **mine)
     cannot_hold("is at work", store, clear=True)
 
@@ -687,7 +689,7 @@ def test_a_lock_that_cannot_be_read_is_no_sign_of_life(content, tmp_path, monkey
     monkeypatch.setattr(lock_owner.Holder, "every", 0.1)
     store = str(tmp_path / "p.zarr")
     Path(f"{store}.lock").write_bytes(content)
-    cannot_hold("a run that cannot be told", store)
+    cannot_hold("an unknown run", store)
     assert Path(f"{store}.lock").read_bytes() == content
 
 
@@ -822,8 +824,8 @@ def test_a_heart_beats_and_notices_that_the_lock_is_lost(tmp_path, monkeypatch, 
         beats = lambda: json.loads(Path(claim.url).read_text())["beat"]  # noqa: E731
         wait_until(lambda: beats() > 3)
         foreign(store)
-        wait_until(lambda: "is not this run's any more" in caplog.text)
-        with pytest.raises(RunError, match="is not this run's any more"):
+        wait_until(lambda: "no longer belongs to this run" in caplog.text)
+        with pytest.raises(RunError, match="no longer belongs to this run"):
             claim.check()
     assert json.loads(Path(claim.url).read_text())["host"] == "elsewhere"
 

@@ -117,7 +117,10 @@ def test_the_largest_posterior_density_is_that_of_a_dense_computation():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"fixed": "noise"}, "names 'noise', which is no hyper-parameter: choose among variance"),
+        (
+            {"fixed": "noise"},
+            "names 'noise', which is not a hyper-parameter: choose among variance",
+        ),
         ({"fixed": "lengthscale"}, "whose value the kernel leaves open"),
         ({"fixed": {"variance": -1.0}}, "must be greater than 0"),
         ({"fixed": 3}, "give names of hyper-parameters"),

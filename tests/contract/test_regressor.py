@@ -169,7 +169,7 @@ def test_regressors_that_cannot_serve_are_refused(forest):
         with pytest.raises(InputError, match=says) as refusal:
             cases.fixed("sgpr", mean=mean).fit(X, y)
         assert "\n" not in str(refusal.value)
-    with pytest.raises(SettingError, match="target_transform='log' is of what is left"):
+    with pytest.raises(SettingError, match="target_transform='log' transforms its"):
         cases.fixed("sgpr", mean=forest, target_transform="log").fit(X, y)
     with pytest.raises(SettingError, match="is a mean of measured targets"):
         daskgp.SVGP(likelihood="poisson", mean=forest).fit(X, np.round(y))

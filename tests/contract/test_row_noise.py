@@ -173,7 +173,7 @@ def test_new_observations_have_errors_of_their_own():
         model.predict(T, return_std=True, y_variance=errors)
     with pytest.raises(InputError, match="y_variance is negative in 1 row: "):
         model.predict(T, return_std=True, include_noise=True, y_variance=[-1.0, *errors[1:]])
-    with pytest.raises(InputError, match=r"y_variance has shape \(3,\), one number per row"):
+    with pytest.raises(InputError, match=r"y_variance has shape \(3,\), but one number per row"):
         model.predict(T, return_std=True, include_noise=True, y_variance=errors[:3])
 
 
@@ -224,7 +224,9 @@ def test_several_targets_share_weights_and_have_no_errors_each():
         for rows in ((X, both), chunked):
             with pytest.raises(InputError, match="y has 2 targets: fit each target on its own"):
                 cases.fixed("sgpr").fit(*rows, y_variance=known)
-    with pytest.raises(InputError, match=r"sample_weight has shape \(150, 2\), one number per row"):
+    with pytest.raises(
+        InputError, match=r"sample_weight has shape \(150, 2\), but one number per row"
+    ):
         cases.fixed("sgpr").fit(X, both, sample_weight=both**2)
 
 
@@ -355,7 +357,7 @@ def test_errors_that_stay_behind_are_warned_of(tmp_path, caplog):
     X, y = daskgp.open_dataset(with_noise(tmp_path / "t.zarr", *cases.rows()))
     for changed in (y.rechunk(30), y.astype("f4"), y[:100]):
         cases.fixed("sgpr").fit(X[: len(changed)], changed)
-        assert caplog.text.count("the store of y has y_variance and weight, which a part") == 1
+        assert caplog.text.count("the store of y has y_variance and weight, which a slice") == 1
         caplog.clear()
     cases.fixed("sgpr").fit(X, y)
     cases.fixed("sgpr").fit(X, y.rechunk(30), y_variance=False, sample_weight=False)
@@ -428,13 +430,13 @@ def test_what_is_no_number_per_row_is_refused(what):
     X, y = cases.rows()
     model = cases.fixed("exact")
     for wrong, says in [
-        (ERRORS[:3], r"has shape \(3,\), one number per row is needed: \(150,\)"),
-        (ERRORS[:1], r"has shape \(1,\), one number"),
-        (ERRORS[None], r"has shape \(1, 150\), one number"),
-        (np.stack([ERRORS] * 2, 1), r"has shape \(150, 2\), one number"),
-        (ERRORS[:, None, None], r"has shape \(150, 1, 1\), one number"),
+        (ERRORS[:3], r"has shape \(3,\), but one number per row is needed: \(150,\)"),
+        (ERRORS[:1], r"has shape \(1,\), but one number"),
+        (ERRORS[None], r"has shape \(1, 150\), but one number"),
+        (np.stack([ERRORS] * 2, 1), r"has shape \(150, 2\), but one number"),
+        (ERRORS[:, None, None], r"has shape \(150, 1, 1\), but one number"),
         (True, "=True: give numbers, or False to leave it out"),
-        (np.array("a"), "has type <U1, numbers are needed"),
+        (np.array("a"), "has type <U1, but numbers are needed"),
         (-1.0, "is (zero or )?negative in 150 rows of 150"),
     ]:
         with pytest.raises(InputError, match=f"{what} ?{says}"):
@@ -462,7 +464,7 @@ def test_errors_of_new_observations_have_the_shape_of_rows_or_of_predictions(p):
         np.testing.assert_allclose(np.diagonal(cov).T, wanted**2, rtol=1e-8)
     _, found = model.predict(T, **asked, y_variance=da.asarray(rows))
     np.testing.assert_allclose(found, np.sqrt(std**2 + column), rtol=1e-8)
-    with pytest.raises(InputError, match=r"y_variance has shape \(11, 3\), one number per row"):
+    with pytest.raises(InputError, match=r"y_variance has shape \(11, 3\), but one number per row"):
         model.predict(T, **asked, y_variance=np.ones((11, 3)))
 
 

@@ -43,7 +43,9 @@ def test_impossible_weights_are_refused(what):
     for bad in (np.nan, np.inf, -1.0):
         with pytest.raises(InputError, match=f"{what} is missing, infinite or negative in 1 row:"):
             model.score(X, y, **{what: np.where(np.arange(len(y)) == 3, bad, WEIGHTS)})
-    with pytest.raises(InputError, match=rf"{what} has shape \(3,\), one number per row is needed"):
+    with pytest.raises(
+        InputError, match=rf"{what} has shape \(3,\), but one number per row is needed"
+    ):
         model.score(X, y, **{what: WEIGHTS[:3]})
     with pytest.raises(InputError, match="no score: the values of y that have a weight are none"):
         model.score(X, y, sample_weight=0.0)

@@ -355,7 +355,7 @@ def test_missing_values_and_transforms_go_together_with_a_trend():
 def test_means_that_are_none_are_refused():
     X, y = cases.rows()
     for mean, says in (
-        (["x0", "lat"], "mean names 'lat', the columns of X are 'x0, x1': name"),
+        (["x0", "lat"], "mean names 'lat', but the columns of X are 'x0, x1': name"),
         (["x0", "x0"], "names 'x0' twice"),
         ("x0", "choose one of 'zero', 'constant', 'linear', 'ols', a list of columns"),
         (7, "mean=7: give"),

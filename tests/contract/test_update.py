@@ -177,7 +177,7 @@ def test_experts_that_other_rows_would_rearrange_refuse(settings, said):
     model = cases.fixed("experts", **settings).fit(X, y)
     with pytest.raises(SettingError, match=said):
         model.update(X, y)
-    with pytest.raises(SettingError, match="which expert had which row is not kept"):
+    with pytest.raises(SettingError, match="the assignment of rows to experts is not kept"):
         cases.fixed("experts").fit(X, y).forget(X[:5], y[:5])
 
 
@@ -188,7 +188,7 @@ def test_rows_that_do_not_suit_leave_the_model_as_it_was(name):
     wanted = cases.bits(model, T), model.objective_, model.n_rows_, model._seen
     for bad, said in (
         ((X[:, :1], y), "X has 1 features"),
-        ((X, np.column_stack([y, y])), "y has 2 targets, the model was fitted with 1"),
+        ((X, np.column_stack([y, y])), "y has 2 targets, but the model was fitted with 1"),
         ((X[:0], y[:0]), "no rows"),
         ((X, np.full(len(y), np.nan)), "no usable rows"),
         ((X, np.where(y > 0, np.inf, y)), "infinite values"),
@@ -297,7 +297,7 @@ def test_a_window_of_whole_blocks_slides(case):
     close(model, blocks(case).fit(X[60:], y[60:]), rtol=1e-9)
     model.forget(X[210:], y[210:])
     close(model, blocks(case).fit(X[60:210], y[60:210]), rtol=1e-9)
-    with pytest.raises(InputError, match="20 of 20 rows to forget are no whole blocks at either"):
+    with pytest.raises(InputError, match="20 of 20 rows to forget are not whole blocks at either"):
         model.forget(X[60:80], y[60:80])
     with pytest.raises(InputError, match="forget leaves no rows"):
         model.forget(X[60:210], y[60:210])
@@ -472,7 +472,7 @@ def test_a_window_that_cannot_be_is_refused(store, tmp_path):
     ):
         with pytest.raises(SettingError, match=said):
             model.update(X, y, **window)
-    with pytest.raises(SettingError, match="only of a dataset store are the old rows known"):
+    with pytest.raises(SettingError, match="the old rows are known only for a dataset store"):
         model.update(*in_line(20), window=9)
     with pytest.raises(SettingError, match="ExpertsGP has no forget here"):
         plain("experts").fit(X, y).update(X, y, window=9)

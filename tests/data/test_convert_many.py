@@ -216,7 +216,7 @@ def test_what_files_share_has_the_same_values_and_units(tmp_path):
     said = message(*both(with_depth("2020-01-03", 5.0)), names)
     assert said == (
         f"variable 'depth' has other values in {tmp_path}/b.nc than in {tmp_path}/a.nc and not the "
-        "dimension time: mend it or leave it out"
+        "dimension time: correct it or leave it out"
     )
     said = message(*both(with_depth("2020-01-03", np.nan, temp="degC")), names)
     assert said.startswith(f"variable 'temp' is in 'degC' in {tmp_path}/b.nc, in 'K' in")

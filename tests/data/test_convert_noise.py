@@ -81,14 +81,17 @@ def test_errors_of_a_grid_follow_its_points(tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"y_std": "err"}, "y_std='err' is about a target and there is none: give target="),
+        ({"y_std": "err"}, "y_std='err' describes a target, but there is none: give target="),
         ({"target": "y", "y_std": "nobody"}, "nobody"),
-        ({"target": "y", "y_std": "err", "weight": "err"}, "'err' is named for two things"),
-        ({"target": "y", "y_std": "err", "y_variance": "w"}, "say the same: give one of them"),
+        ({"target": "y", "y_std": "err", "weight": "err"}, "'err' has two uses"),
+        (
+            {"target": "y", "y_std": "err", "y_variance": "w"},
+            "describe the same error: give only one of them",
+        ),
         ({"target": ["y", "x"], "y_std": "err"}, "2 targets: convert one target with its errors"),
         (
             {"target": "y", "features": ["x", "w"], "weight": "w"},
-            "'w' is about the noise",
+            "'w' is used for the noise",
         ),
     ],
 )

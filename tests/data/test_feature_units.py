@@ -155,8 +155,12 @@ def test_a_grid_that_is_made_says_its_units(model):
 
 
 CONTRADICTORY = {
-    "plain": ("depth", {"units": "feet"}, "feature 'depth' of the grid is in 'feet', the model"),
-    "times": ("time", {"units": "K"}, "in 'K', the model was fitted with it in 'hours since"),
+    "plain": (
+        "depth",
+        {"units": "feet"},
+        "feature 'depth' of the grid is in 'feet', but the model",
+    ),
+    "times": ("time", {"units": "K"}, "in 'K', but the model was fitted with it in 'hours since"),
     "calendar": (
         "time",
         {"units": "days since 2000-01-01", "calendar": "360_day"},

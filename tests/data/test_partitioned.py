@@ -130,7 +130,7 @@ def test_a_column_of_the_file_itself_comes_first(tmp_path):
 def test_columns_of_folders_alone_have_no_rows_to_count(tmp_path):
     parts(tmp_path / "d", "csv")
     told = refused("convert", tmp_path / "d", tmp_path / "o.zarr", "--features", "year")
-    assert "the columns year are names of folders alone: name a column that is in" in told
+    assert "the columns year come only from names of folders: name a column that is in" in told
     assert not (tmp_path / "o.zarr").exists()
 
 

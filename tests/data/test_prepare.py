@@ -409,9 +409,9 @@ def test_blocks_are_balanced_and_no_more_than_needed(n, wanted):
             {"order": "x9"},
             "order 'x9' is none of auto, hilbert, pca, kmeans, random and no column",
         ),
-        (None, {"block_rows": 0}, "block_rows=0: a whole number from 1 is needed"),
-        (None, {"block_rows": 2.5}, "block_rows=2.5: a whole number from 1 is needed"),
-        (None, {"random_state": -1}, "random_state=-1: a whole number from 0 is needed"),
+        (None, {"block_rows": 0}, "block_rows=0: a whole number of at least 1 is needed"),
+        (None, {"block_rows": 2.5}, "block_rows=2.5: a whole number of at least 1 is needed"),
+        (None, {"random_state": -1}, "random_state=-1: a whole number of at least 0 is needed"),
         (None, {"lengthscales": [1.0]}, "lengthscales have shape (1,)"),
     ],
 )
@@ -484,7 +484,9 @@ def test_writing_part_of_a_chunk_is_refused(tmp_path):
     with prepared.creating(str(tmp_path / "out.zarr"), rows, 50, 20, (1, 50), 64) as target:
         target.put(40, *rows.read(40, len(rows)))
         for start, stop in ((10, 20), (0, 30)):
-            with pytest.raises(StoreError, match=f"rows {start} to {stop} are no chunks of 20"):
+            with pytest.raises(
+                StoreError, match=f"rows {start} to {stop} are not whole chunks of 20"
+            ):
                 target.put(start, *rows.read(start, stop))
 
 

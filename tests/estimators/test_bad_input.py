@@ -73,7 +73,7 @@ STORES = {
     "X a cube": ({"X": X[:, :, None], "y": Y}, "array 'X' has 3 dimensions, not 2"),
     "y a cube": ({"X": X, "y": X[:, :, None]}, "array 'y' has 3 dimensions, not 1 or 2"),
     "text": ({"X": X.astype("U8"), "y": Y}, "numbers are needed"),
-    "complex": ({"X": X, "y": Y + 1j}, "array 'y' has type complex128, numbers are needed"),
+    "complex": ({"X": X, "y": Y + 1j}, "array 'y' has type complex128, but numbers are needed"),
 }
 
 
@@ -160,10 +160,13 @@ def test_zero_rows_and_fewer_than_inducing_inputs(fitted, tmp_path, scheduler):
         (["--model", "sgpr", "--set", "kernel=matern42"], "unknown kernel 'matern42'"),
         (["--model", "sgpr", "--set", "n_inducin=9"], "did you mean 'n_inducing'?"),
         (["--model", "sgpr", "--set", "noise_variance=-0.1"], "noise_variance=-0.1"),
-        (["--model", "sgpr", "--set", "n_inducing=0"], "n_inducing=0: a whole number from 1"),
+        (
+            ["--model", "sgpr", "--set", "n_inducing=0"],
+            "n_inducing=0: a whole number of at least 1",
+        ),
         (["--model", "cagp", "--set", "actions=cgs"], "actions='cgs': "),
         (["--model", "cagp", "--set", "loss=evidence"], "one of 'elbo', 'projected' is needed"),
-        (["--model", "cagp", "--set", "n_actions=0"], "n_actions=0: a whole number from 1"),
+        (["--model", "cagp", "--set", "n_actions=0"], "n_actions=0: a whole number of at least 1"),
         (["--model", "cagp", "--set", "n_actions=301"], "301 actions for 300 usable rows: choose"),
         (["--model", "sgpr", "--memory-limit", "lots"], "memory limit 'lots' cannot be read"),
         (["--model", "sgpr", "--scheduler", "warp://here"], "no Dask scheduler answers at warp"),
@@ -326,7 +329,7 @@ def test_features_other_than_at_the_fit(columns, names, says, fitted, tmp_path, 
 def test_targets_other_than_at_the_fit(fitted, tmp_path, scheduler):
     test = dataset(tmp_path / "t.zarr", X, X, targets=("y", "z"))
     line = refused("score", fitted, test, "--scheduler", scheduler)
-    assert "y has 2 targets, the model was fitted with 1: y" in line
+    assert "y has 2 targets, but the model was fitted with 1: y" in line
 
 
 # -- disks -----------------------------------------------------------------------------------
@@ -429,9 +432,15 @@ ARRAYS = {
     "unequal rows": ((X, Y[:-1]), "X has 300 rows but y has 299"),
     "X a vector": ((Y, Y), "X has 1 dimensions, 2 are needed"),
     "y a cube": ((X, X[:, :, None]), "y has 3 dimensions, 1 or 2 are needed"),
-    "text": ((X, Y.astype(str)), "y has type <U32, numbers are needed: leave the column out or"),
+    "text": (
+        (X, Y.astype(str)),
+        "y has type <U32, but numbers are needed: leave the column out or",
+    ),
     "dates": ((X.astype("M8[s]"), Y), "numbers are needed: turn them into numbers, such as days"),
-    "objects": ((X.astype(object), Y), "X has type object, numbers are needed: give X.astype(flo"),
+    "objects": (
+        (X.astype(object), Y),
+        "X has type object, but numbers are needed: give X.astype(flo",
+    ),
     "zero rows": ((X[:0], Y[:0]), "no rows: the training data has length 0"),
     "all NaN": ((X * np.nan, Y), "all 300 rows have a missing value"),
     "infinite": (changed(1, np.inf, 7), "feature 'x1' has 1 infinite values"),
@@ -462,19 +471,19 @@ def test_arrays_that_cannot_be_fitted(case):
         ({"kernel": 3.5}, "kernel=3.5"),
         ({"mean": "cubic"}, "mean='cubic': choose one of 'zero', 'constant', 'linear'"),
         ({"optimizer": "sgd"}, "optimizer='sgd': choose one of"),
-        ({"n_inducing": 0}, "n_inducing=0: a whole number from 1"),
+        ({"n_inducing": 0}, "n_inducing=0: a whole number of at least 1"),
         ({"n_inducing": "many"}, "n_inducing='many'"),
         ({"n_inducing": None}, "n_inducing=None"),
         ({"inducing": "best"}, "unknown selection 'best'"),
         ({"inducing": [[1.0, 2.0, 3.0]]}, "inducing has shape (1, 3)"),
         ({"inducing": [[1.0, "a"]]}, "inducing"),
         ({"kernel": kernels.RBF((1.0, 1.0, 1.0))}, "RBF has 3 lengthscales"),
-        ({"max_iter": 1.5}, "max_iter=1.5: a whole number from 1 is needed"),
+        ({"max_iter": 1.5}, "max_iter=1.5: a whole number of at least 1 is needed"),
         ({"train_blocks": 0}, "train_blocks=0"),
         ({"train_blocks": "all"}, "train_blocks='all'"),
         ({"device": "tpu"}, "device='tpu': choose one of"),
         ({"dtype": "float16"}, "dtype='float16': choose one of"),
-        ({"block_rows": -5}, "block_rows=-5: a whole number from 1"),
+        ({"block_rows": -5}, "block_rows=-5: a whole number of at least 1"),
         ({"random_state": "seed"}, "random_state='seed'"),
     ],
 )
@@ -503,7 +512,7 @@ def test_settings_that_cannot_be_used(settings, says):
         ({"actions": X[:-1]}, "actions have 299 rows, the training data 300: give one for each"),
         ({"actions": X * np.nan}, "actions of shape (300, 2): give finite numbers"),
         ({"actions": "eigen", "n_actions": 300}, "300 eigenvectors of 300 usable rows: choose at"),
-        ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number from 1 is needed"),
+        ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number of at least 1 is needed"),
         ({"action_tol": 0, "actions": "cg"}, "action_tol=0: it must be greater than 0"),
         ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
         ({"order": "depth"}, "order 'depth' is none of auto, hilbert"),
@@ -576,7 +585,7 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
     ("settings", "says"),
     [
         ({"batch_rows": 301}, "batch_rows=301 for 300 rows to train on: choose at most 300"),
-        ({"batch_rows": 0}, "batch_rows=0: a whole number from 1 is needed"),
+        ({"batch_rows": 0}, "batch_rows=0: a whole number of at least 1 is needed"),
         (
             {"batch_rows": 280, "validation": 0.1, "check_every": 1},
             "batch_rows=280 for 270 rows to train on: choose at most 270",
@@ -588,9 +597,9 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
         ),
         ({"n_mean": 301}, "n_mean=301 for 300 rows to train on: choose at most 300"),
         ({"n_mean": 400, "n_covariance": 301}, "301 functions of the covariance for 300 usable"),
-        ({"n_mean": 2.5}, "n_mean=2.5: a whole number from 1 is needed"),
-        ({"n_mean": "many"}, "n_mean='many': a whole number from 1 is needed"),
-        ({"n_covariance": 0}, "n_covariance=0: a whole number from 1 is needed"),
+        ({"n_mean": 2.5}, "n_mean=2.5: a whole number of at least 1 is needed"),
+        ({"n_mean": "many"}, "n_mean='many': a whole number of at least 1 is needed"),
+        ({"n_covariance": 0}, "n_covariance=0: a whole number of at least 1 is needed"),
         ({"likelihood": "gamma"}, "likelihood='gamma': choose one of 'gaussian', 'student-t', 'be"),
         ({"basis": "fourier"}, "basis='fourier': choose one of 'kernel', 'se-ard', 'generalized'"),
         ({"parametrization": "coupled"}, "parametrization='coupled': choose one of 'hybrid', 'di"),
@@ -611,8 +620,11 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
         ({"validation": 0.9}, "validation=0.9: hold out at most half of the rows, 0.5"),
         ({"validation": 0}, "validation=0: it must be greater than 0 and at most 1"),
         ({"validation": 0.2}, "check_every=50 exceeds max_iter=2: held-out rows would never be"),
-        ({"check_every": 0, "validation": 0.1}, "check_every=0: a whole number from 1 is needed"),
-        ({"patience": 0, "validation": 0.1}, "patience=0: a whole number from 1 is needed"),
+        (
+            {"check_every": 0, "validation": 0.1},
+            "check_every=0: a whole number of at least 1 is needed",
+        ),
+        ({"patience": 0, "validation": 0.1}, "patience=0: a whole number of at least 1 is needed"),
         ({"optimizer": "l-bfgs"}, "optimizer='l-bfgs' needs all rows at every step: choose 'adam"),
         ({"optimizer": "sgd"}, "optimizer='sgd': choose one of"),
         (
@@ -620,9 +632,9 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
             "mean='linear' is a mean of measured targets: with likelihood='poisson'",
         ),
         ({"precondition": "full"}, "precondition='full': choose one of 'blocks', 'jacobi', None"),
-        ({"n_columns": 0}, "n_columns=0: a whole number from 1 is needed"),
-        ({"n_added": 0}, "n_added=0: a whole number from 1 is needed"),
-        ({"n_subset": 0}, "n_subset=0: a whole number from 1 is needed"),
+        ({"n_columns": 0}, "n_columns=0: a whole number of at least 1 is needed"),
+        ({"n_added": 0}, "n_added=0: a whole number of at least 1 is needed"),
+        ({"n_subset": 0}, "n_subset=0: a whole number of at least 1 is needed"),
         (
             {"hyperparameters": "subset", "likelihood": "student-t"},
             "hyperparameters='subset' takes the evidence of a Gaussian likelihood, not of 'student",
@@ -662,7 +674,10 @@ def test_decoupled_settings_that_cannot_be_used(settings, says):
         (("optimizer=l-bfgs",), "optimizer='l-bfgs' needs all rows at every step"),
         (("likelihood=poisson", "mean=linear"), "mean='linear' is a mean of measured"),
         (("likelihood=bernoulli",), "takes only 0 and 1: code the two classes as 0 and 1"),
-        (("likelihood=poisson",), "takes whole numbers from 0 on: give counts, or take another"),
+        (
+            ("likelihood=poisson",),
+            "takes whole numbers of at least 0: give counts, or take another",
+        ),
     ],
 )
 def test_svgp_settings_that_the_command_refuses(settings, says, data, tmp_path, scheduler):

@@ -639,7 +639,7 @@ def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatc
     monkeypatch.setattr(ComputationAware, "evaluate", fail)
     if how == "killed":
         monkeypatch.setattr(daskgp.data, "remove", unable)
-    assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
+    assert "--resume continues" in refused("fit", data, stopped, *chosen, code=1)
     monkeypatch.undo()
     assert (stopped / "rows-ordered").exists() is (how == "killed")
     assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
@@ -659,9 +659,9 @@ HOLES = np.where(np.arange(12) == 7, np.nan, CHOSEN)
 ADAM = {"optimizer": "adam"}
 REFUSED = {
     "more actions than rows": ({"n_actions": 91}, "91 actions for 90 usable rows: choose at most"),
-    "no action": ({"n_actions": 0}, "n_actions=0: a whole number from 1 is needed"),
-    "half an action": ({"n_actions": 1.5}, "n_actions=1.5: a whole number from 1 is needed"),
-    "actions as text": ({"n_actions": "a"}, "n_actions='a': a whole number from 1 is needed"),
+    "no action": ({"n_actions": 0}, "n_actions=0: a whole number of at least 1 is needed"),
+    "half an action": ({"n_actions": 1.5}, "n_actions=1.5: a whole number of at least 1 is needed"),
+    "actions as text": ({"n_actions": "a"}, "n_actions='a': a whole number of at least 1"),
     "actions": ({"actions": "cgs"}, "actions='cgs': choose one of 'sparse', 'cg', 'random', 'eig"),
     "no actions": ({"actions": None}, "actions of shape (): give finite numbers (n, n_actions)"),
     "a vector": ({"actions": CHOSEN[:, 0]}, "actions of shape (90,): give finite numbers (n,"),
@@ -675,18 +675,18 @@ REFUSED = {
     "all eigenvectors": ({"actions": "eigen", "n_actions": 90}, "90 eigenvectors of 90"),
     "support": ({"support": 12}, "support=12 for 8 actions on 90 usable rows: an action has at "
                 "most 11 of them; choose a smaller support or fewer actions"),
-    "no support": ({"support": 0}, "support=0: a whole number from 1 is needed"),
-    "half a row": ({"support": 2.5}, "support=2.5: a whole number from 1 is needed"),
+    "no support": ({"support": 0}, "support=0: a whole number of at least 1 is needed"),
+    "half a row": ({"support": 2.5}, "support=2.5: a whole number of at least 1 is needed"),
     "support of cg": ({"support": 2, "actions": "cg"}, "support=2 has no effect with actions='cg'"),
     "support of given": ({"support": 2, "actions": CHOSEN}, "support=2 has no effect with"),
     "batch": ({"batch_rows": 91, "support": 2, **ADAM}, "batch_rows=91 for 90 usable rows: choose"),
-    "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number from 1 is needed"),
+    "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number of at least 1 is needed"),
     "batch of l-bfgs": ({"batch_rows": 20, "optimizer": "l-bfgs"},
                         "batch_rows=20 has no effect with optimizer='l-bfgs': choose optimizer"),
     "batch of all rows": ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing where all rows"),
     "batch of cg": ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 has no effect"),
     "batch of projected": ({"batch_rows": 20, "loss": "projected", **ADAM}, "batch_rows=20 has no"),
-    "refreshes": ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number from 1"),
+    "refreshes": ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number of at least 1"),
     "action tol": ({"action_tol": 0, "actions": "cg"}, "action_tol=0: it must be greater than 0"),
     "learning rate": ({"learning_rate": 0, **ADAM}, "learning_rate=0: it must be greater than 0"),
     "loss": ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
@@ -791,7 +791,7 @@ def test_cggp_has_the_mean_of_conjugate_gradients_and_no_variance(table, tmp_pat
     loaded = daskgp.load(str(tmp_path / "m.zarr"))
     np.testing.assert_array_equal(loaded.predict(places), before)
     assert (loaded.n_iter_, loaded.residual_) == (model.n_iter_, model.residual_)
-    with pytest.raises(SettingError, match="gives a mean and no variance"):
+    with pytest.raises(SettingError, match="gives a mean but no variance"):
         model.predict(places, return_std=True)
     with pytest.raises(SettingError, match="has no evidence"):
         model.log_marginal_likelihood()

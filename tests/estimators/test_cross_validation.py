@@ -288,7 +288,7 @@ def test_it_runs_on_a_cluster_and_leaves_nothing_behind(default_client, tmp_path
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"folds": 0}, "folds=0: a whole number from 1"),
+        ({"folds": 0}, "folds=0: a whole number of at least 1"),
         ({"folds": "five"}, "folds='five': give a number, or 'loo'"),
         ({"folds": 2.5}, "folds=2.5"),
         ({"folds": 999}, "fold .* has no rows to test: choose fewer folds"),

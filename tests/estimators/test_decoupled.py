@@ -728,7 +728,7 @@ def test_labels_that_cannot_be_observed_are_not_scored(likelihood, lazy, table):
         InputError, match=f"3 targets .* the {likelihood} likelihood takes only|whole"
     ):
         model.score(*given)
-    with pytest.raises(InputError, match="y has type <U1, numbers are needed"):
+    with pytest.raises(InputError, match="y has type <U1, but numbers are needed"):
         model.score(X, ["a"] * N)
 
 
@@ -777,7 +777,7 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
             "X has 1 features, but decoupled is expecting 2 features",
         ),
         ((pd.DataFrame(X, columns=["lat", "lon"]), y), "X has feature 'lat' where the model was"),
-        ((X, np.column_stack([y, y])), "y has 2 targets, the model was fitted with 1: y"),
+        ((X, np.column_stack([y, y])), "y has 2 targets, but the model was fitted with 1: y"),
         ((X * np.nan, y), "no usable rows: all 120 rows have a missing value"),
         ((X, y + np.inf), "target 'y' has 120 infinite values"),
         ((X - 1e200, y), "feature 'lon' has values of up to 1e+200 in size"),
@@ -971,7 +971,7 @@ def test_fewer_steps_than_a_checkpoint_has_are_refused(table, tmp_path):
 def test_a_model_store_is_no_checkpoint(table, tmp_path):
     url = str(tmp_path / "m.zarr")
     made("svgp").fit(*table).save(url)
-    with pytest.raises(StoreError, match="is no checkpoint: choose another place"):
+    with pytest.raises(StoreError, match="is not a checkpoint: choose another place"):
         made("svgp").fit(*table, checkpoint=url)
     daskgp.load(url)
 
@@ -1145,7 +1145,7 @@ def test_a_command_that_fails_says_how_to_go_on(data, tmp_path, scheduler, monke
 
     monkeypatch.setattr(Steps, "sums", fail)
     chosen = (*chosen, "--set", "gradients=client")
-    assert "--resume goes on" in refused("fit", data, tmp_path / "m.zarr", *chosen, code=1)
+    assert "--resume continues" in refused("fit", data, tmp_path / "m.zarr", *chosen, code=1)
     monkeypatch.undo()
     assert succeed("fit", data, tmp_path / "m.zarr", *chosen, "--resume")["iterations"] == 130
 

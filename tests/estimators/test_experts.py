@@ -434,7 +434,7 @@ def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
         return evaluate(self, vector)
 
     monkeypatch.setattr(rounds_of_experts.Objectives, "evaluate", fail)
-    assert "--resume goes on" in refused("fit", data, stopped, *chosen, code=1)
+    assert "--resume continues" in refused("fit", data, stopped, *chosen, code=1)
     monkeypatch.undo()
     assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
     kept = {p: p.stat().st_mtime_ns for p in (stopped / "rows").rglob("*") if p.is_file()}
@@ -458,7 +458,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path,
     code, _ = stop_when(process, third.exists)
     assert code == -signal.SIGKILL
     kept = {p: p.stat().st_mtime_ns for p in (killed / "rows").rglob("*") if p.is_file()}
-    assert "complete no: fit --resume goes on" in shown("info", killed)
+    assert "complete no: fit --resume continues" in shown("info", killed)
     resumed = succeed("fit", data, killed, *chosen, "--resume", "--clear-lock")
     assert kept == {p: p.stat().st_mtime_ns for p in kept}
     undisturbed = succeed("fit", data, whole, *chosen)
@@ -470,13 +470,16 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path,
 
 REFUSED = {
     "more experts than rows": ({"n_experts": 201}, "n_experts=201 for 200 usable rows: choose at"),
-    "no expert": ({"n_experts": 0}, "n_experts=0: a whole number from 1 is needed"),
-    "half an expert": ({"n_experts": 1.5}, "n_experts=1.5: a whole number from 1 is needed"),
-    "experts as text": ({"n_experts": "a"}, "n_experts='a': a whole number from 1 is needed"),
+    "no expert": ({"n_experts": 0}, "n_experts=0: a whole number of at least 1 is needed"),
+    "half an expert": ({"n_experts": 1.5}, "n_experts=1.5: a whole number of at least 1 is needed"),
+    "experts as text": (
+        {"n_experts": "a"},
+        "n_experts='a': a whole number of at least 1 is needed",
+    ),
     "expert": ({"expert": "dense"}, "expert='dense': choose one of 'sparse', 'exact'"),
     "partition": ({"partition": "kmeans"}, "partition='kmeans': choose one of 'random', 'block'"),
     "order": ({"partition": "block", "order": "x7"}, "order 'x7' is none of"),
-    "random order": ({"partition": "block", "order": "random"}, "puts no nearby rows together"),
+    "random order": ({"partition": "block", "order": "random"}, "not keep nearby rows together"),
     "aggregation": ({"aggregation": "moe"}, "aggregation='moe': choose one of 'optimal', 'npae'"),
     "weights": ({"weights": "best"}, "weights='best': choose one of 'projection', 'paper'"),
     "variance": ({"variance": "exact"}, "variance='exact': choose one of 'linear', 'paper'"),
@@ -500,7 +503,7 @@ REFUSED = {
     ),
     "too few central rows": (
         {"weights": "paper", "central": 0.004},
-        "central=0.004 of 200 usable rows is not one: choose a larger share",
+        "central=0.004 of 200 usable rows is less than one row: choose a larger share",
     ),
     "ridge below 0": ({"ridge": -1e-6}, "ridge=-1e-06: it must be from 0 to 1"),
     "ridge as text": ({"ridge": "none"}, "ridge='none': a number is needed"),
@@ -530,11 +533,14 @@ REFUSED = {
     "lipschitz": ({"training": "pxadmm", "lipschitz": np.nan}, "lipschitz=nan: it must be 0 or"),
     "sampling": ({"training": "fedavg", "sampling_rate": 0}, "sampling_rate=0: it must be greater"),
     "all and more": ({"training": "fedavg", "sampling_rate": 1.1}, "sampling_rate=1.1: it must"),
-    "no steps": ({"training": "admm", "local_steps": 0}, "local_steps=0: a whole number from 1"),
+    "no steps": (
+        {"training": "admm", "local_steps": 0},
+        "local_steps=0: a whole number of at least 1",
+    ),
     "half steps": ({"training": "admm", "local_steps": 2.5}, "local_steps=2.5: a whole number"),
     "inducing": ({"n_inducing": 201}, "201 inducing inputs for 200 usable rows: choose at most"),
-    "no inducing": ({"n_inducing": 0}, "n_inducing=0: a whole number from 1 is needed"),
-    "block rows": ({"block_rows": 0}, "block_rows=0: a whole number from 1 is needed"),
+    "no inducing": ({"n_inducing": 0}, "n_inducing=0: a whole number of at least 1 is needed"),
+    "block rows": ({"block_rows": 0}, "block_rows=0: a whole number of at least 1 is needed"),
 }
 
 
@@ -676,7 +682,7 @@ def test_rows_of_another_model_are_refused(table, tmp_path):
         build(**{**FIXED, "n_experts": 4, "expert": "exact"}).fit(given, y).save(tmp_path / name)
     shutil.rmtree(tmp_path / "a" / "rows")
     shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
-    with pytest.raises(StoreError, match="its rows are not those of the fit"):
+    with pytest.raises(StoreError, match="its rows are not the rows of the fit"):
         daskgp.load(tmp_path / "a")
 
 

@@ -459,7 +459,7 @@ def test_swapped_longitude_and_latitude_are_told():
     assert "'lat' has latitudes from -17" in str(caught.value)
     assert "if they are swapped, geographic=('lat', 'lon'); else correct them" in str(caught.value)
     wrong = frame(X).assign(lat=X[:, 1] + 300)
-    with pytest.raises(InputError, match=r"no degrees from -90 to 90: correct them"):
+    with pytest.raises(InputError, match=r"not degrees from -90 to 90: correct them"):
         daskgp.ExactGP(**FIXED, geographic=PLACE).fit(wrong, y)
 
 

@@ -625,7 +625,7 @@ def test_a_stopped_fit_goes_on_with_the_rows_it_has_written(data, tmp_path, sche
 
     monkeypatch.setattr(Additive, "evaluate", fail)
     line = refused("fit", data, stopped, *options, code=1)
-    assert "--resume goes on" in line
+    assert "--resume continues" in line
     monkeypatch.undo()
     assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
     kept = {p: p.stat().st_mtime_ns for p in (stopped / "rows").rglob("*") if p.is_file()}
@@ -670,10 +670,10 @@ def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler
     ("settings", "says"),
     [
         ({"markov_order": 8}, r"markov_order=8 but there are only 8 blocks .* at most 7"),
-        ({"markov_order": -1}, "markov_order=-1: a whole number from 0"),
-        ({"markov_order": 1.5}, "markov_order=1.5: a whole number from 0"),
-        ({"predict_order": -1}, "predict_order=-1: a whole number from 0"),
-        ({"predict_rows": 0}, "predict_rows=0: a whole number from 1"),
+        ({"markov_order": -1}, "markov_order=-1: a whole number of at least 0"),
+        ({"markov_order": 1.5}, "markov_order=1.5: a whole number of at least 0"),
+        ({"predict_order": -1}, "predict_order=-1: a whole number of at least 0"),
+        ({"predict_rows": 0}, "predict_rows=0: a whole number of at least 1"),
         ({"predict_rows": 9, "predict_order": 1}, "no effect with predict_order=1: choose predict"),
         ({"predict_rows": 9, "neighbours": "order"}, "predict_rows=9 has no effect with neigh"),
         ({"prediction": "paper"}, "prediction='paper' .* choose neighbours='order'"),
@@ -681,9 +681,12 @@ def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler
         ({"prediction": "exact"}, "prediction='exact': choose one of 'consistent', 'paper'"),
         ({"order": "hilbrt"}, r"order 'hilbrt' is none of .*\(did you mean 'hilbert'\?\)"),
         ({"order": ("x0", "x7")}, "x7"),
-        ({"order": "random"}, "order='random' puts no nearby rows together, .*: choose 'auto'"),
-        ({"block_rows": 0}, "block_rows=0: a whole number from 1"),
-        ({"n_support": 0}, "n_support=0: a whole number from 1"),
+        (
+            {"order": "random"},
+            "order='random' does not keep nearby rows together, .*: choose 'auto'",
+        ),
+        ({"block_rows": 0}, "block_rows=0: a whole number of at least 1"),
+        ({"n_support": 0}, "n_support=0: a whole number of at least 1"),
         ({"n_support": 301}, "301 support inputs for 300 usable rows: choose at most 300"),
         ({"support": "best"}, "unknown selection 'best'"),
         ({"support": np.ones((3, 5))}, r"shape \(3, 5\): .*\(m, 2\)"),

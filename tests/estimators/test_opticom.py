@@ -136,13 +136,13 @@ def test_a_saved_model_predicts_the_same_bits(variance, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"level": 0}, "level=0: a whole number from 1"),
-        ({"level": 2.5}, "level=2.5: a whole number from 1"),
+        ({"level": 0}, "level=0: a whole number of at least 1"),
+        ({"level": 2.5}, "level=2.5: a whole number of at least 1"),
         ({"level": 9}, "in 2 dimensions has more than max_points=4,096 points: choose at most "
          "level=8, which has 1,793"),
         ({"level": 10**9}, "choose at most level=8"),
         ({"level": 4, "max_points": 48}, "choose at most level=3, which has 17"),
-        ({"max_points": 0}, "max_points=0: a whole number from 1"),
+        ({"max_points": 0}, "max_points=0: a whole number of at least 1"),
         ({"weights": "optimal"}, "weights='optimal': choose one of 'projection', 'paper'"),
         ({"variance": "exact"}, "variance='exact': choose one of 'linear', 'paper'"),
         ({"ridge": -1e-6}, "ridge=-1e-06: it must be 0 or greater"),

@@ -75,7 +75,7 @@ def test_workers_killed_for_memory_name_the_block_that_fits(data, cluster):
     model = daskgp.SGPR(n_inducing=20, optimizer=None)
     line = (
         r"workers died repeatedly on blocks of 2000 rows, most likely out of memory "
-        r"\(0\.39 GiB a worker thread\): set block_rows to at most (\d+) or give the workers more"
+        r"\(0\.39 GiB per worker thread\): set block_rows to at most (\d+) or give the workers more"
     )
     with pytest.raises(MemoryRunError, match=line) as caught:
         fit(model, data, cluster, hungry)

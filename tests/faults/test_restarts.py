@@ -142,7 +142,7 @@ def test_the_command_whose_scheduler_is_gone_ends_with_one_line_and_is_resumed(
     assert process.returncode == 1
     line = stderr.splitlines()[-1]
     assert "is gone and did not come back" in line
-    assert "--resume goes on from here" in line
+    assert "--resume continues from here" in line
     assert "Traceback" not in stderr
     cluster.start(1).wait()
     resumed = succeed("fit", data, killed, *options, "--resume")

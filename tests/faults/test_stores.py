@@ -151,7 +151,7 @@ def test_a_fit_whose_disk_fills_up_goes_on_where_there_is_space_again(
     fill(small_disk, 48 * 1024)
     line = refused("fit", data, model, *options)
     assert "the disk is full: free some space" in line
-    assert "--resume goes on from here" in line
+    assert "--resume continues from here" in line
     kept = len(list(model.rglob("evaluations/c/*/0")))
     assert kept > 1
     os.remove(small_disk / "ballast")
@@ -229,7 +229,7 @@ def test_a_prediction_whose_disk_fills_up_goes_on_where_there_is_space_again(
     fill(small_disk, 96 * 1024)
     line = refused("predict", model, data, out, "--scheduler", scheduler)
     assert "the disk is full: free some space" in line
-    assert "--resume (resume=True) goes on from here" in line
+    assert "--resume (resume=True) continues from here" in line
     done = zarr.open_group(out, mode="r")["done"][...]
     assert 0 < done.sum() < len(done)
     os.remove(small_disk / "ballast")

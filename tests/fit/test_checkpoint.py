@@ -153,7 +153,7 @@ def test_progress_bars_do_not_matter(tmp_path):
 def test_what_is_not_a_checkpoint_is_refused_and_left_alone(tmp_path):
     other = tmp_path / "other.zarr"
     model(optimizer=None).fit(X, Y).save(other)
-    with pytest.raises(StoreError, match="is no checkpoint: choose another place"):
+    with pytest.raises(StoreError, match="is not a checkpoint: choose another place"):
         model().fit(X, Y, checkpoint=str(other))
     assert zarr.open_group(other, mode="r").attrs["format"] == "daskgp-model"
 
@@ -336,7 +336,7 @@ def test_the_lock_of_a_fit_that_died_elsewhere_is_cleared_on_request(tmp_path):
 def test_a_fit_whose_lock_another_took_writes_no_more(tmp_path, during):
     url = str(tmp_path / "checkpoint")
     during(lambda: foreign(url), 1)
-    with pytest.raises(RunError, match="is not this run's any more") as caught:
+    with pytest.raises(RunError, match="no longer belongs to this run") as caught:
         model().fit(X, Y, checkpoint=url)
     assert not os.path.exists(url)
     assert json.loads((tmp_path / "checkpoint.lock").read_text())["host"] == "elsewhere"
@@ -349,7 +349,7 @@ def test_the_state_of_long_runs_is_written_under_the_lock_too(tmp_path):
         kept = Snapshots(url, {}, claim)
         kept.write(100, {"a": X})
         foreign(url)
-        with pytest.raises(RunError, match="is not this run's any more"):
+        with pytest.raises(RunError, match="no longer belongs to this run"):
             kept.write(200, {"a": Y})
     np.testing.assert_array_equal(kept.read()["a"], X)
 
@@ -375,12 +375,12 @@ def test_a_failure_says_how_training_goes_on(tmp_path, during):
     during(raised(error))
     with pytest.raises(RunError):
         model().fit(X, Y)
-    assert notes(error) == ["pass checkpoint= to fit, and what is trained is not lost"]
+    assert notes(error) == ["pass checkpoint= to fit, and the progress of training is kept"]
     error = RunError("the scheduler is gone")
     during(raised(error))
     with pytest.raises(RunError):
         model().fit(X, Y, checkpoint=url)
-    assert notes(error) == [f"the same fit with checkpoint={url!r} goes on from here"]
+    assert notes(error) == [f"the same fit with checkpoint={url!r} continues from here"]
 
 
 @pytest.mark.parametrize(

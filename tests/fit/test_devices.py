@@ -535,7 +535,7 @@ def wrong_cuda(cupy):
 )
 def test_what_is_no_gpu_is_named(cupy, caplog, broken, reason):
     broken(cupy)
-    with pytest.raises(DeviceError, match=f"device='gpu' cannot be had: .*{reason}") as caught:
+    with pytest.raises(DeviceError, match=f"device='gpu' is not available: .*{reason}") as caught:
         backend.resolve_device("gpu")
     assert "\n" not in str(caught.value)
     with caplog.at_level(logging.INFO, "daskgp.arrays.backend"):

@@ -233,9 +233,9 @@ def test_what_is_not_finite_is_named(method):
     ("settings", "line"),
     [
         ({"method": "sgd"}, "method='sgd': choose one of 'admm', 'pxadmm', 'fedavg', 'fedprox'"),
-        ({"local_steps": 0}, "local_steps=0: a whole number from 1 is needed"),
-        ({"max_iter": 1.5}, "max_iter=1.5: a whole number from 1 is needed"),
-        ({"seed": -1}, "seed=-1: a whole number from 0 is needed"),
+        ({"local_steps": 0}, "local_steps=0: a whole number of at least 1 is needed"),
+        ({"max_iter": 1.5}, "max_iter=1.5: a whole number of at least 1 is needed"),
+        ({"seed": -1}, "seed=-1: a whole number of at least 0 is needed"),
         ({"learning_rate": "fast"}, "learning_rate='fast': a number is needed"),
         ({"learning_rate": 0}, "learning_rate=0: it must be greater than 0"),
         ({"tol": np.nan}, "tol=nan: it must be greater than 0"),

@@ -171,7 +171,7 @@ REFUSED = {
     "no target of a grid": (("g.zarr", "--mask", "sea"), "--mask names a column of a grid or a"),
     "unknown": (("g.nc", "--target", "t"), "target 't' is not in"),
     "unknown mask": (("g.nc", "--target", "sst", "--mask", "m"), "column 'm' is not in"),
-    "store": (("d.zarr", "--target", "sst"), "is a dataset store, which says its own columns"),
+    "store": (("d.zarr", "--target", "sst"), "is a dataset store, which names its own columns"),
     "errors": (
         ("g.nc", "--target", "sst", "--y-std", "error", "--ignore-errors"),
         "--ignore-errors leaves out --y-std: give one of them",
@@ -198,7 +198,7 @@ def test_names_and_arrays_are_not_mixed(files):
         fit(files / "g.nc", "sst", y_variance=np.ones(3))
     with pytest.raises(InputError, match="source is a ndarray: give the path"):
         fit(np.ones((3, 2)), "sst")
-    with pytest.raises(InputError, match="is a dataset store, which says its own columns"):
+    with pytest.raises(InputError, match="is a dataset store, which names its own columns"):
         fit(files / "d.zarr", "sst")
     with pytest.raises(InputError, match=r"is for grids and .* is a table"):
         daskgp.convert(grid().to_dataframe(), files / "o.zarr", "sst", mask="sea")

@@ -100,7 +100,7 @@ def test_columns_are_chosen_by_name_or_number(setting, known, pair):
         (True, "give two columns"),
         (("lon", "lat", "day"), "give two columns"),
         (("lon", "lon"), "names one column twice"),
-        (("lon", "latitude"), "'latitude', the columns of X are 'day, lat, height, lon'"),
+        (("lon", "latitude"), "'latitude', but the columns of X are 'day, lat, height, lon'"),
         ((3, 9), "geographic names 9"),
         ((3, -1), "geographic names -1"),
         (("lon", True), "geographic names True"),
@@ -114,7 +114,7 @@ def test_columns_that_are_no_pair_are_refused(setting, message):
 
 @pytest.mark.parametrize(("lon", "lat"), [(0.0, 90.5), (0.0, -91.0), (-181.0, 0.0), (361.0, 0.0)])
 def test_angles_of_no_place_are_refused(lon, lat):
-    with pytest.raises(InputError, match=r"'l(on|at)' has .* which are no degrees from") as raised:
+    with pytest.raises(InputError, match=r"'l(on|at)' has .* which are not degrees from") as raised:
         COLUMNS.inputs(np.array([[0.0, lat, 0.0, lon]]))
     assert "\n" not in str(raised.value)
 
@@ -162,8 +162,8 @@ def test_names_are_resolved_without_a_sphere_too():
     [
         (kernels.RBF(active_dims=("lon",)), "without 'lat': longitude and latitude are one place"),
         (kernels.RBF(active_dims=(3,)), "without 'lat'"),
-        (kernels.RBF(active_dims=("lon", "Lat")), "'Lat', the features are"),
-        (kernels.RBF(active_dims=(9,)), "9, the features are"),
+        (kernels.RBF(active_dims=("lon", "Lat")), "'Lat', but the features are"),
+        (kernels.RBF(active_dims=(9,)), "9, but the features are"),
         (
             kernels.RBF((1.0, 2.0, 3.0, 4.0)),
             r"4 lengthscales for 3 features \(day, lat/lon, height",

@@ -597,9 +597,9 @@ def test_resolve_fills_in_what_is_left_open():
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (RBF((1.0, 2.0)), "RBF has 2 lengthscales, the inputs have 3 columns"),
-        (RBF(active_dims=[3]), "RBF has active_dims=.3,., the inputs have 3 columns"),
-        (Linear((1.0, 2.0)), "Linear has 2 variances, the inputs have 3 columns"),
+        (RBF((1.0, 2.0)), "RBF has 2 lengthscales, but the inputs have 3 columns"),
+        (RBF(active_dims=[3]), "RBF has active_dims=.3,., but the inputs have 3 columns"),
+        (Linear((1.0, 2.0)), "Linear has 2 variances, but the inputs have 3 columns"),
         (Linear(active_dims=[5]), "Linear has active_dims=.5,."),
         (Periodic(active_dims=[5]), "Periodic has active_dims=.5,."),
         (RBF() * (Linear() + Matern12(active_dims=[4])), "Matern12 has active_dims=.4,."),
@@ -642,7 +642,7 @@ def test_arguments_that_do_not_agree(fake):
         (lambda: RBF(0.0), "lengthscale of RBF must be positive and finite, not 0.0"),
         (lambda: RBF(-1.0), "lengthscale of RBF must be positive"),
         (lambda: RBF((1.0, np.nan)), r"lengthscale of RBF\[1\] must be positive and finite"),
-        (lambda: RBF(()), "lengthscale of RBF must be a number or one number a dimension"),
+        (lambda: RBF(()), "lengthscale of RBF must be a number or one number per dimension"),
         (lambda: RBF("long"), "lengthscale of RBF must be a positive number, not 'long'"),
         (lambda: RBF(variance=np.inf), "variance of RBF must be positive and finite, not inf"),
         (lambda: RBF(variance=(1.0, 2.0)), "variance of RBF must be a positive number"),

@@ -446,9 +446,9 @@ def test_bad_settings_are_named(make, words):
             -1.0,
             "the bernoulli-logit likelihood takes only 0 and 1: code the two classes as 0 and 1",
         ),
-        (Poisson(), 2.5, "the poisson likelihood takes whole numbers from 0 on: give counts,"),
-        (Poisson(), -3.0, "the poisson likelihood takes whole numbers from 0 on"),
-        (Poisson(), math.inf, "the poisson likelihood takes whole numbers from 0 on"),
+        (Poisson(), 2.5, "the poisson likelihood takes whole numbers of at least 0: give counts,"),
+        (Poisson(), -3.0, "the poisson likelihood takes whole numbers of at least 0"),
+        (Poisson(), math.inf, "the poisson likelihood takes whole numbers of at least 0"),
         (StudentT(), math.inf, "the student-t likelihood takes finite numbers"),
     ],
 )

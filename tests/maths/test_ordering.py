@@ -282,7 +282,7 @@ def test_a_column_that_has_the_name_of_a_kind_is_given_in_a_list(name):
     )
     check_order([name], names, nearby=True)
     with pytest.raises(
-        SettingError, match=r"^order='random' puts no nearby rows together, .*'auto'"
+        SettingError, match=r"^order='random' does not keep nearby rows together, .*'auto'"
     ):
         check_order("random", names, nearby=True)
 

@@ -218,7 +218,7 @@ def test_they_are_on_the_scale_of_transformed_targets():
 
 def test_other_rows_are_refused():
     X, y = cases.rows(60)
-    with pytest.raises(InputError, match="1 of 2 rows are none that the model was fitted to"):
+    with pytest.raises(InputError, match="1 of 2 rows are not rows that the model was fitted to"):
         cases.fixed("exact").fit(X, y).loo(np.concatenate([X[:1], X[:1] + 0.1]), y[:2])
     with pytest.raises(InputError, match="y has shape"):
         cases.fixed("exact").fit(X, y).loo(X, y[:2])

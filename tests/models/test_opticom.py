@@ -255,7 +255,7 @@ def test_the_papers_variance_can_be_negative_and_the_remedy_is_named():
 def test_inputs_that_are_no_such_grid_are_refused():
     X, y, theta = problem(2, 3)
     with pytest.raises(
-        InputError, match=r"17 inducing inputs are no sparse grid of level 4: .* 49"
+        InputError, match=r"17 inducing inputs are not a sparse grid of level 4: .* 49"
     ):
         run(OptiCom(4), theta, X, y)
 

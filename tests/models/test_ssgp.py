@@ -281,9 +281,9 @@ def test_kernels_without_spectral_points_are_refused(kernel):
 
 
 def test_columns_that_are_not_there_are_refused():
-    with pytest.raises(InputError, match=r"active_dims=\(3,\), the inputs have 2 columns"):
+    with pytest.raises(InputError, match=r"active_dims=\(3,\), but the inputs have 2 columns"):
         sample_spectrum(kernels.RBF(active_dims=(3,)), 5, 2, np.random.default_rng(0))
-    with pytest.raises(InputError, match="3 lengthscales, the inputs have 2 columns"):
+    with pytest.raises(InputError, match="3 lengthscales, but the inputs have 2 columns"):
         sample_spectrum(kernels.RBF((1.0, 1.0, 1.0)), 5, 2, np.random.default_rng(0))
 
 
@@ -366,7 +366,7 @@ def test_the_frequencies_are_those_of_the_units_of_x():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"n_spectral": 0}, "n_spectral=0: a whole number from 1"),
+        ({"n_spectral": 0}, "n_spectral=0: a whole number of at least 1"),
         ({"train_spectral": 1}, "train_spectral=1: choose one of True, False"),
         ({"train_blocks": 0}, "train_blocks=0"),
         ({"kernel": "linear()"}, "Linear has no spectral points"),

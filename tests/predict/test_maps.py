@@ -166,7 +166,7 @@ def test_masked_cells_stay_masked_and_are_not_predicted(kind, model, tmp_path, m
     assert model.predict_store(source, output, mask="land") == (count, 0)
     assert sum(rows) == count
     check(model, output, data, seen)
-    with pytest.raises(StoreError, match="were made with mask land, this run has none"):
+    with pytest.raises(StoreError, match="were made with mask land, but this run has none"):
         model.predict_store(source, output, resume=True)
 
 
@@ -272,7 +272,7 @@ def test_quantiles_and_probabilities_on_request(model, tmp_path):
     assert probability.name == "sst_exceedance"
     np.testing.assert_allclose(probability, found.exceedance, rtol=1e-9)
     assert model.is_predicted(grid(), output, **asked)
-    with pytest.raises(StoreError, match="were made with variance True, this run has none"):
+    with pytest.raises(StoreError, match="were made with variance True, but this run has none"):
         model.predict_store(grid(), output, resume=True)
     for levels in ((0.5, 0.5), (0, 0.5), (), "a"):
         with pytest.raises(SettingError, match="levels between 0 and 1 in increasing order"):
@@ -328,7 +328,7 @@ def test_inputs_that_cannot_be_are_refused_in_one_line(model, tmp_path):
         model.predict_store(source, output, mask="sea")
     with pytest.raises(InputError, match="no cells: there is nothing to predict"):
         model.predict_store(grid().isel(time=slice(0)), output)
-    with pytest.raises(InputError, match="has a coordinate 'std', which is a name in every map"):
+    with pytest.raises(InputError, match="has a coordinate 'std', a name that every map uses"):
         model.predict_store(grid().assign_coords(std=1.0), output)
     with pytest.raises(InputError, match="has the dimension band, which no feature has"):
         model.predict_store(grid().assign(land=("band", [1.0])), output, mask="land")
@@ -562,8 +562,11 @@ def test_a_grid_like_another_has_its_coordinates(model, saved, tmp_path):
 
 def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
     for options, says in (
-        (("--resolution", "lon=1"), "nothing says which values of 'time' are wanted"),
-        (("--resolution", "depth=1"), "resolution names 'depth', the features are time, lat, lon"),
+        (("--resolution", "lon=1"), "no values of 'time' are given"),
+        (
+            ("--resolution", "depth=1"),
+            "resolution names 'depth', but the features are time, lat, lon",
+        ),
         (("--resolution", "lon"), "--resolution is 'lon': give A=STEP, separated by commas"),
         (("--resolution", "lon=x"), "--resolution has 'x', a number is needed"),
         (("--extent", "time=x,lat=0,lon=0"), "extent of 'time' has 'x': give a number"),
@@ -576,6 +579,8 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
         assert says in refused("predict", saved, tmp_path / "m.zarr", *options)
     old = daskgp.load(saved)
     del old._ranges  # as stores of earlier versions have none
-    with pytest.raises(InputError, match="nothing says how far 'lon' goes, the model was stored"):
+    with pytest.raises(
+        InputError, match="the range of 'lon' is not known, because the model was stored"
+    ):
         old.make_grid({"time": 1, "lat": 1, "lon": 1}, {"time": (0, 1), "lat": (0, 1)})
     assert os.listdir(tmp_path) == []

@@ -199,7 +199,7 @@ def test_some_blocks_stand_for_many_rows(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"bins": 0}, "bins=0: a whole number from 1"),
+        ({"bins": 0}, "bins=0: a whole number of at least 1"),
         ({"bins": [1, 1]}, r"bins=\[1, 1\]: give a number, or increasing bounds from 0 on"),
         ({"bins": [0, 1], "max_distance": 2.0}, "max_distance has no effect beside the bounds"),
         ({"max_distance": -1}, "max_distance=-1: it must be greater than 0"),
@@ -219,7 +219,7 @@ def test_a_model_of_other_data_is_refused():
     model = daskgp.ExactGP(kernels.RBF(), optimizer=None).fit(X, y)
     with pytest.raises(InputError, match="X has 1 features"):
         daskgp.variogram(X[:, :1], y, model)
-    with pytest.raises(InputError, match="y has 1 targets, the model was fitted with 2"):
+    with pytest.raises(InputError, match="y has 1 targets, but the model was fitted with 2"):
         daskgp.variogram(X, y[:, 0], model)
     counts = daskgp.SVGP(kernels.RBF(), n_inducing=5, likelihood="poisson", max_iter=2)
     with pytest.raises(InputError, match="with likelihood 'poisson' y is not f and noise"):

@@ -49,8 +49,8 @@ def address_of(client, declares):
 @pytest.mark.slow
 def test_a_worker_that_only_declares_a_gpu_is_named_before_any_work(mixed):
     assert mixed.refused == (
-        f"device='gpu' cannot be had on 1 of 1 workers, {address_of(mixed, True)}: cupy is not "
-        "installed; mend that there, start them without --resources GPU=1, or ask for "
+        f"device='gpu' is not available on 1 of 1 workers, {address_of(mixed, True)}: cupy is not "
+        "installed; correct that there, start them without --resources GPU=1, or ask for "
         "device='auto' or 'cpu'"
     )
 
@@ -65,7 +65,7 @@ def test_workers_that_declare_nothing_are_all_asked(mixed, monkeypatch):
 def test_a_cluster_at_an_address_is_asked_for_its_gpus(mixed, monkeypatch):
     monkeypatch.setattr(gpus, "declares", lambda worker: False)
     with (
-        pytest.raises(DeviceError, match="cannot be had on 1 of 2 workers"),
+        pytest.raises(DeviceError, match="is not available on 1 of 2 workers"),
         daskgp.connect(mixed.scheduler.address, device="gpu"),
     ):
         pass

@@ -67,9 +67,9 @@ def test_a_client_without_a_certificate_is_told_what_to_set(missing, address, ou
     data = dataset(tmp_path / "d.zarr", *rows(100))
     plan = ("plan", data, "--model", "sgpr", "--scheduler", address)
     with dask.config.set({**ours, missing: None}):
-        assert f"wants certificates: set {FILES[missing]}" in refused(*plan)
+        assert f"requires certificates: set {FILES[missing]}" in refused(*plan)
     with dask.config.set({**ours, missing: "/nowhere.pem"}):
-        assert f"{FILES[missing]} names /nowhere.pem, which is no file" in refused(*plan)
+        assert f"{FILES[missing]} names /nowhere.pem, which is not a file" in refused(*plan)
     with dask.config.set(ours):
         assert invoke(*plan, "--set", "n_inducing=5").exit_code == 0
 
@@ -81,7 +81,7 @@ def test_certificates_that_do_not_know_each_other_are_refused(others, address, o
     mixed = {**ours, **{name: theirs[name] for name in others}}
     with (
         dask.config.set(mixed),
-        pytest.raises(InputError, match="do not know each other") as error,
+        pytest.raises(InputError, match="do not trust each other") as error,
         connect(address, timeout=3),
     ):
         pass

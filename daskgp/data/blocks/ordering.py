@@ -274,7 +274,7 @@ def check_order(order: str | Sequence[str], names: Sequence[str], nearby: bool =
     _named(order, tuple(names))
     if nearby and order == RANDOM:
         raise SettingError(
-            "order='random' puts no nearby rows together, which the method needs: choose "
+            "order='random' does not keep nearby rows together, as the method needs: choose "
             f"{', '.join(map(repr, ('auto', *NEARBY_KINDS)))} or columns"
         )
 

@@ -96,7 +96,7 @@ def prepare(
     random_state : int, optional
         Seed of the sample that the order is made from, or of the random order.
     progress : bool or "auto"
-        Whether to show bars; by default where somebody sits at a terminal.
+        Whether to show progress on stderr; "auto" shows it on a terminal.
     y_variance, sample_weight : float, array-like (n,) or (n, 1), or False, optional
         Error variances and weights of rows, as for ``fit``, which the store keeps.
     geographic : pair of str or int, or False, optional
@@ -165,7 +165,7 @@ def _seed(random_state: int | None) -> int:
 
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={shown(value)}: a whole number from {least} is needed")
+        raise SettingError(f"{name}={shown(value)}: a whole number of at least {least} is needed")
     return int(value)
 
 

@@ -67,7 +67,9 @@ class Target:
         """
         stop, step = start + len(X), self.rows.X.chunks[0]
         if start % step or (stop % step and stop != len(self.rows)):
-            raise StoreError(f"{self.url}: rows {start} to {stop} are no chunks of {step} rows")
+            raise StoreError(
+                f"{self.url}: rows {start} to {stop} are not whole chunks of {step} rows"
+            )
         with groups.writing(self.url, "dataset"):
             for name, values in self.rows.parted(X, y).items():
                 self.rows.arrays[name][start:stop] = values

@@ -21,6 +21,7 @@ from daskgp.data.partition import Span
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import Amount
 
 MAX_CUTS = 4_096
 
@@ -50,7 +51,8 @@ def sort(
     The edges are the start, before and after each of the K cuts, and the end.
     """
     task, shared = partial(_sort_run, rows, runs), (delayed(plan, traverse=False),)
-    counts = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared)
+    amount = Amount(sum(span.rows for span in spans))
+    counts = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared, amount)
     return np.asarray(counts)
 
 

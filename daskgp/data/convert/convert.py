@@ -28,6 +28,7 @@ from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
+from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 
 __all__ = ["Conversion", "convert"]
 
@@ -76,6 +77,7 @@ def convert(
     destination_options: Options | None = None,
     wait: float = 0.0,
     clear_lock: bool = False,
+    progress: ShowProgress = "auto",
 ) -> Conversion:
     """Convert tables or grids to a dataset store.
 
@@ -135,6 +137,8 @@ def convert(
         Seconds to wait for another run that appends to the store.
     clear_lock : bool
         Take over the lock that a dead run left on another host; that of a live one stays.
+    progress : bool or "auto"
+        Whether to show progress on stderr; "auto" shows it on a terminal.
 
     Returns
     -------
@@ -173,7 +177,7 @@ def convert(
         if append:
             _refuse_idle("append", block_rows=block_rows, like=like, geographic=geographic)
             with locks.hold(destination, wait, clear_lock, resume=True) as claim:
-                return _append(asked, destination, claim)
+                return _append(asked, destination, claim, progress)
         _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
         kept = None if like is None else layout.layout_of(str(like))
         step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
@@ -183,7 +187,7 @@ def convert(
             with data.dataset_writer(
                 destination, *names, step, attributes=said, beside=tuple(asked.noise())
             ) as writer:
-                return plan.copy(step, writer)
+                return plan.copy(step, writer, progress)
 
 
 class _Asked(NamedTuple):
@@ -273,9 +277,11 @@ def _noise(
     given = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     first = next((f"{name}={column!r}" for name, column in given.items() if column), None)
     if first and not targets:
-        raise InputError(f"{first} is about a target and there is none: give target=")
+        raise InputError(f"{first} describes a target, but there is none: give target=")
     if y_std and y_variance:
-        raise InputError(f"{first} and y_variance={y_variance!r} say the same: give one of them")
+        raise InputError(
+            f"{first} and y_variance={y_variance!r} describe the same error: give only one of them"
+        )
     if (y_std or y_variance) and len(targets) > 1:
         raise InputError(f"{first} and {len(targets)} targets: convert one target with its errors")
     columns = {}
@@ -288,7 +294,9 @@ def _noise(
     return columns
 
 
-def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
+def _append(
+    asked: _Asked, destination: str, claim: locks.Claim, progress: ShowProgress
+) -> Conversion:
     """Add rows to the dataset store at a URL, whose lock is held."""
     kept = layout.layout_of(destination)
     present = groups.names_in(destination)
@@ -296,7 +304,7 @@ def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
     if more:
         raise StoreError(
             f"no rows can be added to the dataset {destination}, which also has {', '.join(more)}: "
-            "add them to the store that it was made from, or make it anew of all rows"
+            "add them to the store that it was made from, or make it again from all rows"
         )
     named = asked.like(kept)
     for name in BY_ROW[2:]:
@@ -309,7 +317,7 @@ def _append(asked: _Asked, destination: str, claim: locks.Claim) -> Conversion:
     with _planned(named, kept, destination) as plan:
         layout.check_names(plan.layout, kept, destination, "append the same columns")
         with dataset_appender(destination, claim) as writer:
-            return plan.copy(data.DEFAULT_BLOCK_ROWS, writer)
+            return plan.copy(data.DEFAULT_BLOCK_ROWS, writer, progress)
 
 
 @contextmanager
@@ -328,7 +336,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         twice = next((name for name in beside if beside.count(name) > 1), None)
         if twice is not None:
             raise InputError(
-                f"{twice!r} is named for two things, errors, weights or a mask: copy it"
+                f"{twice!r} has two uses among errors, weights and mask: copy the column"
             )
         if asked.mask is not None and not table.gridded:
             raise InputError(
@@ -341,7 +349,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         kinds = table.kinds((*chosen, *table.targets, *beside))
         times = next((name for name in beside if kinds[name] == TIMES), None)
         if times is not None:
-            raise InputError(f"column {times!r} of {what} holds times, numbers are needed")
+            raise InputError(f"column {times!r} of {what} holds times, but numbers are needed")
         own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
         units = own
         if kept is not None:
@@ -382,14 +390,15 @@ class _Plan(NamedTuple):
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
 
-    def copy(self, step: int, writer: data.DatasetWriter) -> Conversion:
+    def copy(self, step: int, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
         """Write all rows; InputError if there are none."""
         table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
         shift, factor = self.clocks
         names, place = self.layout.features, self.layout.geographic
         columns = Columns(names, place_in(place or False, names, None))
         rows = skipped = 0
-        for block in table.read(self.kinds, step, self.source):
+        blocks = table.read(self.kinds, step, self.source)
+        for block in _counted(blocks, table.rows, progress):
             block -= shift
             block *= factor
             wanted = self._wanted(block, d, p)
@@ -420,6 +429,18 @@ class _Plan(NamedTuple):
             mask = block[:, -1]
             wanted &= ~np.isnan(mask) & (mask != 0 if self.zeros else True)
         return wanted
+
+
+def _counted(
+    blocks: Iterator[np.ndarray], total: int | None, progress: ShowProgress
+) -> Iterator[np.ndarray]:
+    """Yield blocks of rows and show how far they have got."""
+    with progress_line("convert", total, Amount(unit="rows"), progress) as advance:
+        for block in blocks:
+            rows = len(block)
+            yield block
+            if advance:
+                advance(rows)
 
 
 def _places(
@@ -482,6 +503,7 @@ def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
     twice = next((name for name in beside if name in (*names, *table.targets)), None)
     if twice is not None:
         raise InputError(
-            f"{twice!r} is about the noise or a mask and among features or targets: leave one out"
+            f"{twice!r} is used for the noise or a mask and also as a feature or target: leave "
+            "one out"
         )
     return names

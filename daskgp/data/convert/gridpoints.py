@@ -103,7 +103,7 @@ def _compare_grids(parts: Mapping[str, xr.Dataset], file: str, grid: xr.Dataset)
         if names != beside and (names & beside or not names or not beside):
             raise InputError(
                 f"{file} has {_listed(names)} of the variables to read, {other} "
-                f"{_listed(beside)}: mend it or leave the file out"
+                f"{_listed(beside)}: correct it or leave the file out"
             )
         for name in {*grid.variables} & {*part.variables}:
             types = [one[name].dtype for one in (grid, part)]
@@ -111,7 +111,7 @@ def _compare_grids(parts: Mapping[str, xr.Dataset], file: str, grid: xr.Dataset)
             if len(kinds) == 1 or len(set(kinds)) == 2:
                 raise InputError(
                     f"column {str(name)!r} of {file} has type {types[0]}, in {other} {types[1]}: "
-                    "mend it or leave the file out"
+                    "correct it or leave the file out"
                 )
 
 
@@ -129,7 +129,7 @@ def _compare_units(
         if not same:
             raise InputError(
                 f"variable {name!r} is in {own!r} in {file}, in {other!r} in {first}: convert it, "
-                "or correct what says so"
+                "or correct the stated unit"
             )
 
 
@@ -149,7 +149,7 @@ def _compare_values(whole: xr.Dataset, name: str, parts: Mapping[str, xr.Dataset
             needed = f" and not the dimension {lacks[0]}" if lacks else ""
             raise InputError(
                 f"variable {name!r} has other values in {file} than in {next(iter(having))}"
-                f"{needed}: mend it or leave it out"
+                f"{needed}: correct it or leave it out"
             )
 
 
@@ -189,6 +189,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
     how: dict[str, Any] = {
         "attributes": {name: _attributes(grid[name]) for name in columns},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
+        "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,
     }
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 

@@ -54,8 +54,8 @@ def with_pairs(table: Table, pairs: Pairs, chosen: Names, source: str) -> Table:
         own = {name: kind for name, kind in kinds.items() if name not in texts}
         if not own:
             raise InputError(
-                f"the columns {', '.join(kinds)} are names of folders alone: name a column that is "
-                f"in {source} too"
+                f"the columns {', '.join(kinds)} come only from names of folders: name a column "
+                f"that is in {source} too"
             )
         places = [list(own).index(name) if name in own else None for name in kinds]
         values = [constants[name][1] if name in constants else 0.0 for name in kinds]

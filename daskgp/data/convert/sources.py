@@ -50,7 +50,7 @@ def reader_of(path: str) -> Reader:
     reader = reader_by(path)
     if reader is None:
         raise InputError(
-            f"the format of {path} is not known by its name: it must end in one of "
+            f"the format of {path} is not clear from its name: it must end in one of "
             + ", ".join(READERS)
         )
     return reader
@@ -226,7 +226,7 @@ def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[
                     if MISSING not in (kind, known[name]) and kind != known[name]:
                         raise InputError(
                             f"column {name!r} of {file} holds {kind} but {known[name]} in the "
-                            "files before it: mend it or leave the file out"
+                            "files before it: correct it or leave the file out"
                         )
                     known[name] = known[name] if kind == MISSING else kind
         return known
@@ -257,8 +257,8 @@ def _compare(
     more = [name for name in columns if name not in first]
     if lacking:
         raise InputError(
-            f"{files[1]} has no column {lacking[0]!r}, which {files[0]} has: mend it or leave the "
-            "file out"
+            f"{files[1]} has no column {lacking[0]!r}, which {files[0]} has: correct it or "
+            "leave the file out"
         )
     if more and whole:
         raise InputError(

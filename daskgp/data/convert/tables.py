@@ -85,7 +85,7 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
 
 def _refuse_index(frame: Any, source: str) -> None:
     if not isinstance(frame.index, pd.RangeIndex):
-        raise InputError(f"rows of {source} have more fields than its header has names: mend it")
+        raise InputError(f"rows of {source} have more fields than its header has names: correct it")
 
 
 def _refuse_wide(file: Any, width: int, source: str) -> None:
@@ -93,7 +93,7 @@ def _refuse_wide(file: Any, width: int, source: str) -> None:
     if any(len(row) > width for row in rows):
         raise InputError(
             f"rows of {source} have more fields than its header has names, the first in line "
-            f"{rows.line_num}: mend it"
+            f"{rows.line_num}: correct it"
         )
 
 
@@ -175,7 +175,8 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
                 yield _of_frame(frame[start : start + rows], names, what, begun + start)
             begun += len(frame)
 
-    yield Table(columns, targets, columns, kinds, blocks)
+    rows = None if lazy else len(source)
+    yield Table(columns, targets, columns, kinds, blocks, rows=rows)
 
 
 def _letters(frame: Any) -> set[str]:
@@ -217,7 +218,8 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
         for batch in batches:
             yield _of_batch(batch, names)
 
-    yield Table(columns, targets, columns, refusing(source, _arrow_kinds(data.schema)), blocks)
+    kinds, rows = refusing(source, _arrow_kinds(data.schema)), data.count_rows()
+    yield Table(columns, targets, columns, kinds, blocks, rows=rows)
 
 
 def _arrow_kinds(schema: Any) -> dict[str, str | Other]:
@@ -280,6 +282,7 @@ def npz_file(source: str, targets: Names) -> Iterator[Table]:
 
         kinds = {column: kind_of(headers[key][1]) for column, (key, _) in places.items()}
         how: dict[str, Any] = {"matrices": matrices, "listing": listing}
+        how["rows"] = shapes[places[outputs[0]][0]][0] if outputs else None
         yield Table(tuple(places), outputs, defaults, refusing(source, kinds), blocks, **how)
 
 

@@ -98,7 +98,7 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
         if not exists(url):
             hint = remote.pattern_hint(url)
             raise StoreError(f"no {what} at {url}: the path does not exist{hint}") from error
-        raise StoreError(f"no {what} at {url}: what is there is not a Zarr group") from error
+        raise StoreError(f"no {what} at {url}: it is not a Zarr group") from error
     except StoreError:
         raise
     except Exception as error:  # each kind of damage has its own type
@@ -156,7 +156,7 @@ def refuse_other_run(url: str, group: zarr.Group, identity: Mapping[str, Any]) -
     """Raise StoreError for a checkpoint of a run with another identity, naming what differs."""
     kept = group.attrs.get("identity")
     if not isinstance(kept, Mapping):
-        raise StoreError(f"{url} is no checkpoint: choose another place for one")
+        raise StoreError(f"{url} is not a checkpoint: choose another place for one")
     # sums over the data depend on the blocks, and these on settings
     names = [name for name in differing(kept, identity) if name != "data"] or ["data"]
     what = f" (not the same: {', '.join(names)})"
@@ -291,7 +291,7 @@ def values_of(array: zarr.Array) -> np.ndarray:
     """
     where = f"{remote.address(array)} cannot be read"
     if np.dtype(array.dtype).kind not in NUMERIC:
-        raise StoreError(f"{where}: it has type {array.dtype}, numbers are needed")
+        raise StoreError(f"{where}: it has type {array.dtype}, but numbers are needed")
     refuse_larger(array.nbytes, where)
     try:
         return np.asarray(array[...])
@@ -304,7 +304,7 @@ def refuse_larger(size: int, what: str) -> None:
     memory = psutil.virtual_memory().total
     if not 0 <= size <= memory:
         raise StoreError(
-            f"{what}: it declares {size:.3g} bytes to be read at once, this machine has "
+            f"{what}: it declares {size:.3g} bytes to be read at once, but this machine has "
             f"{memory:.3g}"
         )
 

@@ -81,7 +81,7 @@ class Holder:
 
     def __str__(self) -> str:
         if not self.run:
-            return "a run that cannot be told"
+            return "an unknown run"
         return f"process {self.pid} on host {self.host}"
 
 

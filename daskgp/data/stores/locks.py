@@ -66,9 +66,9 @@ class Claim:
         """Raise RunError if the lock is gone or another run's."""
         if not self.held():
             raise RunError(
-                f"the lock {self.url} is not this run's any more, somebody cleared it: the run "
-                "stops; wait until no other is at work and run it again, with --resume if it is a "
-                "fit or a prediction"
+                f"the lock {self.url} no longer belongs to this run, because somebody cleared "
+                "it: the run stops; wait until no other is at work and run it again, with "
+                "--resume if it is a fit or a prediction"
             )
 
 
@@ -130,7 +130,7 @@ def holder_of(store: str) -> str | None:
     if content is None:
         return None
     holder = Holder.parse(content)
-    running = {True: "running", False: "not running any more", None: "not seen from here"}
+    running = {True: "running", False: "no longer running", None: "not seen from here"}
     return f"{holder}, {running[holder.alive()]}"
 
 
@@ -204,9 +204,9 @@ def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> No
             if alive is not False:
                 raise _held(claim.url, other, alive, take)
             if not take.takes(other):
-                remedy = f"add --resume to go on from it, or {CLEAR.removeprefix('add ')}"
+                remedy = f"add --resume to continue from it, or {CLEAR.removeprefix('add ')}"
                 raise RunError(
-                    f"the lock {claim.url} was left by {other}, which is not running any more: "
+                    f"the lock {claim.url} was left by {other}, which is no longer running: "
                     f"{remedy if other.is_near() else CLEAR}"
                 )
             if _replaced(claim, holder, content):

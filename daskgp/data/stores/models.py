@@ -41,7 +41,7 @@ DIMS = {
 """Dimensions that arrays of every model share."""
 TRIALS = f"{CHECKPOINT}-trials"
 """Group where it keeps the trials of a search for a method."""
-GOES_ON = "the same command with --resume goes on from here"
+GOES_ON = "the same command with --resume continues from here"
 NOTHING = "nothing was kept"
 
 
@@ -57,7 +57,7 @@ class Stored(NamedTuple):
     checksums: Mapping[str, str] = {}
     """Checksums of these groups."""
     place: Any = None
-    """Where in its store it was read from; None for the root."""
+    """Path in its store that it was read from; None for the root."""
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
             with groups.writing(url, "model store"):
                 note = _ended(url, group, None if resumed else claim, error)
         except (DaskgpError, ValueError) as second:  # the first error is the one to show
-            note = f"what was kept cannot be looked at: {groups.first_line(second)}"
+            note = f"the kept work cannot be read: {groups.first_line(second)}"
         if note:
             error.add_note(note)
         raise
@@ -331,7 +331,7 @@ def read_beside(url: str, stored: Stored, name: str) -> dict[str, np.ndarray]:
         if group.attrs.get("checksum") == stored.checksum:
             raise StoreError(f"model store {url} is damaged: {error}") from error
         raise StoreError(
-            f"model store {url} is no longer what was loaded: load it again"
+            f"model store {url} has changed since it was loaded: load it again"
         ) from error
     if groups.checksum(found, {}) != stored.checksums[name]:
         raise StoreError(

@@ -51,8 +51,8 @@ def filesystem(url: str) -> tuple[Any, str]:
         raise StoreError(f"the address {str(url)!r} is blank: give a path or a URL")
     if _protocol(url) in WEB:
         raise StoreError(
-            f"no store can be at {url}, a web server does not list what it holds: download it, or "
-            "use a local path or an object store (s3://bucket/name.zarr)"
+            f"no store can be at {url}, because a web server does not list its files: download "
+            "it, or use a local path or an object store (s3://bucket/name.zarr)"
         )
     try:
         return fsspec.core.url_to_fs(str(url), **(options(url) or {}))

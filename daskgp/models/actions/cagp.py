@@ -301,7 +301,7 @@ def independent(noise_variance: float, points: PointSums) -> np.ndarray:
     diagonal = np.diagonal(W)
     usable = np.flatnonzero(diagonal > 0)
     if not len(usable):
-        raise NumericalError("all actions are zero: choose others, or more rows an action")
+        raise NumericalError("all actions are zero: choose others, or more rows per action")
     scale = 1 / np.sqrt(diagonal[usable])
     unit = W[np.ix_(usable, usable)] * scale * scale[:, None]
     _, pivots, rank, _ = lapack.dpstrf(unit, tol=COLLINEAR, lower=1)

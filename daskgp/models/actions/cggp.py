@@ -18,8 +18,8 @@ from daskgp.models.method import Declared
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Shape, Theta, Want
 
 NO_VARIANCE = (
-    "CGGP gives a mean and no variance, which this wants: choose CaGP(actions='cg'), which has the "
-    "same mean after as many steps"
+    "CGGP gives a mean but no variance, which is needed here: choose CaGP(actions='cg'), which "
+    "has the same mean after as many steps"
 )
 
 

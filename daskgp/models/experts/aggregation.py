@@ -90,7 +90,7 @@ def committee_kind(name: str) -> CommitteeKind:
     for kind in COMMITTEES:
         if kind == name:
             return kind
-    raise ValueError(f"{name!r} is no committee: they are {', '.join(COMMITTEES)}")
+    raise ValueError(f"{name!r} is not a committee: choose one of {', '.join(COMMITTEES)}")
 
 
 def committee(

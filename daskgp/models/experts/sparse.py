@@ -106,7 +106,7 @@ class SparseExperts(Collapsed, Ensemble):
 
     def why_no_forget(self) -> str | None:
         """Return that nobody remembers which expert had a row."""
-        return "which expert had which row is not kept: fit the rows that stay"
+        return "the assignment of rows to experts is not kept: fit the rows that stay"
 
     def of_units(self, number: int) -> Self:
         """Return the method for that many experts."""
@@ -130,7 +130,7 @@ class SparseExperts(Collapsed, Ensemble):
             )
         if self.variance == "linear":
             return None
-        return "variance='paper' is no covariance to draw sample paths from: fit with 'linear'"
+        return "variance='paper' gives no covariance to draw sample paths from: fit with 'linear'"
 
     def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
         """Return sample paths with the error covariance of the linear predictor."""

@@ -113,7 +113,7 @@ class OptiCom(Collapsed):
         grid = sparse_grid.build(d, self.level)
         if len(grid.points) != len(Z):
             raise InputError(
-                f"{len(Z)} inducing inputs are no sparse grid of level {self.level}: the "
+                f"{len(Z)} inducing inputs are not a sparse grid of level {self.level}: the "
                 f"{len(grid.points)} points of sparse_grid.build({d}, {self.level}) are needed"
             )
         return grid
@@ -154,7 +154,7 @@ class OptiCom(Collapsed):
         """Return which setting rules out sample paths; None if none does."""
         if self.variance == "linear":
             return None
-        return "variance='paper' is no covariance to draw sample paths from: fit with 'linear'"
+        return "variance='paper' gives no covariance to draw sample paths from: fit with 'linear'"
 
     def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
         """Return sample paths with the error covariance of the linear predictor."""

@@ -191,7 +191,7 @@ class Multiscale(Basis):
         if P.log_scales.shape != inputs.X.shape:
             raise InputError(
                 f"log_scales has shape {P.log_scales.shape}, the points {inputs.X.shape}: "
-                "give one scale a point and column"
+                "give one scale per point and column"
             )
         return inputs
 

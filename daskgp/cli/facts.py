@@ -1,0 +1,257 @@
+"""Contents of stores as values for JSON: the result of ``info --json``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskgp import data, kernels
+from daskgp.data import map_store, prediction_store
+from daskgp.data.blocks.layout import read_layout
+from daskgp.data.rows import GEOGRAPHIC
+from daskgp.data.stores import groups, locks, models, run_records
+from daskgp.errors import StoreError
+from daskgp.kernels.registry import unknown
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+
+logger = logging.getLogger("daskgp")
+
+DATASET, MODEL, PREDICTIONS = "dataset", "model", "predictions"
+
+
+def kind_of(url: str, group: Any) -> str:
+    """Return the kind of a store.
+
+    Raises
+    ------
+    StoreError
+        If it is none of daskgp's.
+    """
+    stored = group.attrs.get("format")
+    if stored == models.FORMAT:
+        return MODEL
+    if stored == prediction_store.FORMAT:
+        return PREDICTIONS
+    if groups.holds_rows(group):
+        return DATASET
+    names = ", ".join(sorted(groups.names_in(url))) or "nothing"
+    raise StoreError(f"{url} is not a dataset, model or prediction store: it holds {names}")
+
+
+def facts(url: str) -> dict[str, Any]:
+    """Return what a dataset, model or prediction store contains; None for what is not known."""
+    group = groups.open_group(url, "store")
+    kind = kind_of(url, group)
+    own = {DATASET: _dataset, MODEL: _model, PREDICTIONS: _predictions}[kind]
+    return {"store": url, "kind": kind, **plain(own(url, group))}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers of Python, None for those that are not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _dataset(url: str, group: Any) -> dict[str, Any]:
+    X = data.open_inputs(url)
+    said = group.attrs.asdict()
+    features = list(said.get("feature_names") or [f"x{j}" for j in range(X.shape[1])])
+    targets: list[str] = []
+    noise: list[str] = []
+    if "y" in groups.names_in(url):
+        _, y = data.open_dataset(url)
+        columns = 1 if y.ndim == 1 else y.shape[1]
+        targets = list(said.get("target_names") or [f"y{j}" for j in range(columns)])
+        noise = list(data.noise_beside(y))
+    layout, blocks = read_layout(X), None
+    if layout is not None:
+        order = layout.order
+        blocks = {"number": layout.n_blocks, "rows": layout.block_rows, "order": order.kind}
+        blocks |= {"along": list(order.leading)} if order.leading else {"seed": order.seed}
+    return {
+        "rows": len(X),
+        "features": features,
+        "units": _units(features, data.units_of(X, [""] * X.shape[1])),
+        "geographic": list(said.get(GEOGRAPHIC) or []),
+        "targets": targets,
+        "noise": noise,
+        "chunks": X.numblocks[0],
+        "chunk_rows": X.chunksize[0],
+        "blocks": blocks,
+        "dtype": str(X.dtype),
+        "bytes": X.nbytes,
+        "complete": said.get("complete"),
+    }
+
+
+def _units(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
+    return {name: unit for name, unit in zip(names, units, strict=False) if unit}
+
+
+def _predictions(url: str, group: Any) -> dict[str, Any]:
+    said = group.attrs.asdict()
+    labelled = check_predictions(url, group)
+    if labelled:
+        target = map_store.opened(url)
+        done = target.done()
+        sizes: dict[str, Any] = {"grid": dict(zip(target.dims, target.shape, strict=True))}
+        sizes |= {"arrays": sorted(target.names), "chunk_cells": list(target.steps)}
+    else:
+        mean = groups.array_of(group, "mean")
+        done = groups.values_of(groups.array_of(group, "done"))
+        sizes = {"rows": mean.shape[0], "chunk_rows": mean.chunks[0]}
+    names = ("model", "model_checksum", "input", "input_checksum")
+    return {
+        **sizes,
+        "targets": said.get("target_names"),
+        "chunks": done.size,
+        "chunks_done": int(done.sum()),
+        "complete": said.get("complete") is True,
+        **{name: said.get(name) for name in names},
+        "lock": locks.holder_of(url),
+        "runs": run_records.history(said),
+    }
+
+
+def check_predictions(url: str, group: Any) -> bool:
+    """Return whether predictions are a map; StoreError if they lack an array."""
+    present = groups.names_in(url)
+    labelled = map_store.CHUNKS in present
+    for name in ("mean",) if labelled else ("mean", "variance", "done"):
+        if name not in present:
+            raise StoreError(
+                f"predictions {url} are incomplete: {name!r} is missing: predict again"
+            )
+    return labelled
+
+
+def stored_alone(url: str, group: Any) -> tuple[models.Stored, str] | None:
+    """Return a model that cannot be loaded by itself, and its kernel in words; None if it can.
+
+    A warning says what it needs.
+    """
+    from daskgp.estimators.loading import regressor_of
+
+    said = group.attrs.get("model")
+    strange = unknown(said.get("kernel")) if isinstance(said, dict) else ()
+    if strange:
+        names = ", ".join(map(repr, strange))
+        logger.warning(
+            "model store %s: no kernel class is registered as %s: import the module that "
+            'registers it, as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
+            url,
+            names,
+            url,
+        )
+        return models.read(url), f"unknown: {names}"
+    stored = models.read(url)
+    regressor = regressor_of(stored)
+    if regressor is None:
+        return None
+    logger.warning(
+        "model store %s was fitted to the residuals of a %s, which stores do not hold: "
+        "daskgp.load(%r, mean=regressor) in Python tells more",
+        url,
+        regressor,
+        url,
+    )
+    return stored, kernel_text(kernels.from_dict(stored.attributes["kernel"]))
+
+
+def kernel_text(kernel: kernels.Kernel) -> str:
+    """Return the hyper-parameters by name; lengthscales per feature are in a table of their own."""
+    values = np.exp(kernel.log_parameters)
+    pairs = zip(kernel.parameter_names, values, strict=True)
+    shown = [f"{name}={value:.4g}" for name, value in pairs if "lengthscale[" not in name]
+    names = " ".join(dict.fromkeys(leaf.name for leaf in _leaves(kernel)))
+    return f"{names}: {', '.join(shown)}"
+
+
+def _leaves(kernel: Any) -> list[Any]:
+    parts = getattr(kernel, "parts", None)
+    return [kernel] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
+
+
+def _model(url: str, group: Any) -> dict[str, Any]:
+    from daskgp.estimators import load
+
+    if group.attrs.get("complete") is False:
+        kept = models.kept_of(group)
+        kept_as = {} if kept is None else {kept[0]: kept[1]}
+        return {"complete": False, "kept": kept_as, "lock": locks.holder_of(url)}
+    alone = stored_alone(url, group)
+    if alone is not None:
+        stored, kernel = alone
+        said = stored.attributes
+        return {
+            "model": said.get("model"),
+            "rows": said.get("n_rows"),
+            "features": said.get("feature_names"),
+            "targets": said.get("target_names"),
+            "kernel": kernel,
+            "objective": said.get("objective"),
+            "iterations": len(stored.notes.get("history", [])),
+            "dtype": said.get("dtype"),
+            "complete": True,
+            "checksum": stored.checksum,
+        }
+    return _fitted(load(url))
+
+
+def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
+    from daskgp.estimators.updating import seen_by
+
+    solved, inputs = estimator.solved_, estimator.solved_.theta.inputs
+    place = solved.geographic or ()
+    kept = None if solved.kept is None else solved.kept.describe(solved.state)
+    bayes = None if estimator.objective_ is None else estimator.log_marginal_likelihood()
+    return {
+        "model": estimator.model_name,
+        "rows": estimator.n_rows_,
+        "features": solved.feature_names,
+        "units": _units(solved.feature_names, solved.feature_units),
+        "geographic": [solved.feature_names[j] for j in place],
+        "targets": solved.target_names,
+        "transform": None if solved.transform is None else solved.transform.describe(),
+        "inducing_inputs": None if inputs is None else len(inputs),
+        "kept": kept,
+        "kernel": kernel_text(estimator.kernel_),
+        "likelihood": "gaussian" if solved.likelihood is None else repr(solved.likelihood),
+        "noise_variance": None if solved.likelihood is not None else estimator.noise_variance_,
+        "spread": solved.spread,
+        "objective": estimator.objective_,
+        "log_evidence_or_bound": bayes,
+        "iterations": len(estimator.history_),
+        "hyperparameters": [row._asdict() for row in estimator.hyperparameters_],
+        "trend": [] if solved.trend is None else [row._asdict() for row in estimator.trend_],
+        "trials": _trials(estimator._board),
+        "seen": seen_by(estimator),
+        "dtype": solved.dtype,
+        "device": solved.device,
+        "complete": True,
+        "checksum": solved.token,
+    }
+
+
+def _trials(board: Any) -> list[dict[str, Any]]:
+    """Return the trials of the search that chose a model, none without a search."""
+    rows = [] if board is None else board.to_rows()
+    return [
+        {
+            "chosen": row.pop("chosen") == "*",
+            "score": row.pop(board.metric),
+            "metric": board.metric,
+            **row,
+        }
+        for row in rows
+    ]
