@@ -50,7 +50,7 @@ def main(rows=2_000, level=5, side=101, path=None, seed=0):
         scores[name] = float(np.sqrt(np.mean(errors[name] ** 2)))
         print(f"{name:22s} RMSE {scores[name]:.4f}, mean std {std.mean():.4f}")
     if path:
-        titles = {f"{name}: RMSE {scores[name]:.3f}": error for name, error in errors.items()}
+        titles = {f"{name}:\nRMSE {scores[name]:.3f}": error for name, error in errors.items()}
         fields.maps(places, titles, label="error of the mean", marked=optimal.grid_, path=path)
     return scores
 
