@@ -99,7 +99,7 @@ def draw(last, distance, bound, steps, number, path):
         ax.spines[:].set_color("0.7")
     drawn[0].set_ylabel("$x_2$")
     bar = above.colorbar(image, ax=drawn, shrink=0.8, aspect=20)
-    bar.set_label("weight of a row, of the largest")
+    bar.set_label("weight of a row / largest weight")
     panels = {"Grassmann distance to the eigenvectors": distance, "bound per row (nats)": bound}
     marks, along = "osD^", np.arange(len(steps))
     axes = below.subplots(1, 2)

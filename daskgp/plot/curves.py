@@ -234,7 +234,7 @@ def posterior_lines(
         raise InputError(f"x has shape {x.shape}, of {len(panels)} panels: give (n,) and one panel")
     per_row = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // per_row)
-    size = (5.2 * per_row, 3.9) if rows == 1 else (4.2 * per_row, 2.6 * rows + 0.3)
+    size = (4.4 * per_row, 3.7) if rows == 1 else (4.2 * per_row, 2.6 * rows + 0.3)
     new = axes is None
     axes = panels_on(axes, len(panels), size, path, per_row, sharex=True, sharey=True)
     if rows > 1:
