@@ -48,7 +48,7 @@ def run_cells(text: str) -> dict[str, Any]:
     """
     names: dict[str, Any] = {}
     for cell in code_blocks(text, r"\{code-cell\} ipython3"):
-        code = re.sub(r"\A(:.*\n)+\n*", "", cell)
+        code = re.sub(r"\A((?s:---\n.*?\n---\n)|(:.*\n)+)\n*", "", cell)
         if code.startswith("%%bash\n"):
             done = subprocess.run(
                 ["bash", "-c", code.partition("\n")[2]], capture_output=True, text=True
