@@ -1,5 +1,7 @@
 """Sphinx configuration; nothing is fetched from the network, neither by a build nor by a page."""
 
+import os
+import sys
 from importlib.metadata import version as _version
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +12,7 @@ copyright = author
 release = version = _version("daskgp")
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # MyST pages, and those under tutorials/ whose code is run
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -23,6 +25,15 @@ nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+
+# Tutorials run in folders of their own, with the package and the command of this environment.
+nb_execution_mode = "force"  # a page that was read before and has not changed does not run again
+nb_execution_in_temp = True
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).parent / "tutorials" / "matplotlibrc")
 
 autosummary_generate = False  # the pages under api/ are written by hand, section by section
 autodoc_typehints = "none"  # the docstrings give types and shapes

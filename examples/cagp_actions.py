@@ -76,26 +76,31 @@ def draw(last, distance, bound, steps, number, path):
     """One action of each kind, and what becomes of all."""
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(12, 6.4), dpi=150, layout="constrained")
-    fig.get_layout_engine().set(w_pad=0.08, h_pad=0.06, wspace=0.06)
-    above, below = fig.subfigures(2, 1, height_ratios=(10, 11))
+    fig = Figure(figsize=(8.6, 6.6), dpi=150, layout="constrained")
+    fig.get_layout_engine().set(w_pad=0.05, h_pad=0.05, wspace=0.04)
+    above, below = fig.subfigures(2, 1, height_ratios=(9, 14))
     cg, near, lie, _ = last.values()
     own = {
         "an eigenvector": (cg.points_, leading(cg, number)[:, 4]),
         "a CG action": (cg.points_, dense(cg)[:, 4]),
-        "learned, nearby rows": (near.points_, dense(near)[:, number // 2]),
-        "learned, rows as they lie": (lie.points_, dense(lie)[:, number // 2]),
+        "learned,\nnearby rows": (near.points_, dense(near)[:, number // 2]),
+        "learned,\nrows as they lie": (lie.points_, dense(lie)[:, number // 2]),
     }
-    for ax, (title, (X, weights)) in zip(above.subplots(1, 4), own.items(), strict=True):
+    drawn = above.subplots(1, 4)
+    for ax, (title, (X, weights)) in zip(drawn, own.items(), strict=True):
         there, most = weights != 0, np.abs(weights).max()
-        ax.scatter(*X[~there].T, s=8, color="0.85")
-        ax.scatter(
-            *X[there].T, c=weights[there] / most, s=22, cmap="PuOr", vmin=-1, vmax=1,
+        ax.scatter(*X[~there].T, s=5, color="0.85")
+        image = ax.scatter(
+            *X[there].T, c=weights[there] / most, s=14, cmap="PuOr", vmin=-1, vmax=1,
             edgecolors="0.3", linewidths=0.3,
         )  # fmt: skip
-        ax.set(xticks=[], yticks=[], aspect="equal", title=title)
+        ax.set(xticks=[], yticks=[], aspect="equal", title=title, xlabel="$x_1$")
+        ax.title.set_fontsize("medium")
         ax.spines[:].set_color("0.7")
-    panels = {"distance to the eigenvectors": distance, "bound per row": bound}
+    drawn[0].set_ylabel("$x_2$")
+    bar = above.colorbar(image, ax=drawn, shrink=0.8, aspect=20)
+    bar.set_label("weight of a row / largest weight")
+    panels = {"Grassmann distance to the eigenvectors": distance, "bound per row (nats)": bound}
     marks, along = "osD^", np.arange(len(steps))
     axes = below.subplots(1, 2)
     for ax, (label, lines) in zip(axes, panels.items(), strict=True):
@@ -108,7 +113,8 @@ def draw(last, distance, bound, steps, number, path):
         ax.grid(color="0.9", lw=0.6)
         ax.set_axisbelow(True)
     axes[0].set_ylim(0, 1.06 * max(values.max() for values in distance.values()))
-    axes[1].legend(frameon=False, loc="lower right")
+    lines = axes[0].get_legend_handles_labels()
+    below.legend(*lines, loc="outside lower center", ncols=4, frameon=False)
     fig.savefig(path)
 
 

@@ -68,36 +68,37 @@ def draw(x, truth, X, y, grid, found, path):
     from matplotlib.figure import Figure
 
     blue, orange = canvas.LINES[:2]
-    fig = Figure(figsize=(13, 5.8), dpi=150, layout="constrained")
+    fig = Figure(figsize=(9, 6.4), dpi=150, layout="constrained")
     axes = fig.subplots(2, len(found), sharex=True, sharey="row", height_ratios=(3, 2))
     for (above, below), (name, of) in zip(axes.T, found.items(), strict=True):
         mean, std, whole = of["mean"], of["std"], np.sqrt(of["std"] ** 2 + of["noise"])
         for spread, shade in ((whole, 0.15), (std, 0.35)):
-            label = "f" if spread is std else "observation"
+            label = "f ± 2 std" if spread is std else "observation ± 2 std"
             low, high = mean - 2 * spread, mean + 2 * spread
             above.fill_between(x, low, high, color=blue, alpha=shade, lw=0, label=label)
         above.plot(x, mean, color=blue, lw=1.4, label="mean")
         above.plot(x, truth, color="black", lw=1, ls="--", label="truth")
         above.plot(X, y, ls="", marker=".", ms=3, color="0.4", label="rows")
-        above.set_title(name)
+        above.set_title(name.replace(", ", ",\n"), fontsize="medium")
         below.set_xlabel("x")
         data, variance = of["data"] ** 2, of["std"] ** 2
         if name.startswith("SGPR"):
             for ax in (above, below):
                 bottom, low = ax.get_xaxis_transform(), np.full(len(grid), 0.04)
-                ax.plot(grid, low, "^", color=canvas.ALARM, transform=bottom)
-            below.plot(x, variance, color=canvas.ALARM, lw=1.4, label="SGPR")
+                ax.plot(
+                    grid, low, "^", color=canvas.ALARM, transform=bottom, label="inducing inputs"
+                )
+            below.plot(x, variance, color=canvas.ALARM, lw=1.4, label="variance of SGPR")
             data_label = "exact GP, same hyper-parameters"
             below.plot(x, data, color="black", lw=1.2, ls=":", label=data_label)
         else:
             below.fill_between(x, 0, data, color=blue, alpha=0.35, lw=0, label="data part")
-            below.plot(x, variance, color="black", lw=1)
+            below.plot(x, variance, color="black", lw=1, label="whole variance")
         if name.startswith("CaGP"):
             below.fill_between(
                 x, data, variance, color=orange, alpha=0.6, lw=0, hatch="////", edgecolor="white",
                 label="computational part",
             )  # fmt: skip
-        below.legend(frameon=False, loc="upper left", fontsize="small")
         for ax in (above, below):
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(color="0.9", lw=0.6)
@@ -105,7 +106,13 @@ def draw(x, truth, X, y, grid, found, path):
     axes[1, 0].set_ylim(-0.1 * max((of["std"] ** 2).max() for of in found.values()), None)
     axes[0, 0].set_ylabel("y")
     axes[1, 0].set_ylabel("variance of f")
-    axes[0, 0].legend(frameon=False, fontsize="small")
+    named = {}
+    for ax in axes.flat:
+        drawn, labels = ax.get_legend_handles_labels()
+        named |= dict(zip(labels, drawn, strict=True))
+    fig.legend(
+        named.values(), named, loc="outside lower center", ncols=4, fontsize="small", frameon=False
+    )
     fig.savefig(path)
 
 

@@ -62,14 +62,14 @@ def draw(folder, checks, gaps):
     """Write two figures to a folder."""
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(9, 3.4), layout="constrained")
+    fig = Figure(figsize=(8.6, 3.6), layout="constrained")
     titles = ("as fitted", "with a learned spread")
     for ax, found, title in zip(
         fig.subplots(1, 2, sharey=True), checks.values(), titles, strict=True
     ):
         plot.pit(found, title=title, ax=ax)
-    fig.savefig(folder / "checking-pit.png", dpi=150)
-    plot.distances(gaps, path=folder / "checking-distances.png")
+    fig.savefig(folder / "checking-pit.svg")
+    plot.distances(gaps, path=folder / "checking-distances.svg")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def draw(marks, curves, path):
     """Errors over steps and over seconds."""
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(10, 3.8), dpi=150, layout="constrained")
+    fig = Figure(figsize=(8.6, 4.2), dpi=150, layout="constrained")
     axes = fig.subplots(1, 2, sharey=True)
     for (name, (error, seconds)), colour, mark in zip(
         curves.items(), canvas.LINES, "sov^", strict=False
@@ -88,8 +88,9 @@ def draw(marks, curves, path):
         ax.set_axisbelow(True)
     axes[0].set_xticks(marks, [str(mark) for mark in marks])
     axes[0].set_xticks([], minor=True)
-    axes[0].set_ylabel("nMSE of f")
-    axes[1].legend(frameon=False, loc="lower left")
+    axes[0].set_ylabel("error of f (nMSE)")
+    lines = axes[0].get_legend_handles_labels()
+    fig.legend(*lines, loc="outside lower center", ncols=2, frameon=False)
     fig.savefig(path)
 
 

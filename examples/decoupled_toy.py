@@ -53,13 +53,13 @@ def draw(x, truth, X, y, found, path):
     """Plot one panel per model: truth, rows, mean, and two standard deviations."""
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(14, 4), dpi=150, layout="constrained")
+    fig = Figure(figsize=(9, 3.9), dpi=150, layout="constrained")
     axes = fig.subplots(1, len(found), sharex=True, sharey=True)
     for ax, (name, of) in zip(axes, found.items(), strict=True):
         mean, std = of["mean"], of["std"]
         for spread, shade, what in (
-            (np.hypot(std, of["noise"]), 0.15, "an observation"),
-            (std, 0.35, "f"),
+            (np.hypot(std, of["noise"]), 0.15, "an observation ± 2 std"),
+            (std, 0.35, "f ± 2 std"),
         ):
             low, high = mean - 2 * spread, mean + 2 * spread
             ax.fill_between(x, low, high, color=canvas.INK, alpha=shade, lw=0, label=what)
@@ -71,14 +71,14 @@ def draw(x, truth, X, y, found, path):
             of["points"], bottom, "^", ms=4, color=canvas.ALARM, transform=ax.get_xaxis_transform(),
             label="functions of the covariance", clip_on=False,
         )  # fmt: skip
-        ax.set(title=name, xlabel="x", xlim=(x[0], x[-1]))
+        ax.set(title=name.replace(", ", ",\n", 1), xlabel="x", xlim=(x[0], x[-1]))
         ax.title.set_fontsize("medium")
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color="0.9", lw=0.6)
         ax.set_axisbelow(True)
     axes[0].set_ylabel("y")
     labels = axes[0].get_legend_handles_labels()
-    fig.legend(*labels, loc="outside lower center", ncols=len(labels[0]), frameon=False)
+    fig.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
     fig.savefig(path)
 
 

@@ -54,9 +54,24 @@ def main(rows=10_000, experts=4, inducing=128, places=400, path=None, seed=0):
     if path:
         full = errors["sparse GP, all rows"]
         panels = {name: error for name, error in errors.items() if error is not full}
-        names = ("x", "less true function")
-        curves.posterior_lines(x, panels, reference=full, columns=3, names=names, path=path)
+        draw(x, panels, full, path)
     return errors
+
+
+def draw(x, panels, full, path):
+    """Draw the committees, each beside the sparse GP of all rows."""
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(8.6, 5.2), dpi=150, layout="constrained")
+    axes = fig.subplots(2, 3, sharex=True, sharey=True).ravel()
+    curves.posterior_lines(
+        x, panels, reference=full, reference_name="sparse GP of all rows", columns=3, axes=axes,
+        names=("x", "prediction − true function"),
+    )  # fmt: skip
+    fig.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False
+    )
+    fig.savefig(path)
 
 
 if __name__ == "__main__":

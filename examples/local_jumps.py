@@ -21,7 +21,7 @@ def truth(x):
 
 
 def independent(kernel, noise, x, y, places):
-    """Mean and standard deviation of an exact GP a block, which sees its own rows alone."""
+    """Mean and standard deviation of an exact GP per block, which sees its own rows alone."""
     mean, std = np.empty(len(places)), np.empty(len(places))
     rows, asked = np.digitize(x, CUTS), np.digitize(places, CUTS)
     for block in range(len(CUTS) + 1):
@@ -52,7 +52,7 @@ def main(rows=100, path=None, seed=0):
     sides = np.repeat(CUTS, 2) + np.tile([-1e-9, 1e-9], len(CUTS))
     places = np.sort(np.concatenate([np.linspace(-5, 5, 401), sides]))
     posteriors = {
-        "a GP a block": independent(model.kernel_, model.noise_variance_, x, y, places),
+        "one GP per block": independent(model.kernel_, model.noise_variance_, x, y, places),
         "LMA, B = 1": model.predict(places[:, None], return_std=True),
     }
     jumps = {}
@@ -64,7 +64,7 @@ def main(rows=100, path=None, seed=0):
     if path:
         errors = {name: (mean - truth(places), std) for name, (mean, std) in posteriors.items()}
         curves.posterior_lines(
-            places, errors, breaks=CUTS, names=("x", "mean less true function"), path=path
+            places, errors, breaks=CUTS, names=("x", "prediction − true function"), path=path
         )
     return jumps
 

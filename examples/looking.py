@@ -56,9 +56,9 @@ def draw(folder, model, side, X_test, y_test, predicted, variograms):
     }
     mean, std = model.predict(xr.Dataset(coords=coords), return_std=True)  # on a labelled grid
     mean, std = (field.rename(f"temperature_{w}") for field, w in ((mean, "mean"), (std, "std")))
-    plot.posterior_map(mean=mean.assign_attrs(units="°C"), std=std, path=folder / "looking-map.png")
-    for what, size in (("residuals", (10, 4.4)), ("variogram", (10, 3.8))):
-        fig = Figure(figsize=size, dpi=100, layout="constrained")
+    plot.posterior_map(mean=mean.assign_attrs(units="°C"), std=std, path=folder / "looking-map.svg")
+    for what, size in (("residuals", (9, 4)), ("variogram", (8.6, 3.6))):
+        fig = Figure(figsize=size, dpi=150, layout="constrained")
         for ax, name in zip(fig.subplots(1, 2, sharex=True, sharey=True), predicted, strict=True):
             if what == "residuals":
                 names = "easting (km)", "northing (km)"
@@ -66,7 +66,7 @@ def draw(folder, model, side, X_test, y_test, predicted, variograms):
             else:
                 names = "distance (km)", "semivariance of temperature (°C²)"
                 plot.variogram(variograms[name], names=names, title=name, ax=ax)
-        fig.savefig(folder / f"looking-{what}.png")
+        fig.savefig(folder / f"looking-{what}.svg")
 
 
 if __name__ == "__main__":

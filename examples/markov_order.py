@@ -61,6 +61,7 @@ def main(rows=2_000, blocks=16, supports=(16, 64, 256), path=None, seed=0):
             {"RMS distance to the exact GP's mean": shown, "CPU seconds to fit and predict": cost},
             name=f"Markov order B, of {blocks} blocks",
             reference={"CPU seconds to fit and predict": seconds},
+            reference_name="exact GP",
             path=path,
         )
     return error

@@ -50,8 +50,16 @@ def main(rows=2_000, level=5, side=101, path=None, seed=0):
         scores[name] = float(np.sqrt(np.mean(errors[name] ** 2)))
         print(f"{name:22s} RMSE {scores[name]:.4f}, mean std {std.mean():.4f}")
     if path:
-        titles = {f"{name}: RMSE {scores[name]:.3f}": error for name, error in errors.items()}
-        fields.maps(places, titles, label="error of the mean", marked=optimal.grid_, path=path)
+        from matplotlib.figure import Figure
+
+        titles = {f"{name}:\nRMSE {scores[name]:.3f}": error for name, error in errors.items()}
+        fig = Figure(figsize=(8.8, 3.2), dpi=150, layout="constrained")
+        axes = fig.subplots(1, len(titles), sharex=True, sharey=True)
+        names = ("$x_1$", "$x_2$")
+        fields.maps(
+            places, titles, names=names, label="error of the mean", marked=optimal.grid_, axes=axes
+        )
+        fig.savefig(path)
     return scores
 
 

@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
+from typing import Any
 
 from daskgp.cli import main
 
@@ -37,3 +39,21 @@ def check_commands(text: str) -> set[str]:
         else:
             command.make_parser(context).parse_args(words[2:])
     return seen
+
+
+def run_cells(text: str) -> dict[str, Any]:
+    """Run the code cells of a tutorial in the working folder; the names they leave behind.
+
+    Cells of shell commands run in bash, and magics of notebooks are left out.
+    """
+    names: dict[str, Any] = {}
+    for cell in code_blocks(text, r"\{code-cell\} ipython3"):
+        code = re.sub(r"\A((?s:---\n.*?\n---\n)|(:.*\n)+)\n*", "", cell)
+        if code.startswith("%%bash\n"):
+            done = subprocess.run(
+                ["bash", "-c", code.partition("\n")[2]], capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        elif not code.startswith("%"):
+            exec(compile(code, "tutorial", "exec"), names)
+    return names

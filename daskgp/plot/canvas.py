@@ -19,8 +19,10 @@ Drawn = TypeVar("Drawn", "Axes", np.ndarray)
 INK = "#35456b"
 ALARM = "#c8102e"
 GREY = "0.45"
-LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53")
+LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53", "#e38fb1", "#b3a125")
 """Colours of lines, in this order and then again from the start."""
+MARKS = "osD^vPX*"
+"""Marks of lines, in the same order."""
 BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
 
 
@@ -115,11 +117,13 @@ def finite_values(name: str, values: Any, n: int) -> np.ndarray:
     return values
 
 
-def draw_reference(ax: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
+def draw_reference(ax: Axes, x: np.ndarray, mean: np.ndarray, std: np.ndarray, name: str) -> None:
     """Draw a mean and two standard deviations about it, for comparison."""
-    ax.plot(x, mean, color=LINES[1], linewidth=0.9)
+    ax.plot(x, mean, color=LINES[1], linewidth=0.9, label=name)
+    label: str | None = f"{name} ± two standard deviations"
     for edge in (mean - 2 * std, mean + 2 * std):
-        ax.plot(x, edge, color=LINES[1], linewidth=0.9, linestyle="--")
+        ax.plot(x, edge, color=LINES[1], linewidth=0.9, linestyle="--", label=label)
+        label = None
 
 
 def tidy(ax: Axes) -> None:

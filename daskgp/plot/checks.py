@@ -65,11 +65,15 @@ def pit(
     n, share = counts.sum(), 1 / PIT_BINS
     ax = panel_on(ax, (5.2, 3.4), path)
     edges = np.linspace(0, 1, PIT_BINS + 1)
-    ax.bar(edges[:-1], counts / n, share, align="edge", color=INK, alpha=0.75, edgecolor="white")
+    look: dict[str, Any] = {"color": INK, "alpha": 0.75, "edgecolor": "white", "label": "observed"}
+    ax.bar(edges[:-1], counts / n, share, align="edge", **look)
     # two standard deviations of the share of independent values
     away = 2 * np.sqrt(share * (1 - share) / n)
-    ax.axhspan(share - away, share + away, color=GREY, alpha=0.2, linewidth=0)
-    ax.axhline(share, color=GREY, linewidth=1, linestyle="--")
+    chance = "chance (± 2 std)"
+    ax.axhspan(share - away, share + away, color=GREY, alpha=0.2, linewidth=0, label=chance)
+    ax.axhline(share, color=GREY, linewidth=1, linestyle="--", label="calibrated")
+    ax.set_ylim(top=1.35 * max(counts.max() / n, share + away))
+    ax.legend(loc="upper center", ncols=2, fontsize="small", frameon=False)
     ax.set(xlim=(0, 1), xlabel="predictive distribution function at y", ylabel="share of values")
     tidy(ax)
     return finished(ax, title, path)
@@ -127,13 +131,15 @@ def distances(
     names = (("rmse", "root mean squared error"), ("spread", "expected by the model"))
     for (name, label), colour in zip(names, LINES, strict=False):
         panels[0].plot(along, values(name), marker="o", markersize=4, color=colour, label=label)
-    panels[0].set_ylim(bottom=0)
-    panels[0].legend(frameon=False)
-    panels[1].plot(along, values("z_variance"), marker="o", markersize=4, color=INK)
-    panels[1].axhline(1, color=GREY, linewidth=1, linestyle="--")
+    panels[0].set_ylabel("error of predictions")
+    panels[1].plot(
+        along, values("z_variance"), marker="o", markersize=4, color=INK, label="observed"
+    )
+    panels[1].axhline(1, color=GREY, linewidth=1, linestyle="--", label="calibrated")
     panels[1].set_ylabel("variance of standardised residuals")
-    panels[1].set_ylim(bottom=0)
     for ax in panels:
+        ax.set_ylim(bottom=0)
+        ax.legend(frameon=False)
         ax.set_xticks(along, [row["distance"] for row in found.distances], rotation=25, ha="right")
         ax.set_xlabel(f"distance to {found.distance}".replace(", ", ",\n"))
         tidy(ax)

@@ -16,6 +16,7 @@ from daskgp.plot.canvas import (
     GREY,
     INK,
     LINES,
+    MARKS,
     Path,
     draw_reference,
     finished,
@@ -207,6 +208,7 @@ def posterior_lines(
     *,
     points: tuple[np.ndarray, np.ndarray] | None = None,
     reference: tuple[np.ndarray, np.ndarray] | None = None,
+    reference_name: str = "reference",
     breaks: Sequence[float] = (),
     columns: int | None = None,
     names: tuple[str, str] = ("x", "y"),
@@ -226,6 +228,8 @@ def posterior_lines(
         Observations to draw on every panel.
     reference : (mean, std), each of shape (n,), optional
         A posterior to draw on every panel as thin lines, dashed at two standard deviations.
+    reference_name : str
+        Its name in the legend, which a new figure has below its panels.
     breaks : sequence of float
         Places of dotted vertical lines, such as the borders of blocks.
     columns : int, optional
@@ -259,7 +263,8 @@ def posterior_lines(
         raise InputError(f"x has shape {x.shape}, of {len(panels)} panels: give (n,) and one panel")
     per_row = min(columns or len(panels), len(panels))
     rows = -(-len(panels) // per_row)
-    size = (5.2 * per_row, 3.6) if rows == 1 else (4.2 * per_row, 2.6 * rows)
+    size = (4.4 * per_row, 3.7) if rows == 1 else (4.2 * per_row, 2.6 * rows + 0.3)
+    new = axes is None
     axes = panels_on(axes, len(panels), size, path, per_row, sharex=True, sharey=True)
     if rows > 1:
         axes[0].locator_params(axis="x", nbins=5)
@@ -267,17 +272,24 @@ def posterior_lines(
     for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=True)):
         mean, std = (finite_values(name, values, len(x)) for values in pair)
         for place in breaks:
-            ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":")
+            label = "borders" if place == breaks[0] else None
+            ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":", label=label)
         if points is not None:
-            ax.plot(*points, linestyle="", marker=".", markersize=3, color="0.6")
-        ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=INK, alpha=0.18, linewidth=0)
-        ax.plot(x, mean, color=INK, linewidth=1.4)
+            ax.plot(*points, linestyle="", marker=".", markersize=3, color="0.6", label="rows")
+        low, high = mean - 2 * std, mean + 2 * std
+        band = "mean ± two standard deviations"
+        ax.fill_between(x, low, high, color=INK, alpha=0.18, linewidth=0, label=band)
+        ax.plot(x, mean, color=INK, linewidth=1.4, label="mean")
         if known:
-            draw_reference(ax, x, *known)
+            draw_reference(ax, x, *known, reference_name)
         ax.set_title(name)
         ax.set_xlabel(names[0] if i + per_row >= len(panels) else "")
         ax.set_ylabel(names[1] if i % per_row == 0 else "")
         tidy(ax)
+    if new:
+        lines = axes[0].get_legend_handles_labels()
+        wide = 2 if per_row == 1 else 4
+        axes[0].figure.legend(*lines, loc="outside lower center", ncols=wide, frameon=False)
     return finished(axes, title, path)
 
 
@@ -287,6 +299,7 @@ def tradeoff(
     *,
     name: str = "setting",
     reference: Mapping[str, float] | None = None,
+    reference_name: str = "reference",
     title: str = "",
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
@@ -305,6 +318,8 @@ def tradeoff(
         Name of the setting.
     reference : mapping of str to float, optional
         Value to draw as a dashed line, by the label of its panel.
+    reference_name : str
+        Its name in the legend.
     title, axes, path
         As in `posterior_map`.
 
@@ -334,10 +349,9 @@ def tradeoff(
     along = np.arange(len(settings))
     axes = panels_on(axes, len(panels), (4.6 * len(panels), 3.6), path)
     for ax, (label, rows) in zip(axes, panels.items(), strict=True):
-        _draw_lines(ax, along, rows, marker="o", markersize=4)
-        if reference and label in reference:
-            ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
-        ax.set_yscale(_scale_of(rows))
+        _draw_lines(ax, along, rows, marked=True)
+        _draw_value(ax, reference or {}, label, reference_name)
+        _scale(ax, rows)
         ax.set_xticks(along, [f"{value:g}" for value in settings])
         ax.set_xlabel(name)
         ax.set_ylabel(label)
@@ -351,6 +365,7 @@ def traces(
     *,
     name: str = "iteration",
     reference: Mapping[str, float] | None = None,
+    reference_name: str = "reference",
     title: str = "",
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
@@ -365,6 +380,8 @@ def traces(
         Name of a step.
     reference : mapping of str to float, optional
         Value to draw as a dashed line, by the label of its panel.
+    reference_name : str
+        Its name in the legend.
     title, axes, path
         As in `posterior_map`.
 
@@ -391,9 +408,8 @@ def traces(
     axes = panels_on(axes, len(panels), (3.6 * len(panels), 3.4), path)
     for ax, (label, rows) in zip(axes, panels.items(), strict=True):
         _draw_lines(ax, None, rows)
-        if reference and label in reference:
-            ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--")
-        ax.set_yscale(_scale_of(rows))
+        _draw_value(ax, reference or {}, label, reference_name)
+        _scale(ax, rows)
         ax.set_xlabel(name)
         ax.set_ylabel(label)
         tidy(ax)
@@ -402,18 +418,36 @@ def traces(
 
 
 def _draw_lines(
-    ax: Axes, along: np.ndarray | None, rows: Mapping[str, np.ndarray], **marks: Any
+    ax: Axes, along: np.ndarray | None, rows: Mapping[str, np.ndarray], marked: bool = False
 ) -> None:
-    """Draw lines by their names; dashed from the seventh on, as colours repeat."""
+    """Draw lines by their names; dashed once their colours repeat."""
     for i, (row, values) in enumerate(rows.items()):
         steps = np.arange(1, len(values) + 1) if along is None else along
         values, colour = finite_values(row, values, len(steps)), LINES[i % len(LINES)]
-        style = "-" if i < len(LINES) else "--"
-        ax.plot(steps, values, color=colour, linestyle=style, linewidth=1.4, label=row, **marks)
+        style: dict[str, Any] = {"linestyle": "-" if i < len(LINES) else "--", "linewidth": 1.4}
+        if marked:
+            style |= {"marker": MARKS[i % len(MARKS)], "markersize": 4.5}
+        ax.plot(steps, values, color=colour, label=row, **style)
 
 
-def _scale_of(rows: Mapping[str, np.ndarray]) -> str:
-    return "log" if all((np.asarray(values) > 0).all() for values in rows.values()) else "symlog"
+def _draw_value(ax: Axes, reference: Mapping[str, float], label: str, name: str) -> None:
+    """Draw the dashed line of a panel, with a legend of its own for where it is the only one."""
+    if label in reference:
+        line = ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--", label=name)
+        ax.legend(handles=[line], frameon=False)
+
+
+def _scale(ax: Axes, rows: Mapping[str, np.ndarray]) -> None:
+    """Give a panel a logarithmic scale, with plain numbers if it spans few decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    positive = all((np.asarray(values) > 0).all() for values in rows.values())
+    ax.set_yscale("log" if positive else "symlog")
+    low, high = ax.get_ylim()
+    if positive and high < 100 * low:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def variogram(

@@ -114,14 +114,15 @@ def posterior_map(
     columns = len(panels) if axes is not None else _columns(len(panels))
     field = np.concatenate([values for name, values in panels.items() if name in ("truth", "mean")])
     shared = _range(field, 1, 99)
+    first_end = min(columns, len(panels) - 1) - 1
     for i, (ax, (name, values)) in enumerate(zip(drawn_on, panels.items(), strict=True)):
         last = ax is drawn_on[-1]
         limits = _range(values, 0, 99) if last else shared
         image = _draw(ax, where, values, limits, STD_COLOURS if last else FIELD_COLOURS)
         _dress(ax, where, name, leftmost=i % columns == 0, lowest=i >= len(panels) - columns)
         if name in ("mean", "standard deviation"):
-            sharing = list(drawn_on[: min(columns, len(panels) - 1)])  # a row of them
-            beside, beyond = (ax, values) if last else (sharing, field)
+            # The end of the first row, so that panels of all rows stay the same size.
+            beside, beyond = (ax, values) if last else (drawn_on[first_end], field)
             bar = ax.figure.colorbar(image, ax=beside, extend=_extend(beyond, limits), **BAR)
             bar.set_label(label or what)
     if marked is not None:

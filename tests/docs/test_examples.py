@@ -48,7 +48,7 @@ def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
         name: abs(v.expected - seen)[:5].mean() for name, v in (("SGPR", smooth), ("LMA", local))
     }
     assert error["LMA"] < error["SGPR"] / 2
-    names = {"looking-map.png", "looking-residuals.png", "looking-variogram.png"}
+    names = {"looking-map.svg", "looking-residuals.svg", "looking-variogram.svg"}
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
@@ -58,60 +58,60 @@ def test_checking_shows_which_folds_are_like_gaps_and_a_spread_that_holds(tmp_pa
     assert abs(blocks - gaps) < abs(random - gaps)
     plain, learned = (found.scores for found in checks.values())
     assert abs(learned["z_variance"] - 1) < abs(plain["z_variance"] - 1)
-    names = {"checking-pit.png", "checking-distances.png"}
+    names = {"checking-pit.svg", "checking-distances.svg"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert "variance of standardised residuals" in capsys.readouterr().out
 
 
 def test_local_jumps_are_those_of_a_gp_a_block_alone(tmp_path):
-    jumps = example("local_jumps").main(rows=60, path=tmp_path / "jumps.png")
-    assert jumps["a GP a block"].max() > 1e-3
+    jumps = example("local_jumps").main(rows=60, path=tmp_path / "jumps.svg")
+    assert jumps["one GP per block"].max() > 1e-3
     assert jumps["LMA, B = 1"].max() < 1e-6
-    assert (tmp_path / "jumps.png").exists()
+    assert (tmp_path / "jumps.svg").exists()
 
 
 def test_markov_order_ends_at_the_exact_gp(tmp_path):
     sizes = {"rows": 300, "blocks": 6, "supports": (8,)}
-    (line,) = example("markov_order").main(**sizes, path=tmp_path / "order.png").values()
+    (line,) = example("markov_order").main(**sizes, path=tmp_path / "order.svg").values()
     assert line[-1] < 1e-8 < line[0]
-    assert (tmp_path / "order.png").exists()
+    assert (tmp_path / "order.svg").exists()
 
 
 def test_paper_variance_is_negative_and_the_consistent_one_is_not(tmp_path):
-    found = example("paper_variance").main(grid=40, path=tmp_path / "variance.png")
+    found = example("paper_variance").main(grid=40, path=tmp_path / "variance.svg")
     assert found["paper"].min() < -0.3
     assert found["consistent"].min() > 0
-    assert (tmp_path / "variance.png").exists()
+    assert (tmp_path / "variance.svg").exists()
 
 
 def test_opticom_griewank_is_better_than_the_combination_technique(tmp_path):
     sizes = {"rows": 500, "level": 4, "side": 21}
-    scores = example("opticom_griewank").main(**sizes, path=tmp_path / "griewank.png")
+    scores = example("opticom_griewank").main(**sizes, path=tmp_path / "griewank.svg")
     assert scores["OptiCom"] < scores["combination technique"]
-    assert (tmp_path / "griewank.png").exists()
+    assert (tmp_path / "griewank.svg").exists()
 
 
 def test_experts_posteriors_have_the_bands_of_their_rules(tmp_path):
     sizes = {"rows": 400, "inducing": 20, "places": 21}
-    errors = example("experts_posteriors").main(**sizes, path=tmp_path / "posteriors.png")
+    errors = example("experts_posteriors").main(**sizes, path=tmp_path / "posteriors.svg")
     spread = {name: std.mean() for name, (_, std) in errors.items()}
     full = spread["sparse GP, all rows"]
     assert spread["PoE"] == pytest.approx(spread["gPoE"] / 2, rel=1e-6)
     assert spread["PoE"] < 0.6 * full
     assert full <= spread["optimal weights"] < 1.1 * full
-    assert (tmp_path / "posteriors.png").exists()
+    assert (tmp_path / "posteriors.svg").exists()
 
 
 def test_experts_weights_of_the_exact_right_side_are_better(tmp_path):
     sizes = {"rows": 600, "counts": (2, 10), "inducing": 20, "side": 11, "draws": 1}
-    error, full = example("experts_weights").main(**sizes, path=tmp_path / "weights.png")
+    error, full = example("experts_weights").main(**sizes, path=tmp_path / "weights.svg")
     assert error["optimal"][-1] < error["optimal, paper"][-1]
     assert np.isfinite(full)
-    assert (tmp_path / "weights.png").exists()
+    assert (tmp_path / "weights.svg").exists()
 
 
 def test_cagp_guarantee_is_kept_and_that_of_sgpr_is_none(tmp_path):
-    found = example("cagp_guarantee").main(places=41, path=tmp_path / "guarantee.png")
+    found = example("cagp_guarantee").main(places=41, path=tmp_path / "guarantee.svg")
     exact, sgpr, learned, cg = found.values()
     for of in (learned, cg):
         assert (of["std"] >= of["data"] - 1e-9).all()
@@ -120,41 +120,41 @@ def test_cagp_guarantee_is_kept_and_that_of_sgpr_is_none(tmp_path):
     assert (sgpr["std"][gap] < 0.5 * exact["std"][gap]).all()
     assert (sgpr["std"][gap] < sgpr["data"][gap]).all()
     assert sgpr["noise"] > learned["noise"]
-    assert (tmp_path / "guarantee.png").exists()
+    assert (tmp_path / "guarantee.svg").exists()
 
 
 def test_cagp_actions_near_the_eigenvectors_are_those_of_cg(tmp_path):
     sizes = {"rows": 80, "number": 8, "steps": (0, 4)}
-    distance, bound = example("cagp_actions").main(**sizes, path=tmp_path / "actions.png")
+    distance, bound = example("cagp_actions").main(**sizes, path=tmp_path / "actions.svg")
     first, last = zip(*distance.values(), strict=True)
     assert first[0] < first[1] < min(first[2:])
     assert last[0] < min(last[1:])
     assert all(values[1] > values[0] for values in bound.values())
-    assert (tmp_path / "actions.png").exists()
+    assert (tmp_path / "actions.svg").exists()
 
 
 @pytest.mark.slow
 def test_decoupled_toy_has_the_mean_of_many_and_the_band_of_few(tmp_path):
     sizes = {"rows": 200, "few": 8, "many": 40, "steps": 300, "places": 121}
-    found = example("decoupled_toy").main(**sizes, path=tmp_path / "toy.png")
+    found = example("decoupled_toy").main(**sizes, path=tmp_path / "toy.svg")
     few, decoupled, many = found.values()
     truth = np.sinc(np.linspace(-12, 12, 121))
     inside = slice(10, -10)
     error = [np.abs(of["mean"] - truth)[inside].mean() for of in (few, decoupled, many)]
     assert error[1] < 0.8 * error[0]
     assert decoupled["std"][inside].mean() > 2 * many["std"][inside].mean()
-    assert (tmp_path / "toy.png").exists()
+    assert (tmp_path / "toy.svg").exists()
 
 
 @pytest.mark.slow
 def test_decoupled_learning_has_a_curve_for_each_model(tmp_path):
     sizes = {"rows": 1_500, "many": 300, "few": 16, "middle": 32, "marks": (5, 20, 60)}
-    curves = example("decoupled_learning").main(**sizes, path=tmp_path / "learning.png")
+    curves = example("decoupled_learning").main(**sizes, path=tmp_path / "learning.svg")
     few, middle, _, decoupled = (error for error, _ in curves.values())
     assert decoupled[-1] < middle[-1] < few[-1]
     assert all(error[-1] < error[0] for error, _ in curves.values())
     assert all((seconds > 0).all() for _, seconds in curves.values())
-    assert (tmp_path / "learning.png").exists()
+    assert (tmp_path / "learning.svg").exists()
 
 
 def test_every_example_is_in_the_docs():

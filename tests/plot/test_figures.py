@@ -155,6 +155,13 @@ def test_lines_in_rows_have_the_reference_on_every_panel():
     assert [ax.get_visible() for ax in axes[0].figure.axes] == [True, True, True, False]
     assert [ax.get_xlabel() for ax in axes] == ["", "x", "x"]
     assert [ax.get_ylabel() for ax in axes] == ["y", "", "y"]
+    (legend,) = axes[0].figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "mean ± two standard deviations",
+        "mean",
+        "reference",
+        "reference ± two standard deviations",
+    ]
     for ax in axes:
         _, mean, low, high = (line.get_ydata() for line in ax.lines)
         np.testing.assert_array_equal([mean, low, high], [known[0], [0.0, -0.25], [1.0, 0.75]])
@@ -170,15 +177,16 @@ def test_a_tradeoff_has_a_panel_a_figure_and_a_line_a_group(tmp_path):
     assert error.get_yscale() == "log"
     assert [t.get_text() for t in error.get_xticklabels()] == ["0", "8"]
     assert [t.get_text() for t in error.get_legend().get_texts()] == ["few", "many"]
+    assert [t.get_text() for t in seconds.get_legend().get_texts()] == ["reference"]
     assert path.exists()
 
 
 def test_values_that_are_not_positive_are_drawn_too():
-    lines = {f"line {i}": np.array([1.0, -1.0]) for i in range(7)}
+    lines = {f"line {i}": np.array([1.0, -1.0]) for i in range(9)}
     (ax,) = curves.tradeoff([1, 2], {"score": lines})
     assert ax.get_yscale() == "symlog"
     styles = [line.get_linestyle() for line in ax.lines]
-    assert styles == ["-"] * 6 + ["--"]  # colours repeat
+    assert styles == ["-"] * 8 + ["--"]  # colours repeat
 
 
 def test_traces_may_differ_in_length(tmp_path):

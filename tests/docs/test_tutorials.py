@@ -1,0 +1,75 @@
+"""The tutorials run, and what their text says of the numbers holds."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from docs_text import ROOT, run_cells
+
+matplotlib = pytest.importorskip("matplotlib")
+TUTORIALS = ROOT / "docs" / "tutorials"
+
+
+@pytest.fixture
+def tutorial(tmp_path, monkeypatch):
+    """Run a tutorial in an empty folder, with the command of this environment on the path."""
+    from matplotlib import pyplot
+
+    monkeypatch.chdir(tmp_path)
+    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv("PATH", commands)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.getenv("PYTHONPATH", "")]))
+    monkeypatch.setattr(pyplot, "show", lambda: None)
+    before = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    with matplotlib.rc_context(fname=TUTORIALS / "matplotlibrc"):
+        yield lambda name: run_cells((TUTORIALS / f"{name}.md").read_text())
+        pyplot.close("all")
+    pyplot.switch_backend(before)
+
+
+def test_satellite_has_calibrated_gaps(tutorial):
+    names = tutorial("satellite")
+    assert float(names["model"].noise_variance_) > 0
+    clear, hidden = names["table"].to_numpy()
+    assert clear[0] < 0.3 < hidden[0]
+    np.testing.assert_allclose([clear[1], hidden[1]], [clear[0], hidden[0]], rtol=0.35)
+    assert min(clear[2], hidden[2]) > 0.9
+
+
+def test_stations_are_scored_by_what_is_held_out(tutorial):
+    names = tutorial("stations")
+    random, stations, blocks = names["scores"]["rmse"]
+    assert random < stations < blocks
+    assert names["scores"]["coverage_95"].between(0.92, 0.99).all()
+    slope = [row.value for row in names["model"].trend_][1]
+    assert slope == pytest.approx(-0.0065, rel=0.05)
+    assert float((names["error"] ** 2).mean()) < 1
+
+
+def test_table_has_the_smaller_error_and_the_honest_interval(tutorial):
+    names = tutorial("table")
+    trees, gp = names["scores"].to_numpy()
+    assert gp[0] < 1.1 < trees[0]
+    assert trees[1] < 0.9 < gp[1]
+    assert gp[2] < trees[2]
+    trees, gp = names["diabetes"].to_numpy()
+    assert gp[0] < trees[0]
+    assert gp[1] > 0.9
+
+
+def test_daily_job_survives_a_kill_and_an_overlap(tutorial):
+    names = tutorial("daily")
+    assert names["record"]["exit"] == 0
+    assert names["record"]["skipped"] > 0
+    done = sorted(path.name for path in Path("maps").glob("*.zarr"))
+    assert done == ["10.zarr", "11.zarr", "fine.zarr"]
+    assert not [*Path("inbox").iterdir()]
+
+
+def test_every_tutorial_is_linked():
+    index = (TUTORIALS / "index.md").read_text()
+    for page in TUTORIALS.glob("*.md"):
+        assert page.stem == "index" or f":link: {page.stem}\n" in index
