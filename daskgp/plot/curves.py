@@ -268,7 +268,10 @@ def posterior_lines(
     axes = panels_on(axes, len(panels), size, path, per_row, sharex=True, sharey=True)
     if rows > 1:
         axes[0].locator_params(axis="x", nbins=5)
-    known = [] if reference is None else [finite_values("reference", v, len(x)) for v in reference]
+    known = None
+    if reference is not None:
+        mean, std = reference
+        known = tuple(finite_values("reference", values, len(x)) for values in (mean, std))
     for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=True)):
         mean, std = (finite_values(name, values, len(x)) for values in pair)
         for place in breaks:
@@ -280,8 +283,8 @@ def posterior_lines(
         band = "mean ± two standard deviations"
         ax.fill_between(x, low, high, color=INK, alpha=0.18, linewidth=0, label=band)
         ax.plot(x, mean, color=INK, linewidth=1.4, label="mean")
-        if known:
-            draw_reference(ax, x, *known, reference_name)
+        if known is not None:
+            draw_reference(ax, x, known[0], known[1], reference_name)
         ax.set_title(name)
         ax.set_xlabel(names[0] if i + per_row >= len(panels) else "")
         ax.set_ylabel(names[1] if i % per_row == 0 else "")
