@@ -245,13 +245,9 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
 
 def _trials(board: Any) -> list[dict[str, Any]]:
     """Return the trials of the search that chose a model, none without a search."""
-    rows = [] if board is None else board.to_rows()
+    if board is None:
+        return []
     return [
-        {
-            "chosen": row.pop("chosen") == "*",
-            "score": row.pop(board.metric),
-            "metric": board.metric,
-            **row,
-        }
-        for row in rows
+        {"chosen": number == board.chosen, "metric": board.metric, **trial.to_dict()}
+        for number, trial in enumerate(board)
     ]

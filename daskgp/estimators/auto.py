@@ -61,7 +61,7 @@ class AutoGP(FittedGP):
     Kernels are compared by the exact GP on few rows, then methods on samples that grow from round
     to round, then sizes of the best one, all by scores of rows that were held out as the task asks.
     The last fit is of all rows.  Decisions follow from expected times, so that the same seed makes
-    the same choice unless the deadline ends a training early.
+    the same choice unless the machine is slower and the deadline comes in between.
 
     Parameters
     ----------
@@ -273,17 +273,16 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Return the estimator of the last fit: trained again where the budget has room for it."""
         candidate, executor = self._steps(found.next(), rows, trials), trials.executor
         plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
-        one = candidate.one_evaluation(plan, threads)
         held = candidate.having(optimizer=None)
-        self._after = held.seconds(plan, threads, rows) if candidate.holds else 0.0
-        left, slowness = self.time_budget - trials.spent, trials.slowness(candidate.method)
+        slowness = trials.slowness(candidate.method)
+        one = slowness * candidate.one_evaluation(plan, threads)
+        self._after = slowness * held.seconds(plan, threads, rows) if candidate.holds else 0.0
+        left = min(self.time_budget - trials.spent, trials.deadline - time.monotonic())
         more: dict[str, Any] = {}
-        left_out = candidate.left_out_seconds(plan, threads)
+        left_out = slowness * candidate.left_out_seconds(plan, threads)
         if self._learns_spread(candidate, rows) and self._after + left_out <= left:
             more["calibrate"] = "loo"
             self._after += left_out
-        self._after *= slowness
-        left = min(left, trials.deadline - time.monotonic())
         trained = self._after + one <= left
         chosen = candidate if trained or not candidate.holds else held
         if not trained and candidate.holds:

@@ -385,6 +385,7 @@ def on_growing_blocks(
         stage = estimator._settled(stage, theta.from_vector(trained.vector))
         before, number = number, min(needed, GROWTH * number)
         if not callbacks.has_room(number / before):
+            callbacks.cut()
             return result._replace(stopped=True)
     if result.stopped:
         return result
@@ -584,13 +585,13 @@ def run_identity(
 ) -> dict[str, Any]:
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
     free = (*free, "calibrate")  # a fit of its own
-    settings = {k: _identity(v) for k, v in estimator.get_params().items() if k not in free}
+    settings = {k: identity_of(v) for k, v in estimator.get_params().items() if k not in free}
     data = dask.base.tokenize(*sums.parts)
     begun = {} if estimator._begun_from is None else {"start": estimator._begun_from}
     return {"settings": settings, "data": data} | begun
 
 
-def _identity(setting: Any) -> str:
+def identity_of(setting: Any) -> str:
     """Return text that tells settings apart; the repr of a long array leaves out its middle."""
     if isinstance(setting, Kernel):
         return identity(setting)

@@ -34,9 +34,8 @@ class Deadline:
     pace: float = 0.0
 
     def leaves_room(self, evaluations: float) -> bool:
-        """Return True if so many evaluations can end in time; note it if they cannot."""
-        self.passed |= time.monotonic() + evaluations * self.pace > self.at
-        return not self.passed
+        """Return True if so many evaluations can end in time."""
+        return time.monotonic() + evaluations * self.pace <= self.at
 
 
 _DEADLINE: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
@@ -53,17 +52,27 @@ def until(at: float) -> Iterator[Deadline]:
         _DEADLINE.reset(token)
 
 
-def heed(seconds: float) -> None:
+def heed(seconds: float | None = None) -> None:
     """Raise StopTraining if another evaluation would end after the deadline.
 
-    It is called after every evaluation, which took so many ``seconds``, once there is a point to
-    return.
+    It is called after every evaluation, once there is a point to return; ``seconds`` is what the
+    next one is expected to take, where this one tells it.
     """
     deadline = _DEADLINE.get()
-    if deadline is not None:
+    if deadline is None:
+        return
+    if seconds is not None:
         deadline.pace = seconds
-        if not deadline.leaves_room(1.0):
-            raise StopTraining
+    if not deadline.leaves_room(1.0):
+        deadline.passed = True
+        raise StopTraining
+
+
+def cut() -> None:
+    """Take note that the deadline has ended a training."""
+    deadline = _DEADLINE.get()
+    if deadline is not None:
+        deadline.passed = True
 
 
 def has_room(evaluations: float) -> bool:
@@ -91,6 +100,7 @@ def tell(entry: dict[str, Any]) -> None:
         If it returns True, or the deadline has passed.
     """
     if not has_room(0.0):
+        cut()
         raise StopTraining
     callback = _PRESENT.get()
     if callback is None:

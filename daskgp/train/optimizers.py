@@ -128,7 +128,7 @@ class _Evaluator:
     last: Evaluation | None = None
     best: Evaluation | None = None
     count: int = 0
-    seconds: float = 0.0
+    seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for row in self.tape.read() if self.tape else ():
@@ -142,24 +142,25 @@ class _Evaluator:
         evaluation = self.last = self.found(vector, self.evaluate)
         if self.best is None or evaluation.value > self.best.value:
             self.best = evaluation
-        callbacks.heed(self.seconds)
+        callbacks.heed(min(self.seconds[-2:], default=None))
         return -evaluation.value / self.scale, -evaluation.gradient / self.scale
 
     def found(self, vector: np.ndarray, evaluate: Evaluate) -> Evaluation:
-        """Return the next evaluation, kept or made; ``seconds`` is the time that it took."""
-        began = time.perf_counter()
+        """Return the next evaluation, kept or made."""
         if self.count < len(self.kept):
             evaluation = self.kept[self.count]
             if not np.array_equal(evaluation.vector, vector):
                 raise StoreError(OTHER_RUN)
         else:
+            began = time.perf_counter()
             evaluation = Evaluation(vector.copy(), *evaluate(vector))
+            if evaluate is self.evaluate:  # estimates of the gradient take less
+                self.seconds.append(time.perf_counter() - began)
             refuse_nan(evaluation.value, evaluation.gradient)
             if self.tape:
                 row = np.concatenate([evaluation.vector, [evaluation.value], evaluation.gradient])
                 self.tape.append(self.count, row)
         self.count += 1
-        self.seconds = time.perf_counter() - began
         return evaluation
 
 
@@ -317,7 +318,7 @@ def _trust_region(
     def sampled(vector: np.ndarray) -> np.ndarray:
         assert estimate is not None
         found = loss.found(vector, estimate)
-        callbacks.heed(loss.seconds)
+        callbacks.heed()
         return found.gradient
 
     search = newton.Search(

@@ -132,6 +132,39 @@ def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch):
     assert (tmp_path / f"checkpoint{TRIALS}").exists()
 
 
+def test_a_search_that_was_over_chooses_the_same_when_it_goes_on(tmp_path, monkeypatch):
+    X, y, _ = rows(150)
+    keep, fit = trying.KeptTrials.append, daskgp.ExactGP._fit
+    whole = daskgp.AutoGP(**QUICK).fit(X, y)
+
+    def long(self, number, said, arrays):
+        keep(self, number, {**said, "spent": 0.61 * QUICK["time_budget"]}, arrays)
+
+    def killed(self, X, y, *given, **more):
+        if len(y) == 150:  # the last fit
+            raise KeyboardInterrupt
+        return fit(self, X, y, *given, **more)
+
+    monkeypatch.setattr(trying.KeptTrials, "append", long)
+    for kind in (daskgp.ExactGP, daskgp.SGPR, daskgp.LMA):
+        monkeypatch.setattr(kind, "_fit", killed)
+    url = str(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
+    monkeypatch.undo()
+    again = daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
+    assert [t.score for t in again.leaderboard_] == [t.score for t in whole.leaderboard_]
+    assert again.chosen_.label == whole.chosen_.label
+
+
+def test_candidates_that_differ_in_their_kernel_alone_have_trials_of_their_own(tmp_path):
+    X, y, _ = rows(100)
+    own = [daskgp.ExactGP(kernel=kernel) for kernel in ("rbf", "matern12")]
+    model = daskgp.AutoGP(candidates=own, **QUICK).fit(X, y, checkpoint=str(tmp_path / "c"))
+    kernels = {trial.kernel for trial in model.leaderboard_ if trial.method == "exact"}
+    assert kernels == {"rbf", "matern12"}
+
+
 def test_the_deadline_ends_training():
     X, y, _ = rows(3_000, 3)
     began = time.perf_counter()
@@ -183,6 +216,7 @@ def test_a_late_search_chooses_by_the_folds_it_has(monkeypatch):
     )
     model = daskgp.AutoGP(candidates="sgpr,lma", **QUICK).fit(X, y)
     assert len(late) == 1  # of five folds
+    assert model.chosen_.rows < 300
     assert model.chosen_.method == "sgpr"
     assert model.chosen_.stopped
     assert np.isfinite(model.predict(X)).all()
@@ -228,6 +262,9 @@ def test_trials_of_a_cluster_run_side_by_side_and_score_the_same(default_client,
     monkeypatch.setattr(trying.Trials, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
+    began = time.monotonic()
+    while not ended and time.monotonic() < began + 10:
+        time.sleep(0.05)
     assert len(ended) == 1  # a trial that is stopped stops the others
 
 

@@ -136,6 +136,7 @@ class Leaderboard(Sequence[Trial]):
         """Return a row of figures for each trial."""
         found = []
         for i, trial in enumerate(self.trials):
+            rmse = trial.scores.get("rmse", float("nan"))
             note = trial.failed or ("stopped by the deadline" if trial.stopped else "")
             found.append(
                 {
@@ -145,7 +146,7 @@ class Leaderboard(Sequence[Trial]):
                     "rows": trial.rows,
                     self.metric: _digits(trial.score),
                     "error": _digits(trial.error),
-                    "rmse": _digits(trial.scores.get("rmse", float("nan"))),
+                    **({} if self.metric == "rmse" else {"rmse": _digits(rmse)}),
                     "seconds": round(trial.seconds, 1),
                     "MiB": round(trial.bytes / 2**20),
                     "note": note,

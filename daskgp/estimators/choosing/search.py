@@ -25,7 +25,7 @@ from daskgp.estimators.choosing.candidates import (
     structures,
 )
 from daskgp.estimators.choosing.leaderboard import Leaderboard
-from daskgp.estimators.choosing.trials import SEARCH, Trials, Tried
+from daskgp.estimators.choosing.trials import SEARCH, Trials, Tried, whole
 from daskgp.estimators.exact import ExactGP
 
 logger = logging.getLogger("daskgp")
@@ -100,7 +100,7 @@ class Search:
         if base.kernel is not None:
             return first
         others = structures(base, self.facts, first.kernel)
-        found = [first, *self._trials(others, rows, STRUCTURE)]
+        found = whole([first, *self._trials(others, rows, STRUCTURE)])
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
@@ -172,6 +172,7 @@ class Search:
                 if not found:
                     raise RunError(self._why_none())
                 return found
+            current = whole(current)
             found = sorted(current, key=lambda one: one.mean)
             if size >= self.trials.most_rows:
                 return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import dask
 import numpy as np
+from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
 from daskgp import data
@@ -36,6 +39,7 @@ from daskgp.estimators.choosing.held_out import (
 )
 from daskgp.estimators.choosing.leaderboard import HeldOut, Trial
 from daskgp.estimators.exact import ExactGP
+from daskgp.fit.hyperparameters import identity_of
 from daskgp.fit.plan import Plan
 from daskgp.kernels import Kernel
 from daskgp.kernels import from_dict as kernel_from_dict
@@ -43,6 +47,7 @@ from daskgp.kernels.registry import describe
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor, map_all
+from daskgp.runtime.process import single_blas_thread
 from daskgp.train.callbacks import Deadline, calling, until
 
 logger = logging.getLogger("daskgp")
@@ -55,6 +60,8 @@ SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
+NOT_OF_TRIALS = ("device", "store", "progress")
+"""Settings that the result of a trial does not depend on."""
 MEAN_ROWS = 4_000
 """Rows whose mean and variance are the constant prediction."""
 
@@ -63,6 +70,7 @@ class Tried(NamedTuple):
     """A trial with what the search needs of it.
 
     ``loss`` (n,) is the metric at each held-out row; hyper-parameters are those of the last fold.
+    A failure that is not ``lasting``, such as a cluster's, is tried again by a search that goes on.
     """
 
     trial: Trial
@@ -71,6 +79,7 @@ class Tried(NamedTuple):
     held_out: HeldOut
     kernel: Kernel | None
     noise_variance: float | None
+    lasting: bool = True
 
     @property
     def mean(self) -> float:
@@ -101,6 +110,14 @@ class Tried(NamedTuple):
     def next(self) -> Candidate:
         """Return the candidate at the hyper-parameters found."""
         return self.candidate.began(self.kernel, self.noise_variance)
+
+
+class Pace(NamedTuple):
+    """Expected and real time of trials of some methods."""
+
+    methods: frozenset[str]
+    expected: float
+    took: float
 
 
 @dataclass(frozen=True)
@@ -141,11 +158,12 @@ class Trials:
     _played: dict[str, Any] = field(default_factory=dict)
     _samples: dict[int, int] = field(default_factory=dict)
     _deadlines: list[Deadline] = field(default_factory=list)
-    _foreseen: list[float] = field(default_factory=list)
+    _paces: list[Pace] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         played = self.kept.read() if self.kept else []
         self._played = {said["key"]: (said, arrays) for said, arrays in played}
+        self._number = len(played)
         self.earlier = max((float(said.get("spent", 0.0)) for said, _ in played), default=0.0)
 
     @property
@@ -174,6 +192,11 @@ class Trials:
         return any(one.trial.stage == "method" and not one.trial.failed for one in self.tried)
 
     @property
+    def _quiet(self) -> Executor:
+        """Executor without a progress line, of which several trials would make several."""
+        return replace(self.executor, show=False)
+
+    @property
     def _at_a_time(self) -> int:
         """Number of trials that run at a time: one alone would leave most of a cluster idle."""
         return min(SIDE_BY_SIDE, self.executor.threads()) if self.executor.client else 1
@@ -181,11 +204,13 @@ class Trials:
     # -- what can be afforded --------------------------------------------------------------------
 
     def slowness(self, method: str) -> float:
-        """Return how many times longer than expected the trials of a method took, at least 1."""
-        own = [number for number, one in enumerate(self.tried) if one.trial.method == method]
-        expected = sum(self._foreseen[number] for number in own)
-        took = sum(self.tried[number].trial.seconds for number in own)
-        return max(1.0, took / expected) if expected else 1.0
+        """Return how many times longer than expected the trials of a method took, at least 1.
+
+        Those side by side count together; those that were cut short or kept do not.
+        """
+        own = [pace for pace in self._paces if method in pace.methods]
+        expected = sum(pace.expected for pace in own)
+        return max(1.0, sum(pace.took for pace in own) / expected) if expected else 1.0
 
     def fits(self, candidate: Candidate, plan: Plan) -> bool:
         """Return True if a fit with a plan fits in the memory allowed."""
@@ -205,7 +230,9 @@ class Trials:
         """Return the candidates, in their order, that a share of the budget has room for."""
         found: list[Candidate] = []
         late = time.monotonic() >= self.end_of_search
-        for candidate in () if late else candidates:
+        for candidate in candidates:
+            if late and _key(candidate, rows) not in self._played:
+                continue
             if self.plan(candidate, rows) is None:  # said when its last fit is looked at
                 continue
             seconds = self.expected([*found, candidate], rows)
@@ -216,14 +243,15 @@ class Trials:
     def expected(self, candidates: Sequence[Candidate], rows: int) -> float:
         """Return the expected time of trials on so many rows, side by side on a cluster."""
         threads = self.executor.threads()
-        each, work = [0.0], 0.0
+        each, work, client = [0.0], 0.0, 0.0
         for candidate in candidates:
             plan = self.plan(candidate, rows)
             if plan is None:  # its trial fails at once
                 continue
             each.append(candidate.seconds(plan, threads, self.rows))
             work += each[-1] * min(threads, max(plan.tasks, 1)) / threads
-        together = max(work, *each) if self._at_a_time > 1 else sum(each)
+            client += each[-1] if candidate.method == "exact" else 0.0  # its factors are made there
+        together = max(work, client, *each) if self._at_a_time > 1 else sum(each)
         return len(self.parts.folds) * together
 
     def plan(self, candidate: Candidate, rows: int) -> Plan | None:
@@ -240,52 +268,77 @@ class Trials:
         found, many = [], self._at_a_time > 1
         if many:
             self.spent += self.expected(batch, rows)
+        began, made = time.monotonic(), []
         for candidate, one in zip(batch, self._made(batch, rows), strict=True):
             if one is None:
                 continue
+            expected = self.expected([candidate], rows)
             if not many:
-                self.spent += self.expected([candidate], rows)
+                self.spent += expected
+                self._pace([one], rows, expected, one.trial.seconds)
+            made.append(one)
             self._keep(one, rows)
             self.tried.append(one)
-            self._foreseen.append(self.expected([candidate], rows))
-            self._say(one.trial, self._foreseen[-1])
+            self._say(one.trial, expected)
             if not one.trial.failed:
                 found.append(one)
+        if many:
+            self._pace(made, rows, self.expected(batch, rows), time.monotonic() - began)
         return found
+
+    def _pace(self, made: Sequence[Tried], rows: int, expected: float, took: float) -> None:
+        """Remember how long trials took, if they were made now and none was cut short."""
+        whole = all(not (one.trial.failed or one.trial.stopped) for one in made)
+        if whole and not any(_key(one.candidate, rows) in self._played for one in made):
+            methods = frozenset(one.trial.method for one in made)
+            self._paces.append(Pace(methods, expected, took))
 
     def _made(self, batch: Sequence[Candidate], rows: int) -> Iterator[Tried | None]:
         """Yield the trials of candidates, kept ones or new; None for one for which it is late."""
-        if self._at_a_time == 1:
+        many = min(self._at_a_time, self._with_memory(batch, rows))
+        if many == 1:
             for number, candidate in enumerate(batch):
-                late = number and time.monotonic() >= self.end_of_search
-                yield None if late else self._again(candidate, rows) or self._run(candidate, rows)
+                yield self._again_or_run(candidate, rows, number)
             return
         for number, fold in enumerate(self.parts.folds):
             self._sample(number, fold, rows)
-        with ThreadPoolExecutor(self._at_a_time) as pool:
-            try:
+        pool = ThreadPoolExecutor(many, "daskgp-trial")
+        # as fits in threads set them: the last to end would leave another's value
+        apart = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"})
+        try:
+            with apart, single_blas_thread():
                 running = [
                     pool.submit(copy_context().run, self._again_or_run, one, rows, number)
                     for number, one in enumerate(batch)
                 ]
                 for trial in running:
                     yield trial.result()
-            except BaseException:
-                self.began = -math.inf  # it is late for those that have not begun
-                for deadline in self._deadlines:
-                    deadline.at = -math.inf
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        except BaseException:
+            self.began = -math.inf  # it is late for those that have not begun
+            for deadline in self._deadlines:
+                deadline.at = -math.inf
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _again_or_run(self, candidate: Candidate, rows: int, number: int) -> Tried:
-        return self._again(candidate, rows) or self._run(candidate, rows, number)
+    def _with_memory(self, batch: Sequence[Candidate], rows: int) -> int:
+        """Return how many trials this process has memory for at a time, one at least."""
+        plans = [self.plan(candidate, rows) for candidate in batch]
+        most = max((plan.bytes_client for plan in plans if plan), default=1)
+        return max(1, int((self.rules.bytes or MEMORY_LIMIT) // max(most, 1)))
+
+    def _again_or_run(self, candidate: Candidate, rows: int, number: int) -> Tried | None:
+        """Return the trial of one of several candidates; None if it is late for another."""
+        kept = self._again(candidate, rows)
+        late = number and time.monotonic() >= self.end_of_search
+        return kept if kept or late else self._run(candidate, rows, number)
 
     def _run(self, candidate: Candidate, rows: int, number_of: int = 0) -> Tried:
         """Return the trial of a candidate; those side by side have numbers of their own."""
         began, keep = time.perf_counter(), f"{self.url}-kept-{number_of}"
         last: list[Any] = [None, None]
         pieces: list[HeldOut] = []
-        failed, stopped, size = "", False, 0
+        failed, lasting, stopped, size = "", True, False, 0
         quiet = clone(candidate.estimator).set_params(progress=False)
         try:
             for number, fold in enumerate(self.parts.folds):
@@ -297,8 +350,10 @@ class Trials:
                 sample = self._sample(number, fold, rows)
                 X, y = data.open_dataset(sample)
                 size = max(size, len(X))
-                with _silent(), calling(None), until(self.end_of_search) as deadline:
+                side = self._at_a_time > 1
+                with _silent(side), calling(None), until(self.end_of_search) as deadline:
                     self._deadlines.append(deadline)
+                    deadline.at = self.end_of_search  # it may have come since
                     fitted = clone(quiet)
                     fitted._fit(X, y, keep=keep, noise=(None, None))
                     pieces.append(self._predicted(fitted.solved_, fold))
@@ -306,6 +361,7 @@ class Trials:
                 last = [fitted.kernel_, fitted.noise_variance_]
         except DaskgpError as error:
             failed = " ".join(str(error).split())[:300]
+            lasting = not isinstance(error, RunError)
         except (ArithmeticError, np.linalg.LinAlgError) as error:
             failed = f"{type(error).__name__}: {error}"
         finally:
@@ -314,7 +370,8 @@ class Trials:
         found = joined(pieces) if pieces and not failed else nothing(self.rows)
         trial = self._trial(candidate, found, size, took, failed)
         trial = replace(trial, stopped=stopped, kernel=_named(candidate, last[0]))
-        return Tried(trial, candidate, loss_of(found, self.rules.metric), found, *last)
+        loss = loss_of(found, self.rules.metric)
+        return Tried(trial, candidate, loss, found, last[0], last[1], lasting)
 
     def _trial(
         self, candidate: Candidate, found: HeldOut, rows: int, seconds: float, failed: str
@@ -355,7 +412,7 @@ class Trials:
         share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
         task = partial(tested, self.parts, fold, share, self.rules.seed)
         node = solved_node(solved, not self.executor.shares_memory)
-        found = map_all(task, self.parts.spans, self.executor, "held-out", [node])
+        found = map_all(task, self.parts.spans, self._quiet, "held-out", [node])
         return joined([one for one in found if len(one.y)])
 
     def try_mean(self) -> None:
@@ -380,14 +437,13 @@ class Trials:
         trial = Trial("mean", "mean", "", {}, rows, score, error, scores_of(found), took, 0)
         candidate = Candidate("mean", ExactGP())
         self.tried.append(Tried(trial, candidate, loss, found, None, None))
-        self._foreseen.append(0.0)
 
     # -- trials that were kept -------------------------------------------------------------------
 
     def _keep(self, one: Tried, rows: int) -> None:
         """Keep a trial for a search that goes on, unless it is kept already."""
         key = _key(one.candidate, rows)
-        if self.kept is None or key in self._played:
+        if self.kept is None or key in self._played or not one.lasting:
             return
         said = {
             "trial": one.trial.to_dict(),
@@ -396,8 +452,8 @@ class Trials:
             "noise_variance": one.noise_variance,
             "spent": time.monotonic() - self.began + self.earlier,
         }
-        self.kept.append(len(self._played), said, one.held_out._asdict())
-        self._played[key] = said, one.held_out._asdict()
+        self.kept.append(self._number, said, one.held_out._asdict())
+        self._number += 1
 
     def _again(self, candidate: Candidate, rows: int) -> Tried | None:
         """Return the trial that is kept of a candidate, if there is one."""
@@ -428,9 +484,18 @@ class Trials:
         )
 
 
+def whole(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the trials that have predicted as many held-out rows as any of them."""
+    most = max((len(one.loss) for one in tried), default=0)
+    return [one for one in tried if len(one.loss) == most]
+
+
 def _key(candidate: Candidate, rows: int) -> str:
-    """Return text that tells trials of a search apart."""
-    return f"{candidate.stage}|{candidate.key}|{rows}"
+    """Return text that tells trials of a search apart, by all settings of the estimator."""
+    own = candidate.estimator.get_params(deep=False).items()
+    settings = {name: identity_of(value) for name, value in own if name not in NOT_OF_TRIALS}
+    token = dask.base.tokenize(settings)
+    return f"{candidate.stage}|{candidate.method}|{candidate.structure}|{rows}|{token}"
 
 
 def _named(candidate: Candidate, kernel: Kernel | None) -> str:
@@ -446,11 +511,16 @@ def _placeholder(rows: data.Rows, n: int) -> data.Rows:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Leave out the remarks of fits on samples, which the last fit makes again."""
+def _silent(side: bool) -> Iterator[None]:
+    """Leave out the remarks of fits on samples, which the last fit makes again.
+
+    They are those of this thread for trials ``side`` by side.
+    """
+    own = threading.get_ident()
 
     def serious(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.ERROR or logger.isEnabledFor(logging.DEBUG)
+        other = side and record.thread != own
+        return other or record.levelno >= logging.ERROR or logger.isEnabledFor(logging.DEBUG)
 
     logger.addFilter(serious)
     try:
