@@ -214,9 +214,9 @@ def test_another_order_of_summation_would_show():
 class Recorder(Executor):
     """Keeps the graphs it is asked to compute."""
 
-    def compute(self, root, watch=(), label=""):
+    def compute(self, root, *more):
         GRAPHS.append(dict(root.__dask_graph__()))
-        return super().compute(root, watch, label)
+        return super().compute(root, *more)
 
 
 GRAPHS = []
@@ -281,24 +281,20 @@ def test_a_graph_does_not_grow_from_one_round_to_the_next(store, graphs):
 
 @pytest.mark.parametrize("where", ["threads", "cluster"])
 def test_progress_counts_the_map_tasks(store, client, monkeypatch, where):
-    bars = []
+    lines = []
 
-    class Bar(contextlib.nullcontext):
-        def __init__(self):
-            super().__init__(self)
-            self.labels, self.steps = [], 0
-            bars.append(self)
+    @contextlib.contextmanager
+    def line(label, total, amount, show):
+        steps = []
+        lines.append((label, total, amount.rows, show, steps))
+        yield lambda: steps.append(1)
 
-        def add_task(self, label, total):
-            self.labels.append((label, total))
-
-        def advance(self, task):
-            self.steps += 1
-
-    monkeypatch.setattr("daskgp.runtime.executor.progress_bar", Bar)
+    monkeypatch.setattr("daskgp.runtime.executor.progress_line", line)
     executor = Executor(client if where == "cluster" else None, True)
-    total_of(toy.Sum(), rounds_of(store, executor))
-    assert [(bar.labels, bar.steps) for bar in bars] == [([("toy-sum-local", 18)], 18)]
+    stage = rounds_of(store, executor)
+    total_of(toy.Sum(), stage)
+    n = sum(unit.own.rows for unit in stage.units)
+    assert lines == [("toy-sum-local", 18, n, True, [1] * 18)]
 
 
 # -- faults --------------------------------------------------------------------------------
