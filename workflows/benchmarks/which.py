@@ -7,6 +7,7 @@ where several have the same key the last one counts.  The page is changed betwee
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, median
@@ -70,6 +71,15 @@ def number(record: Mapping | None, name: str, best: float | None = None) -> str:
     return f"**{text}**" if value == best else text
 
 
+def chosen(remark: str) -> str:
+    """Return method and kernel of a remark of ``auto.py`` as the page writes them."""
+    method, _, kernel = remark.partition(", ")
+    kernel = re.sub(r", \d+ trials$", "", kernel).replace(" (ard)", "")
+    kernel = re.sub(r"matern(\d)(\d)", r"Matérn-\1/\2", kernel).replace("rbf", "RBF")
+    own = {word.strip("`").lower(): word for word in METHODS.values()}
+    return f"{own.get(method, method)}, {kernel}"
+
+
 def on_real_tables(found: Results) -> str:
     """Return a row per set: what AutoGP chose, and the best of the others."""
     rows = []
@@ -86,9 +96,9 @@ def on_real_tables(found: Results) -> str:
                 words,
                 f"{auto['n']:,} × {auto['d']}",
                 str(auto["threads"]),
-                auto["remark"].rsplit(", ", 1)[0] if "trials" in auto["remark"] else auto["remark"],
+                chosen(auto["remark"]),
                 number(auto, "rmse"),
-                number(auto, "nlpd", best),
+                number(auto, "nlpd", best if own else None),
                 number(auto, "coverage"),
                 "–"
                 if single is None
@@ -104,10 +114,11 @@ def of_methods(found: Results) -> str:
     """Return a row per method: its distance from the best of all, over the sets it has."""
     every = {"auto": "`AutoGP`, 10 minutes", **METHODS}
     scored = {k: r["nlpd"] for k, r in found.items() if "nlpd" in r and k[1] in every}
-    best = {name: min(v for k, v in scored.items() if k[0] == name) for name, _ in scored}
+    compared = [name for name in SETS if sum(k[0] == name for k in scored) > 1]
+    best = {name: min(v for k, v in scored.items() if k[0] == name) for name in compared}
     rows = []
     for method, words in every.items():
-        sets = [name for name in SETS if (name, method) in scored]
+        sets = [name for name in compared if (name, method) in scored]
         if sets:
             gaps = [scored[name, method] - best[name] for name in sets]
             seconds = [found[name, method]["processor_s"] for name in sets]
