@@ -22,6 +22,8 @@ extensions = [
 ]
 exclude_patterns = ["_build", "Thumbs.db", ".DS_Store"]
 nitpicky = False
+# Pages that are built without being run have no kernel to name the lexer of their code.
+suppress_warnings = ["myst-nb.lexer"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

@@ -143,7 +143,7 @@ def test_a_store_wants_the_regressor_of_the_fit_again(forest, tmp_path):
     X, y = rows()
     url = str(tmp_path / "model.zarr")
     cases.fixed("sgpr", mean=forest).fit(X, y).save(url)
-    with pytest.raises(SettingError, match=r"what a RandomForestRegressor leaves.*mean=regressor"):
+    with pytest.raises(SettingError, match=r"residuals of a RandomForestRegressor.*mean=regressor"):
         daskgp.load(url)
     with pytest.raises(InputError, match="is not the regressor of the fit: at a training row"):
         daskgp.load(url, mean=LinearRegression().fit(X, y))
@@ -162,7 +162,7 @@ def test_regressors_that_cannot_serve_are_refused(forest):
     X, y = rows()
     for mean, says in (
         (LinearRegression(), "is not fitted: fit it"),
-        (LinearRegression, "is a class: give a fitted regressor"),
+        (LinearRegression, "is a class: give a fitted instance"),
         (LinearRegression().fit(X[:, :1], y), "cannot predict rows of x0, x1"),
         (LinearRegression().fit(X, np.column_stack([y, y])), "gives .* values for"),
     ):

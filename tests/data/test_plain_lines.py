@@ -33,7 +33,7 @@ COLUMNS = {
     "zones": (pd.date_range("2001", periods=9, tz="UTC"), "column 'city' holds dates or times"),
     "spans": (pd.to_timedelta(np.arange(9), "h"), "column 'city' holds dates or times"),
     "days": ([datetime.date(2001, 1, 2)] * 9, "column 'city' holds dates or times"),
-    "objects": (pd.Series([1.0] * 9, dtype=object), "column 'city' has type object, numbers"),
+    "objects": (pd.Series([1.0] * 9, dtype=object), "column 'city' has type object, but numbers"),
 }
 
 

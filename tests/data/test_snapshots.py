@@ -151,7 +151,7 @@ def test_what_is_not_a_snapshot_is_refused_and_left_alone(tmp_path):
     zarr.create_array(tmp_path / "array", data=X)
     (tmp_path / "file").write_text("hello")
     before = files(tmp_path)
-    said = {"tape": "belongs to other data or settings", "model": "is no checkpoint"}
+    said = {"tape": "belongs to other data or settings", "model": "is not a checkpoint"}
     for name, words in said.items():
         with pytest.raises(StoreError, match=words):
             Snapshots(str(tmp_path / name), IDENTITY).read()

@@ -60,6 +60,7 @@ def test_table_has_the_smaller_error_and_the_honest_interval(tutorial):
     assert gp[1] > 0.9
 
 
+@pytest.mark.slow  # a dozen commands, each with a cluster of its own
 def test_daily_job_survives_a_kill_and_an_overlap(tutorial):
     names = tutorial("daily")
     assert names["record"]["exit"] == 0

@@ -24,10 +24,24 @@ def rows(n=300, d=2, noise=0.1, seed=0):
     return X, f + noise * rng.standard_normal(n), f
 
 
+def without_a_clock(patch):
+    """Let expected times alone decide, on a machine that may be busy with other tests."""
+    patch.setattr(trying.Trials, "deadline", property(lambda self: np.inf))
+    patch.setattr(trying.Trials, "end_of_search", property(lambda self: np.inf))
+    patch.setattr(trying.Trials, "slowness", lambda self, method: 1.0)
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    without_a_clock(monkeypatch)
+
+
 @pytest.fixture(scope="module")
 def fitted():
     X, y, _ = rows()
-    return daskgp.AutoGP(**QUICK).fit(X, y)
+    with pytest.MonkeyPatch.context() as patch:
+        without_a_clock(patch)
+        return daskgp.AutoGP(**QUICK).fit(X, y)
 
 
 def test_it_predicts_as_well_as_the_exact_gp(fitted):
@@ -97,7 +111,7 @@ def test_it_is_an_estimator_like_the_others(fitted, tmp_path):
     assert not hasattr(fitted, "predict_proba")
 
 
-def test_the_same_seed_makes_the_same_choice(fitted):
+def test_the_same_seed_makes_the_same_choice(fitted, unhurried):
     X, y, _ = rows()
     other = daskgp.AutoGP(**QUICK).fit(X, y)
     said = [(t.label, t.kernel, t.rows, t.score) for t in other.leaderboard_]
@@ -105,7 +119,7 @@ def test_the_same_seed_makes_the_same_choice(fitted):
     np.testing.assert_array_equal(other.predict(X), fitted.predict(X))
 
 
-def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch):
+def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch, unhurried):
     X, y, _ = rows(150)
     whole = daskgp.AutoGP(**QUICK).fit(X, y)
     run, count = trying.Trials._run, []
@@ -135,6 +149,7 @@ def test_a_search_goes_on_after_a_kill(tmp_path, monkeypatch):
 def test_a_search_that_was_over_chooses_the_same_when_it_goes_on(tmp_path, monkeypatch):
     X, y, _ = rows(150)
     keep, fit = trying.KeptTrials.append, daskgp.ExactGP._fit
+    without_a_clock(monkeypatch)
     whole = daskgp.AutoGP(**QUICK).fit(X, y)
 
     def long(self, number, said, arrays):
