@@ -284,6 +284,11 @@ feature_names_in_, n_rows_ : as of ``best_``
             more["calibrate"] = "loo"
             self._after += left_out
         trained = self._after + one <= left
+        said = trials.kept.decision() if trials.kept else None
+        if said is not None:  # the fit that was interrupted goes on
+            trained, more, self._after = said["trained"], dict(said["more"]), said["after"]
+        elif trials.kept:
+            trials.kept.decide({"trained": trained, "more": more, "after": self._after})
         chosen = candidate if trained or not candidate.holds else held
         if not trained and candidate.holds:
             logger.info("the budget leaves no time for training on all rows: those of the sample")

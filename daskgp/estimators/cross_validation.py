@@ -346,7 +346,7 @@ def rows_at(
     for array in rows.arrays.values():
         visibility.check(executor, array, "the data", remedy)
     if len(rows) < 2:
-        raise InputError(f"{len(rows)} rows: at least 2 are needed")
+        raise InputError(f"too few rows ({len(rows)}): give at least 2")
     return rows
 
 

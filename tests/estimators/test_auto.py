@@ -170,6 +170,7 @@ def test_a_search_that_was_over_chooses_the_same_when_it_goes_on(tmp_path, monke
     again = daskgp.AutoGP(**QUICK).fit(X, y, checkpoint=url)
     assert [t.score for t in again.leaderboard_] == [t.score for t in whole.leaderboard_]
     assert again.chosen_.label == whole.chosen_.label
+    assert again.best_.get_params() == whole.best_.get_params()
 
 
 def test_candidates_that_differ_in_their_kernel_alone_have_trials_of_their_own(tmp_path):

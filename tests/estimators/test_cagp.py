@@ -443,8 +443,7 @@ def test_adam_of_a_fit_stops_early(table, monkeypatch):
     batch = {"batch_rows": 30, "block_rows": 10, "support": 8}
     settings = {**QUICK, **batch, "max_iter": 20, "optimizer": "adam"}
     found = [len(build(**{**settings, "tol": tol}).fit(*table).history_) for tol in (10, 1e-12)]
-    assert found[0] == 8
-    assert found[1] > 8
+    assert 8 <= found[0] < found[1]  # twice the patience at least
 
 
 def test_the_last_point_of_mini_batches_is_taken(table):

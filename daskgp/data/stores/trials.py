@@ -50,6 +50,21 @@ class KeptTrials:
             found.append((said, arrays))
         return found
 
+    def decision(self) -> dict[str, Any] | None:
+        """Return what was decided of the last fit; None before that."""
+        if not groups.is_begun(self.url, "checkpoint", MEMBERS):
+            return None
+        said: Any = groups.open_group(self.url, "checkpoint").attrs.get("last")
+        return said if isinstance(said, dict) else None
+
+    def decide(self, said: Mapping[str, Any]) -> None:
+        """Write what is decided of the last fit, which a run that goes on is to fit as well."""
+        if self.claim is not None:
+            self.claim.check()
+        with groups.writing(self.url, "checkpoint"):
+            group = groups.open_group(self.url, "checkpoint", mode="r+")
+            group.attrs["last"] = dict(said)
+
     def append(
         self, number: int, said: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> None:

@@ -87,11 +87,12 @@ class Search:
             return None
         base = ExactGP(**common)
         rows = min(STRUCTURE_ROWS, self.trials.most_rows)
-        while not self._affordable(Candidate("structure", base), rows, STRUCTURE):
+        usual = Candidate("structure", base, "matern (ard)")
+        while not self._affordable(usual, rows, STRUCTURE):
             if rows <= LEAST_ROWS:
                 return None
             rows = max(rows // 2, LEAST_ROWS)
-        only = self.trials.run([Candidate("structure", base, "matern (ard)")], rows)
+        only = self.trials.run([usual], rows)
         if not only or only[0].kernel is None:
             return None
         first = only[0]

@@ -112,6 +112,10 @@ class Tried(NamedTuple):
         return self.candidate.began(self.kernel, self.noise_variance)
 
 
+class Late(RunError):
+    """End of a trial for which the search has no time."""
+
+
 class Pace(NamedTuple):
     """Expected and real time of trials of some methods."""
 
@@ -344,7 +348,7 @@ class Trials:
             for number, fold in enumerate(self.parts.folds):
                 if number and time.monotonic() > self.end_of_search:
                     if self.has_method:
-                        raise RunError(f"the deadline came after {number} of its folds")
+                        raise Late(f"the deadline came after {number} of its folds")
                     stopped = True  # something has to be chosen
                     break
                 sample = self._sample(number, fold, rows)
@@ -361,7 +365,7 @@ class Trials:
                 last = [fitted.kernel_, fitted.noise_variance_]
         except DaskgpError as error:
             failed = " ".join(str(error).split())[:300]
-            lasting = not isinstance(error, RunError)
+            lasting = isinstance(error, Late) or not isinstance(error, RunError)
         except (ArithmeticError, np.linalg.LinAlgError) as error:
             failed = f"{type(error).__name__}: {error}"
         finally:
