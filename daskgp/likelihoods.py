@@ -229,7 +229,7 @@ class Likelihood(ABC):
         >>> Poisson().refuse(0)
         >>> Poisson().refuse(2)
         Traceback (most recent call last):
-        daskgp.errors.InputError: 2 targets are none that can be observed: ...
+        daskgp.errors.InputError: 2 targets are not possible observations: ...
         """
         if count:
             raise InputError(

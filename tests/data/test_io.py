@@ -326,8 +326,8 @@ def test_a_lost_chunk_of_a_dataset_is_left_out_and_counted(tmp_path, caplog):
     [
         (((9,), (3,), "f8"), ((9,), (3,), "f8"), "X has 1 dimensions, 2 are needed"),
         (((9, 2), (3, 2), "f8"), ((9, 1, 1), (3, 1, 1), "f8"), "y has 3 dimensions, 1 or 2"),
-        (((9, 2), (3, 2), "c16"), ((9,), (3,), "f8"), "X has type complex128, but real numbers"),
-        (((9, 2), (3, 2), "f8"), ((9,), (3,), "c8"), "y has type complex64, but real numbers"),
+        (((9, 2), (3, 2), "c16"), ((9,), (3,), "f8"), "X has type complex128, real numbers"),
+        (((9, 2), (3, 2), "f8"), ((9,), (3,), "c8"), "y has type complex64, real numbers"),
         (((9, 2), (3, 2), "f8"), ((8,), (3,), "f8"), "X has 9 rows but y has 8"),
         (((9, 2), (3, 2), "f8"), ((9, 4), (3, 2), "f8"), "chunks of y hold 2 of 4 columns"),
     ],
