@@ -280,7 +280,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         left = min(self.time_budget - trials.spent, trials.deadline - time.monotonic())
         more: dict[str, Any] = {}
         left_out = slowness * candidate.left_out_seconds(plan, threads)
-        if self._learns_spread(candidate, rows) and self._after + left_out <= left:
+        y = found.held_out.y
+        varies = bool(np.any(np.nanmax(y, axis=0) > np.nanmin(y, axis=0)))  # else no error tells it
+        if varies and self._learns_spread(candidate, rows) and self._after + left_out <= left:
             more["calibrate"] = "loo"
             self._after += left_out
         trained = self._after + one <= left

@@ -380,6 +380,15 @@ def test_only_predictions_among_the_rows_take_a_learned_spread():
     assert daskgp.AutoGP(**quick).fit(X, y, y_variance=0.01).best_.calibrate is None
 
 
+def test_a_constant_target_is_fitted_as_by_the_others(caplog):
+    X, _, _ = rows(60)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        model = daskgp.AutoGP(candidates="exact", kernel="rbf", **QUICK).fit(X, np.full(60, 3.0))
+    assert "nothing to learn" in caplog.text
+    assert model.best_.calibrate is None
+    np.testing.assert_allclose(model.predict(X[:3]), 3.0)
+
+
 def test_candidates_and_kernels_may_be_given():
     X, y, _ = rows(200)
     own = [daskgp.SGPR(n_inducing=5), daskgp.SGPR(n_inducing=40)]
