@@ -39,7 +39,7 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.runtime.executor import Executor
-from daskgp.runtime.progress import ShowProgress
+from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 from daskgp.train.callbacks import Callback, calling, until
 from daskgp.typing import Device
 
@@ -236,9 +236,10 @@ feature_names_in_, n_rows_ : as of ``best_``
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, facts)
             rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
-            trials = Trials(rules, rows, parts, facts, url, executor, began, kept)
-            search = Search(trials)
-            found = search.chosen(self._common(), given)
+            with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
+                trials = Trials(rules, rows, parts, facts, url, executor, began, kept, advance)
+                search = Search(trials)
+                found = search.chosen(self._common(), given)
             board = search.leaderboard(found)
             if not found.mostly_better(trials.of_mean):
                 logger.warning(

@@ -12,6 +12,7 @@ cluster the trials of a comparison run side by side.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,8 @@ OTHER_KERNELS = 2
 """Kernels that the best method is tried with beside the one chosen on few rows."""
 LEAST_ROWS = 250
 """Rows that no round has fewer of, if there are as many."""
+OVERHEAD = 5.0
+"""Seconds that a search takes beside its fits, at most, to say how much time is enough."""
 SMALL = 5_000
 """Rows up to which the exact GP is taken where it is as good as others."""
 
@@ -54,12 +57,17 @@ class Search:
 
     def chosen(self, common: dict[str, Any], given: Sequence[Candidate] | None) -> Tried:
         """Return the trial whose candidate is to be fitted to all rows."""
-        self.trials.try_mean()
-        start = None if given is not None else self._best_structure(common)
         rows = len(self.trials.rows)
-        candidates = given if given is not None else methods(self.facts, common, rows)
-        candidates = [self._begun(one, start) for one in candidates]
-        candidates = self._possible(candidates)
+        several = given if given is not None else methods(self.facts, common, rows)
+        candidates = self._possible(several)  # before anything is tried
+        self.trials.try_mean()
+        if given is None:
+            out = {one.method for one in several} - {one.method for one in candidates}
+            start = self._best_structure(common)
+            several = methods(self.facts, common, rows)  # the tails are known now
+            candidates = self._possible(
+                [self._begun(one, start) for one in several if one.method not in out]
+            )
         best = self._preferred(self._rounds(candidates))
         if given is None:
             best = self._sized(self._with_other_kernels(best))
@@ -153,11 +161,12 @@ class Search:
             )
         if not found:
             seconds, candidate = min(least, key=lambda pair: pair[0])
+            search = self.trials.expected([candidate], LEAST_ROWS) / SEARCH
+            enough = OVERHEAD + max(search, seconds / (1 - SEARCH))
             raise PlanError(
                 f"time_budget={self.trials.rules.seconds:g} s is too little for "
                 f"{len(self.trials.rows)} rows: the fastest candidate, {candidate.method}, takes "
-                f"about {seconds:.0f} s for all of them: give at least "
-                f"{seconds / (1 - SEARCH):.0f} s"
+                f"about {seconds:.1f} s for all of them: give at least {math.ceil(enough)} s"
             )
         return found
 

@@ -48,6 +48,7 @@ from daskgp.predict.lazy import solved_node
 from daskgp.predict.posterior import Solved
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.progress import Advance
 from daskgp.train.callbacks import Deadline, calling, until
 
 logger = logging.getLogger("daskgp")
@@ -156,6 +157,7 @@ class Trials:
     executor: Executor
     began: float
     kept: KeptTrials | None = None
+    advance: Advance | None = None
     tried: list[Tried] = field(default_factory=list)
     spent: float = 0.0
     earlier: float = 0.0
@@ -284,11 +286,18 @@ class Trials:
             self._keep(one, rows)
             self.tried.append(one)
             self._say(one.trial, expected)
+            self._show(candidate, rows, 1)
             if not one.trial.failed:
                 found.append(one)
         if many:
             self._pace(made, rows, self.expected(batch, rows), time.monotonic() - began)
         return found
+
+    def _show(self, candidate: Candidate, rows: int, steps: int = 0) -> None:
+        """Show on the progress line what is tried, and the time used of the budget."""
+        if self.advance is not None:
+            used, budget = time.monotonic() - self.began + self.earlier, self.rules.seconds
+            self.advance(steps, f"{candidate.method}, {rows:,} rows; {used:.0f} of {budget:.0f} s")
 
     def _pace(self, made: Sequence[Tried], rows: int, expected: float, took: float) -> None:
         """Remember how long trials took, if they were made now and none was cut short."""
@@ -340,6 +349,7 @@ class Trials:
     def _run(self, candidate: Candidate, rows: int, number_of: int = 0) -> Tried:
         """Return the trial of a candidate; those side by side have numbers of their own."""
         began, keep = time.perf_counter(), f"{self.url}-kept-{number_of}"
+        self._show(candidate, rows)
         last: list[Any] = [None, None]
         pieces: list[HeldOut] = []
         failed, lasting, stopped, size = "", True, False, 0
