@@ -21,7 +21,7 @@ QUICK := tests/maths tests/models tests/data/test_io.py tests/data/test_convert.
   tests/data/test_plain_lines.py tests/data/test_labelled_stores.py tests/estimators/test_estimators.py
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: install demo test test-slow test-lowest test-pythons lint format bench docs package clean
+.PHONY: install demo test test-slow test-lowest test-pythons lint format bench bench-quick docs package clean
 
 install: $(VENV)/.installed
 
@@ -86,6 +86,13 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python workflows/benchmarks/speed.py
 	$(BIN)/python workflows/benchmarks/scale.py
 	$(BIN)/python workflows/benchmarks/lma.py
+
+# Accuracy against time of methods and peers on two generated sets; ten minutes.
+bench-quick: $(VENV)/.installed-bench
+	@mkdir -p build
+	$(BIN)/python workflows/benchmarks/defaults.py --rows 4000 --sets friedman,heteroscedastic \
+	  --methods lma,sgpr,svgp,exact,experts,gpboost,trees --threads 1 --figure build/quick.png
+	@echo "figure: build/quick.png"
 
 docs: $(VENV)/.installed
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -2,6 +2,7 @@
 
     DASKGP_DATA=folder python workflows/benchmarks/defaults.py --out results.jsonl [--methods a,b]
     python workflows/benchmarks/defaults.py --out results.jsonl --table
+    make bench-quick     # two generated sets of 4,000 rows, drawn as a figure
 
 Data are those of ``DASKGP_DATA/uci``, split 0 (what is absent is left out), and two generated sets:
 Friedman's first function (20,000 rows of ten features, of which five matter; noise of variance 1)
@@ -24,6 +25,8 @@ daskgp's estimators have no setting at all and are given the data as they are; t
 - ``trees``: scikit-learn's HistGradientBoostingRegressor, learning rate 0.05, at most 3,000 trees,
   stopped when a tenth of the rows has not improved for 50; it has no variance.
 """
+
+from pathlib import Path
 
 import datasets
 import harness
@@ -79,6 +82,22 @@ def measure(key: dict, options: harness.Options) -> dict:
 def table(records: list[dict], options: harness.Options) -> str:
     scores = "rmse nlpd coverage seconds processor_s peak_mib"
     return harness.tables(records, scores, {"method": METHODS}, set=SETS)
+
+
+def figure(records: list[dict], path: Path) -> None:
+    """Draw RMSE and NLPD of every method against its time, a column for each set."""
+    import drawing
+
+    sets = [name for name in SETS if any(record["key"]["set"] == name for record in records)]
+    drawn, axes = drawing.panels(2 * len(sets), 5, 2)
+    for at, ax in enumerate(axes):
+        score, name = ("rmse", "nlpd")[at // len(sets)], sets[at % len(sets)]
+        own = [record for record in records if record["key"]["set"] == name]
+        found = {r["key"]["method"]: (r["processor_s"], r.get(score)) for r in own}
+        drawing.points(ax, found, f"processor seconds|{score.upper()}", beside=False, title=name)
+    handles = axes[0].get_legend_handles_labels()
+    drawn.legend(*handles, loc="outside upper center", ncols=4)
+    drawn.savefig(path)
 
 
 harness.command(globals(), limit=20.0, sets=SETS, methods=METHODS, rows=(None, 400))
