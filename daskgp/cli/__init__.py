@@ -32,11 +32,14 @@ from daskgp.cli.options import (
     steps_of,
     store_options,
 )
-from daskgp.cli.run import Main, Workers, result, training_rows, verbose_option
+from daskgp.cli.run import Main, Workers, note, result, training_rows, verbose_option
 from daskgp.errors import SettingError
 from daskgp.typing import Device
 
 if TYPE_CHECKING:
+    import zarr
+
+    from daskgp.data.stores.locks import Claim
     from daskgp.predict.posterior import Solved
 
 __all__ = ["main"]
@@ -47,7 +50,7 @@ __all__ = ["main"]
 @verbose_option
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    r"""Gaussian-process regression on Dask and Zarr, for data larger than memory.
+    """Gaussian-process regression on Dask and Zarr, for data larger than memory.
 
     Stores are Zarr groups at a local path or any fsspec URL (s3://...).
 
@@ -58,7 +61,7 @@ def main(ctx: click.Context) -> None:
       check   daskgp check model.zarr test.csv --target y
       update  daskgp update model.zarr train.zarr
       scale   daskgp convert 'parts/*.parquet' train.zarr --target y
-    """
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins with the control character
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -265,9 +268,8 @@ def fit(
             remark = "is already complete and left unchanged; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)
         else:
-            reserved = models.reserve(model_store, claim, resume)
             with (
-                reserved as group,
+                _reserved(model_store, claim, resume) as group,
                 training(models.training_url(model_store)) as (X, y, said),
                 cluster.executor(estimator.device),
             ):
@@ -702,6 +704,17 @@ def plan(
 
 
 @contextmanager
+def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[zarr.Group]:
+    """Yield the store that a fit fills, and say so if ``--resume`` finds nothing in it."""
+    from daskgp.data.stores import models
+
+    with models.reserve(url, claim, resume) as group:
+        if resume and models.kept_of(group) is None:
+            note(f"model store {url} has nothing to resume: the fit starts anew")
+        yield group
+
+
+@contextmanager
 def _going_on() -> Iterator[None]:
     try:
         yield
@@ -737,12 +750,12 @@ def _since(began: float) -> float:
 @click.option("--template", is_flag=True, help="Print the settings file to start from.")
 @verbose_option
 def workflow(name: str | None, arguments: tuple[str, ...], template: bool) -> None:
-    r"""Run the workflow NAME, a script with settings in a TOML file; without NAME list them.
+    """Run the workflow NAME, a script with settings in a TOML file; without NAME list them.
 
     \b
     daskgp workflow cross_validate --template > folds.toml
     daskgp workflow cross_validate --config folds.toml
-    """
+    """  # noqa: D301 - as above
     from daskgp.cli import workflows
 
     if name is None:

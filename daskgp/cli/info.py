@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("daskgp")
 
 NAMES_SHOWN, RUNS_SHOWN, SEEN_SHOWN = 12, 5, 12
+WIDE = 140
+"""Columns of a terminal that has room for all columns of trials."""
 
 
 def describe(url: str) -> None:
@@ -315,14 +317,29 @@ def _parameters(title: str, found: Any) -> Table:
 
 
 def _trials_table(board: Leaderboard) -> Table:
-    """Return the trials of the search that has chosen a model, and what it said of the data."""
+    """Return the trials of the search that has chosen a model, and what it said of the data.
+
+    On a terminal that is not wide, kernel and note stand below the method, without the columns of
+    least use.
+    """
     rows = board.to_rows()
+    if Console().width < WIDE:
+        rows = [_narrowed(row, board.metric) for row in rows]
     said = "\n".join(board.findings) or None
     title = f"chosen of {len(board)} trials by {board.metric} of held-out rows"
-    table = Table(*rows[0], title=title, title_justify="left", caption=said, caption_justify="left")
+    table = Table(title=title, title_justify="left", caption=said, caption_justify="left")
+    for name, value in rows[0].items():
+        table.add_column(name, overflow="fold", no_wrap=not isinstance(value, str))
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row.values()))
     return table
+
+
+def _narrowed(row: dict[str, Any], metric: str) -> dict[str, Any]:
+    """Return a row of trials for a narrow terminal."""
+    words = [row[name] for name in ("method", "kernel", "note") if row[name]]
+    numbers = {name: row[name] for name in ("rows", metric, "error", "seconds")}
+    return {"": row["chosen"], "method, kernel": "\n".join(words), **numbers}
 
 
 def _seen_table(estimator: GaussianProcess) -> Table:

@@ -180,8 +180,8 @@ def training_rows(
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-        note(f"{source} is converted to {url}, which is removed {until}")
         with rows.converted(url) as (X, y, found):
+            note(f"{source} was converted to {url}, which is removed {until}")
             yield X, y, {"skipped": found.skipped}
 
     return converted

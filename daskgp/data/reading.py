@@ -79,14 +79,16 @@ def unmasked(values: Any) -> np.ndarray:
 
 
 ENCODE = "leave the column out or encode it as numbers"
+CLASSES = "encode it as numbers, two classes as 0 and 1"
 DAYS = "turn them into numbers, such as days since the first"
 
 
 def _of_frame(values: Any) -> np.ndarray:
     """Return the numbers of a data frame or series; InputError names a column without any."""
-    columns = values.items() if hasattr(values, "columns") else [(values.name, values)]
-    for name, column in columns:
-        refuse_column(f"column {str(name)!r}", column.dtype, column.to_numpy)
+    several = hasattr(values, "columns")  # a series is a target
+    for name, column in values.items() if several else [(values.name, values)]:
+        remedy = ENCODE if several else CLASSES
+        refuse_column(f"column {str(name)!r}", column.dtype, column.to_numpy, remedy)
     array = np.asarray(values)
     if array.dtype.kind != "O":
         return array
@@ -158,7 +160,7 @@ def lazily(x: Any) -> Any:
         return x
     types = x.dtypes.items() if x.ndim == 2 else [(x.name, x.dtype)]
     for name, dtype in types:
-        refuse_column(f"column {str(name)!r}", dtype, tuple)
+        refuse_column(f"column {str(name)!r}", dtype, tuple, ENCODE if x.ndim == 2 else CLASSES)
     return x.to_dask_array(lengths=True)
 
 
@@ -196,7 +198,8 @@ def check_kind(name: str, array: Any) -> None:
             f"Complex data not supported: {name} has type {array.dtype}, real numbers are needed"
         )
     if kind not in "fiub":
-        remedy = {"m": DAYS, "M": DAYS, "O": f"give {name}.astype(float)"}.get(kind, ENCODE)
+        words = CLASSES if name == "y" else ENCODE
+        remedy = {"m": DAYS, "M": DAYS, "O": f"give {name}.astype(float)"}.get(kind, words)
         raise InputError(f"{name} has type {array.dtype}, but numbers are needed: {remedy}")
 
 

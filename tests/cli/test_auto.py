@@ -76,6 +76,21 @@ def test_info_shows_what_was_tried(fitted):
     assert "mean" in shown
 
 
+@pytest.mark.parametrize("columns", [80, 150])
+def test_info_cuts_no_trial(columns, fitted, monkeypatch):
+    said, model, _ = fitted
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = invoke("info", model).stdout
+    start = shown.index("chosen of 2 trials")
+    board = shown[start : shown.index("└", start)]
+    assert "…" not in board
+    best = daskgp.load(str(model)).leaderboard_.best
+    seconds = str(round(best.seconds, 1))
+    for text in (best.label, best.kernel, str(best.rows), f"{said['score']:.4g}", seconds):
+        assert text in board
+    assert ("MiB" in board) == (columns == 150)
+
+
 def test_the_report_is_one_whole_page(fitted):
     said, model, text = fitted
     page = Page(text)
@@ -119,6 +134,15 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(options, says, table, tmp
     line = refused("fit", table, tmp_path / "m.zarr", "--target", "y", "--workers", 1, *options)
     assert says in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_target_of_words_is_told_how_to_be_one(table, tmp_path):
+    words = tmp_path / "words.csv"
+    words.write_text(table.read_text().replace("y", "height", 1) + "1.0,1.0,low\n")
+    line = refused("fit", words, tmp_path / "m.zarr", "--target", "height", "--workers", 1)
+    assert "column 'height' of" in line
+    assert "row 251 holds 'low': a target needs numbers: correct such cells or leave" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["words.csv"]
 
 
 def test_a_forecast_needs_its_times(table, tmp_path):

@@ -88,10 +88,21 @@ def test_help_is_instant_because_nothing_heavy_is_imported():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
+TASKS = """\
+    fit     daskgp fit data.csv model.zarr --target y --report report.html
+    map     daskgp predict model.zarr --resolution lon=0.5,lat=0.5 map.zarr
+    check   daskgp check model.zarr test.csv --target y
+    update  daskgp update model.zarr train.zarr
+    scale   daskgp convert 'parts/*.parquet' train.zarr --target y
+"""
+
+
 def test_every_command_has_help_and_the_version_is_the_package_s():
     assert invoke("--version").stdout == f"daskgp, version {daskgp.__version__}\n"
     assert "Commands:" in invoke().stdout
-    assert "Common tasks:" in invoke().stdout
+    assert f"\n  Common tasks:\n{TASKS}\n" in invoke().stdout
+    example = "\n  daskgp workflow cross_validate --config folds.toml\n"
+    assert example in invoke("workflow", "--help").stdout
     for command in ("convert", "fit", "predict", "score", "check", "info", "plan", "workflow"):
         result = invoke(command, "--help")
         assert result.exit_code == 0
@@ -126,7 +137,7 @@ def test_a_quiet_command_shows_its_result_alone(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("a,b,y\n" + "".join(f"{i},{i % 2},{i % 2}\n" for i in range(40)))
     fit = ("fit", table, "--target", "y", "--model", "exact", "--set", "optimizer=none")
-    assert "is converted to" in invoke(*fit[:2], tmp_path / "loud.zarr", *fit[2:]).stderr
+    assert "was converted to" in invoke(*fit[:2], tmp_path / "loud.zarr", *fit[2:]).stderr
     quiet = invoke(*fit[:2], tmp_path / "m.zarr", *fit[2:], "--quiet")
     assert (quiet.exit_code, quiet.stderr, quiet.stdout.count("\n")) == (0, "", 1)
     code = "from daskgp.runtime.progress import silent, wants_progress\n" + (
@@ -515,7 +526,9 @@ def test_an_interrupted_fit_says_whether_anything_was_kept(
     nothing = f"Error: {word}: nothing was kept"
     assert refused("fit", data, store, *options, code=code) == nothing
     assert not store.exists()
-    assert refused("fit", data, store, *options, "--resume", code=code) == nothing
+    again = invoke("fit", data, store, *options, "--resume")
+    anew = f"model store {store} has nothing to resume: the fit starts anew"
+    assert again.stderr.splitlines() == [anew, nothing]
     left[:] = [1, 2]
     goes_on = f"Error: {word}: the same command with --resume continues from here"
     assert refused("fit", data, store, *options, code=code) == goes_on

@@ -110,6 +110,9 @@ def test_a_date_far_down_a_csv_that_is_none_is_named_with_its_row(tmp_path):
     )
 
 
+ADVICE = "correct such cells or leave them empty; write two classes as 0 and 1"
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "arrow"])
 def test_columns_of_text_and_categories_are_all_named(tmp_path, form):
     frame = table().assign(city="Oslo", kind=pd.Categorical(list("uvuvu")))
@@ -127,6 +130,10 @@ def test_columns_of_text_and_categories_are_all_named(tmp_path, form):
     assert said.endswith("leave them out by naming the features to use")
     said = message(source, tmp_path / "o.zarr", "y", ["a", "kind"])
     assert said.startswith("column 'kind' of ")
+    assert said.endswith("naming the features to use")
+    said = message(source, tmp_path / "o.zarr", "kind")
+    assert said.startswith("column 'kind' of ")
+    assert said.endswith("a target needs numbers: " + ADVICE)
     assert convert(source, tmp_path / "o.zarr", "y", ["a", "when"]).rows == 5
 
 

@@ -434,7 +434,7 @@ ARRAYS = {
     "y a cube": ((X, X[:, :, None]), "y has 3 dimensions, 1 or 2 are needed"),
     "text": (
         (X, Y.astype(str)),
-        "y has type <U32, but numbers are needed: leave the column out or",
+        "y has type <U32, but numbers are needed: encode it as numbers, two classes as 0 and 1",
     ),
     "dates": ((X.astype("M8[s]"), Y), "numbers are needed: turn them into numbers, such as days"),
     "objects": (

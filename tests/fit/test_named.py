@@ -66,7 +66,7 @@ def test_a_fit_of_a_grid_is_that_of_the_store_it_converts_to(name, files):
     result = invoke("fit", files / name, files / "m.zarr", *FIT, *names)
     assert result.exit_code == 0, result.stderr
     store = files / "m.zarr" / "training"
-    assert f"is converted to {store}, which is removed after the fit" in result.stderr
+    assert f"was converted to {store}, which is removed after the fit" in result.stderr
     assert not store.exists()
     wanted = daskgp.SGPR(**SETTINGS).fit(*converted(files))
     same(daskgp.load(files / "m.zarr"), wanted)

@@ -23,7 +23,7 @@ from daskgp.data.convert.table import (
     refusing,
 )
 from daskgp.data.gridded import masks_zeros, open_grid, zarr_grid
-from daskgp.data.reading import refuse_column
+from daskgp.data.reading import CLASSES, refuse_column
 from daskgp.data.stores import groups
 from daskgp.errors import InputError
 
@@ -173,7 +173,8 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
     listing = f"{', '.join(twisted)}, coordinates of two or more dimensions" if twisted else ""
 
     def kinds(names: Names) -> dict[str, str]:
-        return refusing(source, {name: _grid_kind(grid, name, source) for name in names})(names)
+        found = {name: _grid_kind(grid, name, source, targets) for name in names}
+        return refusing(source, found, targets)(names)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
         own = {dim for name in (*targets, *names) for dim in grid[name].dims}
@@ -199,7 +200,7 @@ def _attributes(values: xr.DataArray) -> dict[str, Any]:
     return {**values.attrs, **feature_units.attributes_of(grids.unit_of(values))}
 
 
-def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:
+def _grid_kind(grid: xr.Dataset, name: str, source: str, targets: Names) -> str | Other:
     """Return the kind of a variable of a grid; InputError says what objects it holds."""
     dtype = grid[name].dtype
     if dtype.kind == "O":
@@ -207,7 +208,7 @@ def _grid_kind(grid: xr.Dataset, name: str, source: str) -> str | Other:
             return TIMES
         first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
         what = f"column {name!r} of {source}"
-        refuse_column(what, dtype, lambda: first.values, REMEDY)
+        refuse_column(what, dtype, lambda: first.values, CLASSES if name in targets else REMEDY)
     return kind_of(dtype)
 
 

@@ -46,8 +46,9 @@ def with_pairs(table: Table, pairs: Pairs, chosen: Names, source: str) -> Table:
 
     def kinds(names: Names) -> dict[str, str]:
         own = table.kinds(tuple(name for name in names if name not in texts))
-        found = refusing(source, {name: kind for name, (kind, _) in constants.items()})
-        own |= found(tuple(name for name in names if name in texts))
+        found = {name: kind for name, (kind, _) in constants.items()}
+        folders = refusing(source, found, table.targets)
+        own |= folders(tuple(name for name in names if name in texts))
         return {name: own[name] for name in names}
 
     def blocks(kinds: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:

@@ -14,6 +14,9 @@ from daskgp.errors import InputError
 Names: TypeAlias = tuple[str, ...]
 
 REMEDY = "leave it out by naming the features to use"
+OF_TARGET = (
+    "a target needs numbers: correct such cells or leave them empty; write two classes as 0 and 1"
+)
 WRITE_TIMES = (
     "write its times as 2021-03-04T05:06:07 or as numbers, such as seconds since an epoch, or "
     f"{REMEDY}"
@@ -26,10 +29,15 @@ NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 
 
 class Other(NamedTuple):
-    """Content of a column that is not read, and what to do about it."""
+    """Content of a column that is not read, and what to do about it in a feature."""
 
     seen: str
     remedy: str = REMEDY
+
+    def error(self, name: str, source: str, targets: Names) -> InputError:
+        """Return the error that names the column of a source."""
+        remedy = OF_TARGET if name in targets else self.remedy
+        return InputError(f"column {name!r} of {source} {self.seen}: {remedy}")
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,9 @@ def _other_separator(columns: Collection[str]) -> str:
     return f": write the file with commas instead of {mark!r}" if mark else ""
 
 
-def refusing(source: str, found: Mapping[str, str | Other]) -> Callable[[Names], dict[str, str]]:
+def refusing(
+    source: str, found: Mapping[str, str | Other], targets: Names
+) -> Callable[[Names], dict[str, str]]:
     """Return ``Table.kinds`` for what the columns of a source are found to hold."""
 
     def kinds(names: Names) -> dict[str, str]:
@@ -107,8 +117,10 @@ def refusing(source: str, found: Mapping[str, str | Other]) -> Callable[[Names],
             else:
                 known[name] = kind
         for name, other in others.items():
-            if len(others) == 1:
-                raise InputError(f"column {name!r} of {source} {other.seen}: {other.remedy}")
+            if len(others) == 1 or name in targets:
+                raise other.error(name, source, targets)
+        if others:
+            name, other = next(iter(others.items()))
             raise InputError(
                 f"columns {', '.join(map(repr, others))} of {source} hold neither numbers nor "
                 f"times ({name!r} {other.seen}): leave them out by naming the features to use"

@@ -69,7 +69,7 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
     def kinds(names: Names) -> dict[str, str]:
         _refuse_index(head, source)
         found = dict(zip(columns, (_kind(head[name]) for name in head), strict=True))
-        return refusing(source, found)(names)
+        return refusing(source, found, targets)(names)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
         if EARLIER:
@@ -78,7 +78,8 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         with whole() as file:
             for frame in pd.read_csv(file, chunksize=rows, low_memory=False, **EXACTLY):
                 _refuse_index(frame, source)
-                yield _of_frame(frame, names, source, int(frame.index[0]) if len(frame) else 0)
+                start = int(frame.index[0]) if len(frame) else 0
+                yield _of_frame(frame, names, source, start, targets)
 
     yield Table(columns, targets, columns, kinds, blocks)
 
@@ -113,13 +114,15 @@ def _kind(column: Any) -> str | Other:
     return _parsed(column, told, 0)[1] or told
 
 
-def _of_frame(frame: Any, kinds: Mapping[str, str], source: str, start: int) -> np.ndarray:
+def _of_frame(
+    frame: Any, kinds: Mapping[str, str], source: str, start: int, targets: Names
+) -> np.ndarray:
     """Return columns of a frame that begins at row ``start`` of a source."""
     parts = []
     for name, kind in kinds.items():
         values, other = _parsed(frame[name], kind, start)
         if other:
-            raise InputError(f"column {name!r} of {source} {other.seen}: {other.remedy}")
+            raise other.error(name, source, targets)
         parts.append(values)
     return np.stack(parts, axis=1)
 
@@ -165,14 +168,15 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
     check_known("target", targets, columns, what)
     head = source.partitions[0].compute() if lazy and "O" in _letters(source) else source
     found = [_kind(head[name]) for name in source.columns]
-    kinds = refusing(what, dict(zip(columns, found, strict=True)))
+    kinds = refusing(what, dict(zip(columns, found, strict=True)), targets)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
         begun = 0
         for part in source.partitions if lazy else (source,):
             frame = (part.compute() if lazy else part).set_axis(columns, axis=1)
             for start in range(0, len(frame), rows):
-                yield _of_frame(frame[start : start + rows], names, what, begun + start)
+                block = frame[start : start + rows]
+                yield _of_frame(block, names, what, begun + start, targets)
             begun += len(frame)
 
     rows = None if lazy else len(source)
@@ -198,7 +202,8 @@ def arrow_table(source: Any, targets: Names) -> Iterator[Table]:
             for start in range(0, batch.num_rows, rows):
                 yield _of_batch(batch.slice(start, rows), names)
 
-    yield Table(columns, targets, columns, refusing(what, _arrow_kinds(reader.schema)), blocks)
+    kinds = refusing(what, _arrow_kinds(reader.schema), targets)
+    yield Table(columns, targets, columns, kinds, blocks)
 
 
 @contextmanager
@@ -218,7 +223,7 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
         for batch in batches:
             yield _of_batch(batch, names)
 
-    kinds, rows = refusing(source, _arrow_kinds(data.schema)), data.count_rows()
+    kinds, rows = refusing(source, _arrow_kinds(data.schema), targets), data.count_rows()
     yield Table(columns, targets, columns, kinds, blocks, rows=rows)
 
 
@@ -280,10 +285,11 @@ def npz_file(source: str, targets: Names) -> Iterator[Table]:
                 part = [loaded[key][start : start + rows, *column] for key, column in wanted]
                 yield np.stack([grids._as_float(values) for values in part], axis=1)
 
-        kinds = {column: kind_of(headers[key][1]) for column, (key, _) in places.items()}
+        found = {column: kind_of(headers[key][1]) for column, (key, _) in places.items()}
+        kinds = refusing(source, found, outputs)
         how: dict[str, Any] = {"matrices": matrices, "listing": listing}
         how["rows"] = shapes[places[outputs[0]][0]][0] if outputs else None
-        yield Table(tuple(places), outputs, defaults, refusing(source, kinds), blocks, **how)
+        yield Table(tuple(places), outputs, defaults, kinds, blocks, **how)
 
 
 def _npz_header(arrays: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
