@@ -356,11 +356,53 @@ def test_experts_cost_has_a_floor(tmp_path):
 
 @pytest.mark.slow
 def test_cagp_scores_bounded_supports(tmp_path, data):
-    options = ("--data", "kin40k", "--supports", "4,0", "--iterations", 8)
+    options = ("--data", "kin40k", "--methods", "cagp,sgpr", "--supports", "4,0", "--iterations", 8)
     (few, every, sgpr), printed = run(tmp_path, "cagp", *options)
     assert max(few["rmse"], every["rmse"], sgpr["rmse"]) < 0.9
-    assert every["evaluations"] >= 8
-    assert "| kin40k | cagp | 12 | 4 | " in printed
+    assert every["iterations"] == 8
+    assert "| kin40k | cagp | 12 | 4 | 300 | 1 | " in printed
+
+
+@pytest.mark.slow
+def test_cagp_has_the_rivals_of_the_paper(tmp_path, data):
+    options = ("--data", "kin40k", "--methods", "cagp-cg,cggp,svgp,exact")
+    (cg, cggp, svgp, exact), printed = run(tmp_path, "cagp", *options)
+    assert max(cg["rmse"], cggp["rmse"], svgp["rmse"], exact["rmse"]) < 1
+    assert "nlpd" not in cggp
+    assert cggp["noise"] >= 1e-4
+    assert (
+        f"| kin40k | exact | 0 | 0 | 200 | 1 | {exact['nlpd']:.3f} | – | ".replace("-", "−")
+        in printed
+    )
+
+
+def test_cagp_shows_the_paper_beside_splits(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    beside = runpy.run_path(str(FOLDER / "cagp.py"))["beside"]
+    runs = [{"nlpd": -1.0}, {"failed": "why"}, {"nlpd": -2.0}]
+    assert beside(runs, "nlpd", (0.5, 0.1)) == ["−1.500 (0.707)", "0.500 (0.100)"]
+    assert beside(runs[:2], "nlpd", ()) == ["−1.000", "–"]
+    assert beside(runs, "rmse", ()) == ["–", "–"]
+
+
+@pytest.mark.slow
+def test_inducing_inputs_leave_too_little_spread(tmp_path):
+    records, printed = run(tmp_path, "inducing_inputs", "--threads", 1)
+    assert [record["key"]["features"] for record in records] == [2, 9]
+    for record in records:
+        svgp, exact = record["svgp"], record["exact"]
+        assert 0 < svgp["distance"] < svgp["uniform"]
+        assert svgp["ratio"] < svgp["exact_ratio"] == exact["ratio"]
+        assert exact["rmse"] < min(record[name]["rmse"] for name in ("svgp", "sgpr", "cagp"))
+    assert "| distance | svgp | sgpr | cagp | exact |" in printed
+
+
+@pytest.mark.slow
+def test_learning_rates_are_beside_the_search_without(tmp_path, data):
+    options = ("--data", "kin40k", "--methods", "sgpr,svgp", "--searches", "default,0.1")
+    records, printed = run(tmp_path, "learning_rates", *options)
+    assert [record["iterations"] for record in records] == [3, 3, 12]
+    assert "| kin40k svgp | – | " in printed
 
 
 @pytest.mark.slow

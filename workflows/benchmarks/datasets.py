@@ -115,11 +115,11 @@ def present(names: Iterable[str]) -> list[str]:
     return found
 
 
-def uci(name: str) -> Split:
-    """Return split 0 of a set: X, y and test_mask of uci/NAME.npz."""
+def uci(name: str, split: int = 0) -> Split:
+    """Return a split of a set: X, y and a column of test_mask of uci/NAME.npz."""
     with np.load(file_of(name)) as found:
         X, y = found["X"], np.ravel(found["y"])
-        test = found["test_mask"][:, 0].astype(bool)
+        test = found["test_mask"][:, split].astype(bool)
     return Split(X[~test], y[~test], X[test], y[test])
 
 
