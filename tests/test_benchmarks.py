@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import daskgp
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "workflows" / "benchmarks"
 SHARED = ("harness", "datasets", "drawing")
@@ -322,20 +324,32 @@ def test_optimal_coefficients_are_better(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("expert", ["sparse", "exact"])
 def test_experts_predict(expert, tmp_path, bare):
-    options = ("--data", "ackley", "--expert", expert, "--experts", "2,6", "--figure", "drawn.png")
+    options = ("--expert", expert, "--experts", "2,6", "--figure", "drawn.png")
     (row, _), printed = run(tmp_path, "experts", *options)
     means = {name: np.mean(row[name]["rmse"]) for name in row if name in ("PoE", "trivial")}
     assert means["PoE"] < means["trivial"]
     assert ("one GP" in row) == (expert == "sparse")
-    assert f"| ackley | {expert} | 6 | " in printed
+    assert f"| {expert} | 6 | " in printed
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
 def test_experts_share_one_training(tmp_path, data):
-    (row,), _ = run(tmp_path, "experts", "--data", "kin40k")
-    assert row["optimal"]["rmse"] < row["trivial"]["rmse"]
-    assert row["paper"]["rmse"] == row["paper linear"]["rmse"]
+    (one, row), printed = run(tmp_path, "experts_tables", "--data", "kin40k", "--experts", 8)
+    assert max(one["SGPR"]["rmse"], row["optimal"]["rmse"]) < one["trivial"]["rmse"]
+    ours, paper = re.findall(r"^\| (?:kin40k \| 8|\[OPT\] \| ) \| (.*) \|$", printed, re.M)[:2]
+    assert ours.startswith(f"**{one['SGPR']['rmse']:.3f}** | ")
+    assert paper.startswith("0.391 ± 0.030 | ")
+
+
+@pytest.mark.slow
+def test_experts_recovery_has_ends_and_ways(tmp_path):
+    options = ("--trainings", "FACT,ADMM", "--steps", 1, "--figure", "drawn.png")
+    (_, fact, total, mean), printed = run(tmp_path, "experts_recovery", *options)
+    assert total["variance"] != mean["variance"]  # penalties for sums and for means
+    assert len(fact["path"]["variance"]) == 3
+    assert "| ADMM, 1 step, mean | 3 | " in printed
+    assert (tmp_path / "drawn-rounds.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
@@ -406,13 +420,49 @@ def test_learning_rates_are_beside_the_search_without(tmp_path, data):
 
 
 @pytest.mark.slow
-def test_decoupled_has_curves(tmp_path, bare):
-    options = ("--data", "ghcn", "--methods", "decoupled,gpr", "--curve")
+def test_decoupled_is_scored_from_a_store(tmp_path, bare):
+    options = ("--data", "ghcn", "--methods", "decoupled,gpr")
     (ours, exact), printed = run(tmp_path, "decoupled", *options)
     assert max(ours["nmse"], exact["nmse"]) < 0.5
-    assert [point[0] for point in ours["curve"]] == [20, 40]
-    assert ours["curve"][-1][2] == ours["nmse"]
-    assert "| ghcn | decoupled | 20 | " in printed
+    assert max(ours["bound"], exact["bound"]) < 0
+    assert "| ghcn | decoupled | 40 | " in printed
+
+
+@pytest.mark.slow
+def test_decoupled_has_curves(tmp_path, data):
+    options = ("--data", "kin40k", "--methods", "svdgp,svgp", "--figure", "drawn.png")
+    (paper, ours), printed = run(tmp_path, "decoupled_curves", *options)
+    assert paper["chosen_rate"] in (0.1, 0.01, 0.001)
+    for record in (paper, ours):
+        assert [point[0] for point in record["curve"]] == [20, 40]
+        assert record["curve"][-1][2:] == [record["nmse"], record["bound"]]
+        assert record["curve"][0][3] < record["bound"]
+    assert "| kin40k | svdgp | 20 | " in printed
+    assert (tmp_path / "drawn-kin40k.png").stat().st_size > 10_000
+
+
+def test_bounds_of_batches_are_those_of_all_rows(datasets):
+    harness, rng = importlib.import_module("harness"), np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (160, 2))
+    y = 3 * np.sin(3 * X[:, 0]) + 0.3 * rng.standard_normal(160)
+    split = datasets.Split(X[:120], y[:120], X[120:], y[120:])
+    fixed = {"optimizer": None, "noise_variance": 0.02, "progress": False, "inducing": X[:20]}
+    batch = {"natural": 1.0, "batch_rows": 120, "max_iter": 3, "train_points": False}
+    kernel = daskgp.kernels.RBF(0.7)
+    sgpr = daskgp.SGPR(kernel, **fixed).fit(split.X, split.y)
+    svgp = daskgp.SVGP(kernel, **fixed, **batch).fit(split.X, split.y)
+    expected = harness.bound_of(sgpr, split, 120)
+    assert harness.bound_of(svgp, split, 120) == pytest.approx(expected, rel=1e-6)
+    own = split._replace(X_test=split.X, y_test=split.y)
+    for form in ({}, {"parametrization": "direct"}):
+        batch = {"batch_rows": 120, "n_columns": 120, "n_mean": 60}
+        model, later = (
+            daskgp.DecoupledGP(kernel, **form, **fixed, **batch, max_iter=steps).fit(*split[:2])
+            for steps in (20, 21)
+        )
+        unit = np.log(model.solved_.scaling.y_scale[0])
+        found = harness.bound_of(model, own, 120) + unit
+        assert found == pytest.approx(later.history_[-1]["objective"] / 120, rel=1e-6)
 
 
 @pytest.mark.slow

@@ -347,6 +347,18 @@ def ackley_square(rows: int, noise: float, seed: int, side: int = 50) -> Split:
     return Split(X, y, places, ackley(places))
 
 
+def two_lengths(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows at random in [-1, 1]² with targets of an exact GP of two lengthscales.
+
+    They are 0.3 and 1.3; standard deviations are 0.2 of f and 0.1 of noise.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (rows, 2))
+    K = kernels.RBF((0.3, 1.3), 0.04, ard=True)(X)
+    K[np.diag_indices(rows)] += 0.01
+    return X, np.linalg.cholesky(K) @ rng.standard_normal(rows)
+
+
 def sequence(xp: Any, start: int, stop: int, d: int) -> tuple[Any, Any]:
     """Return X (n, d) of a low-discrepancy sequence and y (n, 1), made by an array module."""
     i = xp.arange(start + 1, stop + 1, dtype=np.float64)[:, None]

@@ -167,6 +167,38 @@ def dots(
     finish(ax, log)
 
 
+def boxes(
+    ax: Axes,
+    groups: Sequence[str],
+    found: Mapping[str, Sequence[Sequence[float]]],
+    labels: str,
+    log: str = "",
+    at: float | None = None,
+) -> None:
+    """Draw boxes of values, named series side by side in each group, means dotted; ``at`` a line.
+
+    Boxes are of the quartiles, whiskers reach to the last value within 1.5 of their distance.
+    """
+    width, line = 0.8 / len(found), {"lw": 0.7}
+    for number, (name, values) in enumerate(found.items()):
+        colour = COLOURS[number % 9]
+        ax.boxplot(
+            [[v for v in of if v is not None] for of in values],
+            positions=[group + (number + 0.5) * width - 0.4 for group in range(len(groups))],
+            widths=0.85 * width, manage_ticks=False, patch_artist=True, sym=".",
+            showmeans=True, meanline=True, meanprops={"color": "#000000", "ls": ":", "lw": 1},
+            boxprops={"facecolor": colour, **line}, flierprops={"ms": 2, "mec": colour},
+            medianprops={"color": "#ffffff", "lw": 1}, whiskerprops=line, capprops=line,
+        )  # fmt: skip
+        ax.plot([], [], color=colour, lw=6, label=name)
+    if at is not None:
+        ax.axhline(at, color="#000000", ls="--", lw=1)
+    ax.set_xticks(range(len(groups)), groups)
+    ax.grid(visible=False, axis="x")
+    across, up = labels.split("|")
+    finish(ax, log, xlabel=across, ylabel=up, xlim=(-0.5, len(groups) - 0.5))
+
+
 def lines(ax: Axes, x: Values, ys: Series, labels: str, log: str = "xy", **more: Any) -> None:
     """Draw named lines with markers; labels are those of both axes, by |."""
     for number, (name, y) in enumerate(ys.items()):

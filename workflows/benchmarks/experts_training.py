@@ -12,6 +12,7 @@ the steps.  "one GP" is SGPR with the same inducing inputs by L-BFGS: what the r
 from pathlib import Path
 from typing import Any
 
+import datasets
 import harness
 import numpy as np
 
@@ -39,7 +40,7 @@ def keys(options: harness.Options) -> harness.Keys:
 
 def measure(key: dict, options: harness.Options) -> dict:
     """Return every hyper-parameter at the end and, of experts, round by round."""
-    X, y = draw(key["rows"], key["seed"])
+    X, y = datasets.two_lengths(key["rows"], key["seed"])
     start = {"kernel": kernels.RBF((2.0, 0.3), 1.5, ard=True), "noise_variance": 1.0}
     shared: dict[str, Any] = {"mean": "zero", "standardize": False, "progress": False, **start}
     place = options.folder / f"inducing-{key['rows']}-{key['seed']}.npy"
@@ -62,15 +63,6 @@ def measure(key: dict, options: harness.Options) -> dict:
     path = {name: [entry[name] for entry in model.history_] for name in TRUTH}
     spent = {"rounds": len(model.history_), "train_s": model.history_[-1]["seconds"]}
     return {**ended, **spent, **({} if key["training"] == FULL else {"path": path})}
-
-
-def draw(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw rows in the square with targets of the exact GP."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1, 1, (rows, 2))
-    K = kernels.RBF((0.3, 1.3), TRUTH["variance"], ard=True)(X)
-    K[np.diag_indices(rows)] += TRUTH["noise_variance"]
-    return X, np.linalg.cholesky(K) @ rng.standard_normal(rows)
 
 
 def table(records: list[dict], options: harness.Options) -> str:

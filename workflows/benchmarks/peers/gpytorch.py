@@ -103,6 +103,16 @@ class Svgp:
             seconds += time.perf_counter() - began
             yield seconds
 
+    @property
+    def noise(self) -> float:
+        """Noise variance."""
+        return float(self.likelihood.noise.item())
+
+    @property
+    def divergence(self) -> float:
+        """KL[q || p] of the inducing values."""
+        return float(self.model.variational_strategy.kl_divergence().item())
+
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance (n,) of y."""
         import torch
