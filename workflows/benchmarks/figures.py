@@ -16,8 +16,7 @@ import drawing
 from drawing import Axes, Figure, Tables, bar, bars, dots, line, lines, points, turn
 
 RULES = (1, 2, 3, 4, 5, 6, 7, 10)  # of combining experts, those printed in the paper left out
-TOLD, KINDS = "errors known|errors not told", "summary|gradient"
-DRAWS = "2,048 frequencies|16,384 frequencies"
+TOLD, DRAWS = "errors known|errors not told", "2,048 frequencies|16,384 frequencies"
 
 
 def against_time(t: Tables, score: int) -> Figure:
@@ -56,8 +55,8 @@ def clouds(ax: Axes, t: Tables) -> None:
 
 
 def stations(ax: Axes, t: Tables) -> None:
-    found, sizes = t[0].points(t[0].total(6, 7), t[0].column(1)), {"xlim": (0.7, 3_000)}
-    points(ax, found, "seconds of fit and prediction|RMSE, °C", ylim=(0, 6.2), **sizes)
+    found, sizes = t[0].points(t[0].total(6, 7), t[0].column(1)), ((0.7, 3_000), (0, 6.2))
+    points(ax, found, "seconds of fit and prediction|RMSE, °C", xlim=sizes[0], ylim=sizes[1])
 
 
 def globe(ax: Axes, t: Tables, first: int, label: str, right: float | None = None) -> None:
@@ -73,14 +72,13 @@ def appends(ax: Axes, t: Tables, first: int, label: str) -> None:
 
 
 def starts(ax: Axes, t: Tables) -> None:
-    names = ("default", "from its end", "from a fifth", "from five times")
-    found = {name: t[0].column(4, part) for part, name in enumerate(names)}
+    names = enumerate(("default", "from its end", "from a fifth", "from five times"))
+    found = {name: t[0].column(4, part) for part, name in names}
     dots(ax, [""] * len(t[0].names), found, "seconds", log="x")
 
 
 def times(ax: Axes, t: Tables) -> None:
-    names = (t[0].heads[at] for at in (3, 4, 5))
-    found = {name: t[0].column(6, part) for part, name in enumerate(names)}
+    found = {t[0].heads[at]: t[0].column(6, at - 3) for at in (3, 4, 5)}
     lines(ax, t[0].column(1), found, "points|processor seconds")
 
 
@@ -94,7 +92,7 @@ def scores(ax: Axes, t: Tables) -> None:
 
 
 def blocks(ax: Axes, t: Tables, at: int, label: str, log: str = "x", **more: Any) -> None:
-    found = t[0].turns(at, KINDS)
+    found = t[0].turns(at, "summary|gradient")
     lines(ax, t[0].column(0)[::2], found, f"rows of a block|{label}", log, **more)
 
 
@@ -119,6 +117,8 @@ FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
     "opticom": (3.2, line(0, (3, 4, 5), "level|RMSE", "y"), times),
     "cagp": (2.6, bar(1, 1, "seconds of a value and gradient"),
              line(2, 1, "rows|seconds an iteration", "x", ylim=(0, 16))),
+    "cagp-inducing": (2.8, line(4, (1, 2, 3, 4), "features|lengthscales to the nearest row", ""),
+                      line(5, (1, 2, 3), "features|variance of f ÷ of y", "")),
     "variational": (3.8, bar(0, 1, "seconds of a step"),
                     line(1, (1, 2), "functions of the mean|seconds of a step", rows=5)),
     "variational-scores": (2.8, scores),
@@ -136,7 +136,7 @@ def draw(name: str) -> Figure:
 
 def page_of(name: str) -> str:
     """Return the page that a figure belongs to: its name may say more."""
-    return name.removesuffix("-nlpd").removesuffix("-scores")
+    return name.removesuffix("-nlpd").removesuffix("-scores").removesuffix("-inducing")
 
 
 @click.command(help=__doc__)
