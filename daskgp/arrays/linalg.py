@@ -1,8 +1,8 @@
 """Cholesky factors and triangular solves, with names that say the formula.
 
 A kernel tile K is (rows, m) in C order and is worked on by rows, so BLAS sees K' in Fortran
-order and every product and solve here happens in place.  On the host this is SciPy's BLAS and
-LAPACK; any other array module takes the generic path through its own ``linalg``.
+order and every product and solve here happens in place.  On the host these are the routines of
+``blas``; any other array module takes the generic path through its own ``linalg``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import logging
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from daskgp.arrays import backend
+from daskgp.arrays import backend, blas
 from daskgp.arrays.backend import namespace, number
 from daskgp.errors import InputError, NumericalError
 from daskgp.typing import Array
@@ -70,7 +69,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
             "look for NaN or infinity in the inputs and hyper-parameters"
         )
     factor = _host_factor if xp is np else _device_factor
-    scratch = _scratch(A, overwrite)
+    scratch = _scratch(A, overwrite, common_type(A)) if xp is np else A
     tried = jitter
     while True:
         L = factor(scratch, A, tried * mean)
@@ -107,14 +106,11 @@ def cholesky_less(K: Array, A: Array, added: float | Array, overwrite: bool = Fa
     """
     n = _square(K, "K")
     if namespace(K, A) is np and 0 < n <= _LARGE:
-        L = _scratch(K, overwrite)
+        L = _scratch(K, overwrite, common_type(K))
         diagonal = np.einsum("ii->i", L)
         before = diagonal.copy()
-        # L.T is Fortran ordered; half the work of a product, which would need memory of its own
-        syrk = get_blas_funcs("syrk", (A, L))
-        less = syrk(-1.0, A.T, beta=1.0, c=L.T, trans=1, lower=0, overwrite_c=1)
-        if not np.may_share_memory(less, L):
-            L[...] = less.T
+        # half the work of a product, which would need memory of its own
+        blas.add_gram(L, np.ascontiguousarray(A, L.dtype), -1.0, outer=True)
         if _host_factor(L, K, added) is not None:
             return L
         diagonal[...] = before  # all the rest is K again, from the triangle that syrk left alone
@@ -126,17 +122,12 @@ def less_product(K: Array, A: Array, added: float | Array, overwrite: bool = Fal
     """Return K - A A' + D with D of diagonal ``added``, in K's memory if ``overwrite``."""
     R = K if overwrite else K.copy()
     R -= A @ A.T
-    diagonal = namespace(R).arange(len(R))
-    R[diagonal, diagonal] += added
+    add_to_diagonal(R, added)
     return R
 
 
-def _scratch(A: Array, overwrite: bool) -> Array:
-    """Return the array in which the factor is built: A itself if it may be, else a copy."""
-    xp = namespace(A)
-    if xp is not np:
-        return A
-    dtype = np.float32 if A.dtype == np.float32 else np.float64
+def _scratch(A: Array, overwrite: bool, dtype: Any) -> Array:
+    """Return the array to work in: A itself if it may be and is in C order, else a copy."""
     usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
     return A if usable else np.array(A, dtype=dtype, order="C")
 
@@ -148,38 +139,33 @@ def _host_factor(
     diagonal = np.einsum("ii->i", scratch)
     before = diagonal.copy()
     diagonal += added
-    factored = _factored_by_tiles if len(scratch) > _LARGE else _potrf
+    factored = _factored_by_tiles if len(scratch) > _LARGE else _factored
     if factored(scratch) and np.isfinite(diagonal).all():
         _clear_upper(scratch)
         return scratch
-    _mirror(scratch.T)  # LAPACK left the strict upper triangle alone
+    _mirror(scratch.T)  # the strict upper triangle was left alone
     diagonal[...] = before
     return None
 
 
-def _potrf(A: np.ndarray) -> bool:
+def _factored(A: np.ndarray) -> bool:
     """Put the factor into the lower triangle of A (m, m); False if A is not positive definite."""
-    # A.T is Fortran ordered, its upper triangle is our lower one
-    factor, info = _lapack("potrf", A)(A.T, lower=0, clean=0, overwrite_a=1)
-    if not np.may_share_memory(factor, A):
-        A[...] = factor.T
-    return bool(info == 0)
+    return blas.factor(A) == 0
 
 
 def _factored_by_tiles(A: np.ndarray) -> bool:
-    """Do as ``_potrf``, tile by tile; the strict upper triangle is left alone, too."""
+    """Do as ``_factored``, tile by tile; the strict upper triangle is left alone, too."""
     lower = ~_above(_TILE)
     for j in range(0, len(A), _TILE):
         own = slice(j, min(j + _TILE, len(A)))
         corner = A[own, own] - A[own, :j] @ A[own, :j].T
-        if not _potrf(corner):
+        if not _factored(corner):
             return False
         np.copyto(A[own, own], corner, where=lower[: len(corner), : len(corner)])
-        inverses = diagonal_inverses(corner)
         for i in range(own.stop, len(A), _TILE):
             rows = slice(i, min(i + _TILE, len(A)))
             part = A[rows, own] - A[rows, :j] @ A[own, :j].T
-            A[rows, own] = whiten_rows(corner, part, True, inverses)
+            A[rows, own] = whiten_rows(corner, part, overwrite=True)
     return True
 
 
@@ -239,8 +225,8 @@ def _solve(L: Array, B: Array, transpose: bool) -> Array:
         return _device_solve(L, B, trans=int(transpose))
     dtype = common_type(L, B)
     X = np.array(B, dtype=dtype, order="C")
-    # L X = B is X' L' = B', and X' is Fortran ordered
-    _trsm_in_place(L.astype(dtype, copy=False), X.reshape(m, X.size // max(m, 1)), transpose)
+    columns = X.reshape(m, X.size // max(m, 1))
+    blas.solve(_divisor(L, dtype), columns, left=True, transpose=transpose)
     return X
 
 
@@ -255,9 +241,7 @@ def _device_solve(L: Array, B: Array, trans: int = 0, overwrite: bool = False) -
     return solve(L, B, trans=trans, lower=True, overwrite_b=overwrite)
 
 
-def whiten_rows(
-    L: Array, K: Array, overwrite: bool = False, inverses: list[Array] | None = None
-) -> Array:
+def whiten_rows(L: Array, K: Array, overwrite: bool = False) -> Array:
     """Return K L^-T: each row k of K (n, m) becomes L^-1 k.
 
     Parameters
@@ -268,8 +252,6 @@ def whiten_rows(
         Rows to whiten.
     overwrite : bool, default False
         Work in K's memory where its layout allows.
-    inverses : list of arrays, optional
-        ``diagonal_inverses(L)``, if many tiles share L.
     """
     xp = namespace(L, K)
     m = _square(L, "L")
@@ -277,17 +259,12 @@ def whiten_rows(
         raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
     if xp is not np:
         return _device_solve(L, K.T, overwrite=overwrite).T
-    dtype = common_type(L, K)
-    L = L.astype(dtype, copy=False)
-    usable = overwrite and K.flags.c_contiguous and K.flags.writeable and K.dtype == dtype
-    A = K if usable else np.array(K, dtype=dtype, order="C")
-    _substitute_rows(L, A, diagonal_inverses(L) if inverses is None else inverses)
+    A = _scratch(K, overwrite, common_type(L, K))
+    blas.solve(_divisor(L, A.dtype), A, transpose=True)
     return A
 
 
-def unwhiten_rows(
-    L: Array, A: Array, overwrite: bool = False, inverses: list[Array] | None = None
-) -> Array:
+def unwhiten_rows(L: Array, A: Array, overwrite: bool = False) -> Array:
     """Return A L^-1: each row a of A (n, m) becomes L^-T a.  Arguments as in ``whiten_rows``."""
     xp = namespace(L, A)
     m = _square(L, "L")
@@ -295,69 +272,24 @@ def unwhiten_rows(
         raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
     if xp is not np:
         return _device_solve(L, A.T, 1, overwrite).T
-    dtype = common_type(L, A)
-    L = L.astype(dtype, copy=False)
-    usable = overwrite and A.flags.c_contiguous and A.flags.writeable and A.dtype == dtype
-    X = A if usable else np.array(A, dtype=dtype, order="C")
-    _substitute_rows_back(L, X, diagonal_inverses(L) if inverses is None else inverses)
+    X = _scratch(A, overwrite, common_type(L, A))
+    blas.solve(_divisor(L, X.dtype), X)
     return X
 
 
-def diagonal_inverses(L: Array) -> list[Array]:
-    """Return transposed inverses of L's diagonal blocks, for ``whiten_rows``; none off the host."""
-    if namespace(L) is not np:
-        return []
-    trtri = _lapack("trtri", L)
-    inverses = []
-    for j in range(0, len(L), BLOCK):
-        inverse, info = trtri(L[j : j + BLOCK, j : j + BLOCK], lower=1)
-        if info:
-            raise NumericalError(f"the factor has a zero at diagonal entry {j + info - 1}")
-        np.copyto(inverse, 0, where=_above(len(inverse)))
-        inverses.append(np.ascontiguousarray(inverse.T))
-    return inverses
+def _triangle(L: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return the factor in a dtype, its rows or its columns contiguous."""
+    L = L.astype(dtype, copy=False)
+    return L if L.flags.c_contiguous or L.flags.f_contiguous else np.ascontiguousarray(L)
 
 
-def _substitute_rows(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
-    """Solve by forward substitution in column blocks, nearly all of it matrix products.
-
-    It is as fast as trsm, and NumPy's products let other threads run, which SciPy's trsm does not.
-    """
-    buffer = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
-    for inverse, j in zip(inverses, range(0, len(L), BLOCK), strict=True):
-        block = A[:, j : j + BLOCK]
-        part = buffer[:, : block.shape[1]]
-        np.matmul(A[:, :j], L[j : j + BLOCK, :j].T, out=part)
-        np.subtract(block, part, out=part)
-        np.matmul(part, inverse, out=block)
-
-
-def _substitute_rows_back(L: np.ndarray, A: np.ndarray, inverses: list[np.ndarray]) -> None:
-    """Solve by backward substitution in column blocks, from the last to the first."""
-    buffer = np.empty((len(A), min(BLOCK, len(L))), A.dtype)
-    starts = range(0, len(L), BLOCK)
-    for inverse, j in reversed(list(zip(inverses, starts, strict=True))):
-        stop = j + len(inverse)
-        block = A[:, j:stop]
-        part = buffer[:, : stop - j]
-        np.matmul(A[:, stop:], L[stop:, j:stop], out=part)
-        np.subtract(block, part, out=part)
-        np.matmul(part, inverse.T, out=block)
-
-
-def _trsm_in_place(L: np.ndarray, X: np.ndarray, flip: bool) -> None:
-    """Solve with L (or L' if ``flip``) for the columns of C-ordered X."""
-    if not X.size:
-        return
-    trsm = get_blas_funcs(("trsm",), (L, X))[0]
-    if L.flags.f_contiguous and not L.flags.c_contiguous:
-        a, lower, trans = L, 1, flip
-    else:  # L' is Fortran ordered and upper triangular
-        a, lower, trans = np.ascontiguousarray(L).T, 0, not flip
-    # X' op(L)' = B'
-    solved = trsm(1.0, a, X.T, side=1, lower=lower, trans_a=int(not trans), overwrite_b=1)
-    if not np.may_share_memory(solved, X):
-        X[...] = solved.T
+def _divisor(L: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return ``_triangle(L, dtype)``; raise NumericalError if it is singular."""
+    diagonal = L.diagonal()
+    if not diagonal.all():
+        zero = int(np.flatnonzero(diagonal == 0)[0])
+        raise NumericalError(f"the factor has a zero at diagonal entry {zero}")
+    return _triangle(L, dtype)
 
 
 def product(A: Array, B: Array, out: Array) -> Array:
@@ -375,40 +307,34 @@ def product(A: Array, B: Array, out: Array) -> Array:
 
 def times_lower(A: Array, L: Array) -> Array:
     """Return A L (n, m) for L (m, m) lower triangular, without the products with its zeros."""
-    xp = namespace(L, A)
-    m = _square(L, "L")
-    if xp is not np:
-        return A @ L
-    result = np.empty((len(A), m), np.result_type(A, L))
-    for j in range(0, m, _WIDE):
-        np.matmul(A[:, j:], L[j:, j : j + _WIDE], out=result[:, j : j + _WIDE])
-    return result
+    return _times(A, L, transpose=False)
 
 
 def times_lower_t(A: Array, L: Array) -> Array:
     """Return A L' (n, m) for L (m, m) lower triangular, without the products with its zeros."""
+    return _times(A, L, transpose=True)
+
+
+def _times(A: Array, L: Array, transpose: bool) -> Array:
     xp = namespace(L, A)
-    m = _square(L, "L")
+    _square(L, "L")
     if xp is not np:
-        return A @ L.T
-    result = np.empty((len(A), m), np.result_type(A, L))
-    for j in range(0, m, _WIDE):
-        stop = j + _WIDE
-        np.matmul(A[:, :stop], L[j:stop, :stop].T, out=result[:, j:stop])
+        return A @ (L.T if transpose else L)
+    result = np.array(A, dtype=np.result_type(A, L), order="C")
+    blas.multiply(_triangle(L, result.dtype), result, transpose=transpose)
     return result
 
 
-def lower_times_lower(A: Array, B: Array) -> Array:
-    """Return A B (m, m) for lower triangular A and B."""
-    xp, m = namespace(A, B), _square(A, "A")
+def lower_over_lower(A: Array, L: Array) -> Array:
+    """Return A L^-1 (m, m) for lower triangular A and L."""
+    xp, m = namespace(A, L), _square(A, "A")
     if xp is not np:
-        return xp.tril(A @ B)
-    result = np.zeros((m, m), np.result_type(A, B))
+        return xp.tril(unwhiten_rows(L, A))
+    result = np.array(A, dtype=common_type(A, L), order="C")
+    L = _divisor(L, result.dtype)
     for i in range(0, m, _WIDE):
-        rows = slice(i, min(i + _WIDE, m))
-        for j in range(0, rows.stop, _WIDE):
-            own = slice(j, j + _WIDE)
-            np.matmul(A[rows, j : rows.stop], B[j : rows.stop, own], out=result[rows, own])
+        stop = min(i + _WIDE, m)
+        blas.solve(L[:stop, :stop], result[i:stop, :stop])
     return result
 
 
@@ -426,33 +352,20 @@ def lower_of_columns(A: Array, B: Array) -> Array:
     return result
 
 
-def lower_t_times(L: Array, A: Array) -> Array:
-    """Return L' A (m, n) for L (m, m) lower triangular."""
-    xp, m = namespace(L, A), _square(L, "L")
-    if xp is not np:
-        return L.T @ A
-    result = np.empty((m, A.shape[1]), np.result_type(L, A))
-    for i in range(0, m, _WIDE):
-        np.matmul(L[i:, i : i + _WIDE].T, A[i:], out=result[i : i + _WIDE])
-    return result
-
-
-def inverse_lower(L: Array) -> Array:
-    """Return L^-1 (m, m), lower triangular, in C order."""
+def inverse_lower_t(L: Array) -> Array:
+    """Return L^-T (m, m), upper triangular, in C order."""
     xp, m = namespace(L), _square(L, "L")
     if xp is not np:
-        return _device_solve(L, xp.eye(m, dtype=L.dtype))
-    if not m:
-        return np.array(L)
-    factor = np.array(L, dtype=common_type(L), order="C")
-    inverse, info = _lapack("trtri", factor)(factor.T, lower=0, overwrite_c=1)
-    if info:
-        raise NumericalError(f"the factor has a zero at diagonal entry {info - 1}")
-    return inverse.T
+        return _device_solve(L, xp.eye(m, dtype=L.dtype), 1)
+    inverse = np.eye(m, dtype=common_type(L))
+    L = _divisor(L, inverse.dtype)
+    for i in range(0, m, _WIDE):
+        blas.solve(L[i:, i:], inverse[i : i + _WIDE, i:], transpose=True)
+    return inverse
 
 
-def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
-    """Add A'A to S in place and return S; only its lower triangle is guaranteed.
+def add_gram_lower(S: Array, A: Array, work: Array | None = None, times: float = 1.0) -> Array:
+    """Add ``times`` A'A to S in place and return S; only its lower triangle is guaranteed.
 
     Parameters
     ----------
@@ -467,9 +380,18 @@ def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
     m = _square(S, "S")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
-    # NumPy uses syrk for A'A and lets other threads run, which SciPy's syrk does not
-    S += A.T @ A if work is None else xp.matmul(A.T, A, out=work)
+    if xp is np and S.dtype == A.dtype and S.flags.c_contiguous and A.flags.c_contiguous:
+        blas.add_gram(S, A, times)
+        return S
+    gram = A.T @ A if work is None else xp.matmul(A.T, A, out=work)
+    S += gram if times == 1.0 else times * gram
     return S
+
+
+def add_to_diagonal(A: Array, added: float | Array) -> None:
+    """Add a number, or one per row, to the diagonal of A (m, m) in place."""
+    diagonal = namespace(A).arange(len(A))
+    A[diagonal, diagonal] += added
 
 
 def row_squares(A: Array) -> Array:
@@ -508,28 +430,26 @@ def inverse_from_factor(L: Array) -> Array:
     if xp is not np:
         half = _device_solve(L, xp.eye(m, dtype=L.dtype))
         return half.T @ half
-    if not m:
-        return np.array(L)
     inverse = np.array(L, dtype=common_type(L), order="C")
-    potri = _lapack("potri", inverse)
-    result, info = potri(inverse.T, lower=0, overwrite_c=1)
-    if info:
+    if m and (zero := blas.invert_product(inverse)):
         raise NumericalError(
-            f"the {m} x {m} factor has a zero at diagonal entry {info - 1}: it has no inverse"
+            f"the {m} x {m} factor has a zero at diagonal entry {zero - 1}: it has no inverse"
         )
-    return symmetrize(result.T)
+    return symmetrize(inverse)
 
 
 def between_inverses(L: Array, M: Array) -> Array:
     """Return L^-T M L^-1 for symmetric M (m, m)."""
-    half = solve_lower_t(L, M)
-    full = solve_lower_t(L, half.T)
-    return 0.5 * (full + full.T)
-
-
-def _lapack(name: str, A: np.ndarray) -> Any:
-    """Return the LAPACK routine for the array's dtype."""
-    return get_lapack_funcs(name, (A,))
+    xp, m = namespace(L, M), _square(L, "L")
+    if xp is not np:
+        full = solve_lower_t(L, solve_lower_t(L, M).T)
+        return 0.5 * (full + full.T)
+    result = unwhiten_rows(L, M)
+    L = _triangle(L, result.dtype)
+    for j in range(0, m, _WIDE):  # the lower triangle alone
+        own = slice(j, min(j + _WIDE, m))
+        blas.solve(L[j:, j:], result[j:, own], left=True, transpose=True)
+    return symmetrize(result)
 
 
 def common_type(*arrays: np.ndarray) -> Any:

@@ -83,12 +83,11 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
     m, p = len(Z), y.shape[1]
     gram, projection, work = xp.zeros((m, m)), xp.zeros((m, p)), xp.empty((m, m))
     tile = xp.empty((min(tile_rows, len(X)), m), dtype)
-    inverses = linalg.diagonal_inverses(L)
     for rows in _tiles(len(X), tile_rows):
         K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
         if scaled is not None:
             K *= scaled.root[rows, None]
-        A = linalg.whiten_rows(L, wide(K), overwrite=True, inverses=inverses)
+        A = linalg.whiten_rows(L, wide(K), overwrite=True)
         linalg.add_gram_lower(gram, A, work)
         projection += A.T @ y[rows]
     prior, logs = theta.kernel.diag(X), 0.0
@@ -106,24 +105,27 @@ def bound(prepared: Prepared, total: Stats, trend: int = 0) -> Objective:
     With β = B^-1 b and W the weights of contrasts, I without a trend:  dF/dS = p (I - B^-1) / 2s -
     β W β' / 2s^3 and dF/db = β W / s^2.  F depends on K(Z, Z) through A alone, so dF/dK(Z, Z) =
     -L^-T N L^-1 / 2 with the symmetric N = 2 (dF/dS) S + (dF/db) b' = p (I - B^-1) S / s +
-    β W β' / s^2.
+    β W β' / s^2, which is p S / s - 2 s dF/dS since (I - B^-1) S / s = S / s - (I - B^-1).
     """
     s, n = prepared.theta.noise_variance, total.rows
     S, inner, beta, trace_gap, value, (_, W, p) = _collapse(s, total, trend)
-    m, square, xp = len(S), number((W * total.square).sum()), namespace(S)
+    square, xp = number((W * total.square).sum()), namespace(S)
     weighted = beta @ W
     inverse = linalg.inverse_from_factor(inner)
     explained = number((total.projection * weighted).sum())
-    shrink = xp.eye(m) - inverse  # I - B^-1
-    outer = weighted @ beta.T
-    S_bar = 0.5 * p / s * shrink - 0.5 / s**3 * outer
-    N = p / s * S - p * shrink + outer / s**2  # since (I - B^-1) S / s = S / s - (I - B^-1)
     noise = 0.5 * (
         -p * n
         + p * number(xp.vdot(inverse, S)) / s
         + (square - 2 * explained / s + number((weighted * (S @ beta)).sum()) / s**2) / s
         + p * trace_gap / s
     )
+    S_bar = inverse  # from here on, in its memory
+    S_bar *= -0.5 * p / s
+    linalg.add_to_diagonal(S_bar, 0.5 * p / s)
+    S_bar -= (0.5 / s**3 * weighted) @ beta.T
+    N = S
+    N *= p / s
+    N -= 2 * s * S_bar
     L = prepared.factor
     gram = 2 * linalg.between_inverses(L, S_bar)
     projection = linalg.solve_lower_t(L, weighted / s**2)
@@ -150,7 +152,7 @@ def _collapse(
 ) -> tuple[Array, Array, Array, float, float, Contrasts]:
     """Return S, the factor of B, B^-1 b, tr(K - Q), the bound and the contrasts."""
     S, b = linalg.symmetrize(total.gram.copy()), total.projection
-    inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
+    inner = inner_factor(S, s)
     beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, b))
     seen = contrasts(products(s, total, beta), trend, total.rows)
     p = seen.targets
@@ -162,6 +164,13 @@ def _collapse(
         + p * trace_gap / s
     )
     return S, inner, beta, trace_gap, float(value), seen
+
+
+def inner_factor(S: Array, s: float) -> Array:
+    """Return the Cholesky factor of B = I + S / s."""
+    B = S / s
+    linalg.add_to_diagonal(B, 1.0)
+    return linalg.cholesky(B, jitter=0.0, overwrite=True)[0]
 
 
 def products(s: float, total: Stats, beta: Array) -> Array:
@@ -258,7 +267,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
 
     A task has the kernel's tiles and two in float64, L and two summaries.  The solve has S, the
     factors of prediction and what its gradient takes besides the tiles of K(Z, Z): thirteen
-    matrices.  L and the cotangent go to all tasks.  A store holds the sums and half of a factor, as
+    matrices.  L and the cotangent go to all tasks.  A store holds the sums and two factors, whose
     zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
@@ -268,11 +277,17 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
         stats=stats,
         solve=(shape.kernel_tiles + 13) * 8 * m * m,
-        state=8 * (m * m + m * p) + stats,
+        state=8 * (m * m + m * p) + stored_sums(shape),
         operations=4.0 * shape.rows * m * m,
         predict=8 * m * (2 * m + p + values.TILE_ROWS),
         shared=2 * 8 * m * m,
     )
+
+
+def stored_sums(shape: Shape) -> int:
+    """Return the bytes of the sums in a store: on the host, zeros are above S's diagonal."""
+    m, p = shape.inputs, shape.targets
+    return 8 * (m * m // (1 if shape.device else 2) + m * p + p + 2)
 
 
 class Collapsed(Additive):

@@ -298,19 +298,12 @@ def test_statistics_do_not_mix_devices(fake):
         linalg.whiten_rows(np.eye(2), fake("a").asarray(np.eye(2)))
 
 
-@pytest.mark.parametrize("m", SIZES)
-def test_diagonal_inverses_serve_many_tiles(xp, rng, m):
-    L = xp.asarray(np.linalg.cholesky(positive_definite(m, np.float64, rng)))
-    K = xp.asarray(rng.normal(size=(5, m)))
-    shared = linalg.whiten_rows(L, K, inverses=linalg.diagonal_inverses(L))
-    np.testing.assert_array_equal(to_host(shared), to_host(linalg.whiten_rows(L, K)))
-
-
-def test_diagonal_inverses_of_a_singular_factor():
+@pytest.mark.parametrize("solve", [linalg.whiten_rows, linalg.unwhiten_rows, linalg.solve_lower])
+def test_solves_with_a_singular_factor(solve):
     L = np.eye(200)
     L[150, 150] = 0
     with pytest.raises(NumericalError, match="the factor has a zero at diagonal entry 150"):
-        linalg.diagonal_inverses(L)
+        solve(L, np.eye(200))
 
 
 # -- products with triangles ---------------------------------------------------------------------
@@ -320,9 +313,7 @@ LOWER, DENSE = "lower", "dense"
 PRODUCTS = {
     "times_lower": (DENSE, LOWER, lambda A, L: A @ L),
     "times_lower_t": (DENSE, LOWER, lambda A, L: A @ L.T),
-    "lower_times_lower": (LOWER, LOWER, lambda A, B: A @ B),
     "lower_of_columns": (DENSE, DENSE, lambda A, B: np.tril(A.T @ B)),
-    "lower_t_times": (LOWER, "columns", lambda L, A: L.T @ A),
 }
 
 
@@ -330,7 +321,7 @@ def factor_of(kind, m, n, rng):
     """Entries of products of float32 are of size one."""
     if kind == LOWER:
         return np.tril(rng.normal(size=(m, m))) / np.sqrt(m or 1)
-    return rng.normal(size=(m, n) if kind == "columns" else (n, m))
+    return rng.normal(size=(n, m))
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -347,7 +338,7 @@ def test_products_with_triangles(xp, rng, name, m, dtype):
         wanted = formula(*(part.astype(np.float64) for part in (A, B)))
         tolerance = 1e-11 if dtype == np.float64 else 1e-4
         np.testing.assert_allclose(to_host(found), wanted, atol=tolerance)
-        if name in ("lower_times_lower", "lower_of_columns"):
+        if name == "lower_of_columns":
             assert not np.triu(to_host(found), 1).any()
 
 
@@ -365,25 +356,36 @@ def test_products_with_triangles_of_two_precisions(xp, rng, name):
 def test_inverse_of_a_triangle(xp, rng, m, dtype):
     L = (np.tril(rng.normal(size=(m, m)), -1) / max(m, 1) + 2 * np.eye(m)).astype(dtype)
     given_L = xp.asarray(L.copy())
-    found = linalg.inverse_lower(given_L)
+    found = linalg.inverse_lower_t(given_L)
     assert found.dtype == dtype
     np.testing.assert_array_equal(to_host(given_L), L)
     found, tolerance = to_host(found), 1e-11 if dtype == np.float64 else 1e-5
+    assert not np.tril(found, -1).any()
+    np.testing.assert_allclose(L.T @ found, np.eye(m), atol=tolerance)
+
+
+@pytest.mark.parametrize("m", EDGES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_triangle_over_another(xp, rng, m, dtype):
+    L = (np.tril(rng.normal(size=(m, m)), -1) / max(m, 1) + 2 * np.eye(m)).astype(dtype)
+    A = factor_of(LOWER, m, m, rng).astype(dtype)
+    found = to_host(linalg.lower_over_lower(xp.asarray(A), xp.asarray(L)))
+    assert found.dtype == dtype
     assert not np.triu(found, 1).any()
-    np.testing.assert_allclose(L @ found, np.eye(m), atol=tolerance)
+    np.testing.assert_allclose(found @ L, A, atol=1e-11 if dtype == np.float64 else 1e-5)
 
 
 @pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
 def test_inverse_of_a_triangle_of_any_layout(rng, layout):
     L = np.linalg.cholesky(positive_definite(20, np.float64, rng))
-    found = linalg.inverse_lower(lay_out(L, layout))
-    np.testing.assert_allclose(L @ found, np.eye(20), atol=1e-12)
+    found = linalg.inverse_lower_t(lay_out(L, layout))
+    np.testing.assert_allclose(L.T @ found, np.eye(20), atol=1e-12)
     assert found.flags.c_contiguous
 
 
 def test_singular_triangle_has_no_inverse():
     with pytest.raises(NumericalError, match="zero at diagonal entry 1"):
-        linalg.inverse_lower(np.diag([1.0, 0.0]))
+        linalg.inverse_lower_t(np.diag([1.0, 0.0]))
 
 
 @pytest.mark.parametrize("m", SIZES)
@@ -409,8 +411,7 @@ def test_unwhiten_rows_of_any_layout(rng, layout):
 def test_unwhiten_rows_undoes_what_the_transposed_factor_does(xp, rng):
     L = xp.asarray(np.linalg.cholesky(positive_definite(300, np.float64, rng)))
     A = rng.normal(size=(5, 300))
-    shared = linalg.diagonal_inverses(L)
-    found = linalg.unwhiten_rows(L, xp.asarray(A.copy()), overwrite=True, inverses=shared)
+    found = linalg.unwhiten_rows(L, xp.asarray(A.copy()), overwrite=True)
     np.testing.assert_allclose(to_host(found) @ to_host(L), A, atol=1e-10)
     with pytest.raises(InputError, match=r"A has shape .5, 300., the factor has 2 columns"):
         linalg.unwhiten_rows(xp.asarray(np.eye(2)), xp.asarray(A))

@@ -365,7 +365,9 @@ class SparseExperts(Collapsed, Ensemble):
         return one._replace(
             task=one.task + one.solve,
             solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
-            state=8 * (m * m // 2 + combined * m * m + m * p) + stored + count * one.stats,
+            state=8 * (m * m // 2 + combined * m * m + m * p)
+            + stored
+            + count * collapsed.stored_sums(shape),
             predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
         )
 
@@ -402,8 +404,7 @@ def _number_together(count: int, m: int) -> int:
 
 def _inner_factor(gram: np.ndarray, s: float) -> np.ndarray:
     """Return the Cholesky factor of B = I + S / s, from the lower triangle of S."""
-    S = linalg.symmetrize(gram.copy())
-    return linalg.cholesky(np.eye(len(S)) + S / s, jitter=0.0, overwrite=True)[0]
+    return collapsed.inner_factor(linalg.symmetrize(gram.copy()), s)
 
 
 def _outputs_summed(products: np.ndarray, count: int) -> np.ndarray:

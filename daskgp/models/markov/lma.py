@@ -86,14 +86,12 @@ class Near(NamedTuple):
     X: Array
     features: Array
     factor: Array
-    inverses: list[Array]
     weights: Array
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (self.X, self.features, self.factor, self.weights, *self.inverses)
-        return int(sum(a.nbytes for a in arrays))
+        return int(sum(a.nbytes for a in self))
 
 
 @dataclass(frozen=True)
@@ -313,10 +311,8 @@ class LMA(Additive):
             L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
         else:
             L = linalg.cholesky_less(K, A, s, overwrite=True)
-        inverses = linalg.diagonal_inverses(L)
-        rest = linalg.whiten_rows(L, (y - A @ state.weights).T, inverses=inverses)
-        weights = linalg.unwhiten_rows(L, rest, overwrite=True, inverses=inverses).T
-        return Near(X, A, L, inverses, weights)
+        rest = linalg.whiten_rows(L, (y - A @ state.weights).T)
+        return Near(X, A, L, linalg.unwhiten_rows(L, rest, overwrite=True).T)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -333,8 +329,8 @@ class LMA(Additive):
         mean = R @ near.weights + A @ state.weights
         if want == "mean":
             return Moments(mean, far=far)
-        V = linalg.whiten_rows(near.factor, R, overwrite=True, inverses=near.inverses)
-        W = linalg.unwhiten_rows(near.factor, V, inverses=near.inverses)
+        V = linalg.whiten_rows(near.factor, R, overwrite=True)
+        W = linalg.unwhiten_rows(near.factor, V)
         E = A - W @ near.features
         shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
         if want == "variance":
@@ -365,9 +361,9 @@ class LMA(Additive):
         mean, variance = new.mean, new.variance + noise
         if len(inside):
             rows = units(places[inside], len(L), L)
-            V = linalg.whiten_rows(L, rows, inverses=near.inverses, overwrite=True)
+            V = linalg.whiten_rows(L, rows, overwrite=True)
             c = 1.0 / linalg.row_squares(V)
-            P = linalg.unwhiten_rows(L, V, inverses=near.inverses, overwrite=True) * c[:, None]
+            P = linalg.unwhiten_rows(L, V, overwrite=True) * c[:, None]
             spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, P @ A))
             own = block.y[inside]
             found = without(own, own - near.weights[places[inside]] * c[:, None], spread, c)

@@ -62,7 +62,7 @@ class SGPR(Collapsed):
         """Return the posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
         s, L = prepared.theta.noise_variance, prepared.factor
         S = linalg.symmetrize(total.gram.copy())
-        inner, _ = linalg.cholesky(namespace(S).eye(len(S)) + S / s, jitter=0.0)
+        inner = collapsed.inner_factor(S, s)
         beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
         M = collapsed.products(s, total, beta) if self.trend else NONE
         return State(L, inner, linalg.solve_lower_t(L, beta / s), M)

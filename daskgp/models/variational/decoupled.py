@@ -220,8 +220,7 @@ class Decoupled(Declared):
             _, pull = functions.gram(Z)
         # the jitter scales with the mean diagonal
         share = prepared.jitter * number(gram_bar.trace()) / max(len(gram_bar), 1)
-        diagonal = namespace(gram_bar).arange(len(gram_bar))
-        gram_bar[diagonal, diagonal] += share
+        linalg.add_to_diagonal(gram_bar, share)
         by_gram = pull(gram_bar)
         kernel, points, scales = by_gram.log_parameters, *by_gram.points
         gradient = total.gradient
@@ -267,9 +266,8 @@ class Decoupled(Declared):
         own, f, X = prepared.parameters, _as(prepared.rounded, block.X.dtype), block.X
         hybrid = self.form == "hybrid"
         functions = basis.make(self.basis, prepared.kernel)
-        inverses = linalg.diagonal_inverses(f.factor) if hybrid else []
         K_x, pull = functions.values(_as(own.covariance, X.dtype), X)
-        rows = posterior.hybrid_rows(f, K_x, inverses) if hybrid else posterior.direct_rows(f, K_x)
+        rows = (posterior.hybrid_rows if hybrid else posterior.direct_rows)(f, K_x)
         residual, a = _as(own.residual, X.dtype), own.weights.astype(X.dtype, copy=False)
         mean, kernel = rows.mean + prepared.offset, prepared.kernel
         if len(a):
@@ -284,7 +282,7 @@ class Decoupled(Declared):
             xp = namespace(s)
             curvature = posterior.weighted_gram(rows.whitened, xp.minimum(s, 0))
         if hybrid:
-            K_bar, sums = posterior.hybrid_back(f, rows, g, s, self.natural, inverses)
+            K_bar, sums = posterior.hybrid_back(f, rows, g, s, self.natural)
         else:
             K_bar, sums = posterior.direct_back(f, rows, g, s)
         by_Z, by_prior = pull(K_bar, overwrite=True), kernel.diag_vjp(X, s)

@@ -79,21 +79,14 @@ def hybrid(factor: Array, root: Array, weights: Array, mixed: Array) -> Factors:
     return Factors(factor, root, weights - h, h, factor[:0])
 
 
-def hybrid_rows(f: Factors, K_x: Array, inverses: list[Array] | None = None) -> Rows:
+def hybrid_rows(f: Factors, K_x: Array) -> Rows:
     """Return the rows of the hybrid form; K_x is left as it is."""
-    A = linalg.whiten_rows(f.factor, K_x, inverses=inverses)
+    A = linalg.whiten_rows(f.factor, K_x)
     B = linalg.times_lower(A, f.spread)
     return Rows(A @ f.coefficients, linalg.row_squares(B) - linalg.row_squares(A), A, B)
 
 
-def hybrid_back(
-    f: Factors,
-    rows: Rows,
-    g: Array,
-    s: Array,
-    natural: bool,
-    inverses: list[Array] | None = None,
-) -> tuple[Array, Sums]:
+def hybrid_back(f: Factors, rows: Rows, g: Array, s: Array, natural: bool) -> tuple[Array, Sums]:
     """Return the cotangent of K_x (n, b) and sums; the memory of ``rows`` is reused.
 
     A_bar = e g' + 2 (S - I) A diag(s).  Natural gradients need A diag(s) A', others the gradient
@@ -111,7 +104,7 @@ def hybrid_back(
     else:
         B *= (2 * s)[:, None]
         root = linalg.lower_of_columns(A, B)
-    K_bar = linalg.unwhiten_rows(f.factor, A_bar, overwrite=True, inverses=inverses)
+    K_bar = linalg.unwhiten_rows(f.factor, A_bar, overwrite=True)
     return K_bar, Sums(A.T @ g, gram, root, adjoint)
 
 
@@ -130,8 +123,8 @@ def hybrid_through(f: Factors, sums: Sums, weights: Array, explained: Array) -> 
     half = sums.adjoint + (h_bar @ f.explained.T).astype(sums.adjoint.dtype, copy=False)
     half = -_lower(half)
     half[diagonal] *= 0.5
-    inverse = linalg.inverse_lower(L).astype(half.dtype, copy=False)
-    gram = linalg.lower_t_times(inverse, linalg.lower_times_lower(half, inverse))
+    rounded = L.astype(half.dtype, copy=False)
+    gram = linalg.solve_lower_t(rounded, linalg.lower_over_lower(half, rounded))
     root = sums.root
     if root.size:
         root = root - p * T
@@ -161,15 +154,15 @@ def natural(
     ``curvature`` is A diag(s) A' with no positive s, so that S^-1 stays positive definite.  The
     memory of ``precision``, S^-1, is reused.
     """
-    xp, p = namespace(precision), weights.shape[1]
+    p = weights.shape[1]
     linear = projected - (2 / p) * (curvature @ weights)
     shift = (1 - rate) * (precision @ weights) + rate * linear
     precision *= 1 - rate
     precision -= (2 * rate / p) * curvature
-    precision[xp.arange(len(precision)), xp.arange(len(precision))] += rate
+    linalg.add_to_diagonal(precision, rate)
     # the lower root of an inverse comes from factoring from the last row to the first
     factor, _ = linalg.cholesky(_turned(precision), jitter=0.0, overwrite=True)
-    root = xp.ascontiguousarray(_turned(linalg.inverse_lower(factor)).T)
+    root = _turned(linalg.inverse_lower_t(factor))
     return root @ (root.T @ shift), root
 
 
@@ -179,8 +172,7 @@ def natural(
 def direct(gram: Array, root: Array, weights: Array) -> Factors:
     """Return the factors from K, T and the mean's weights on Z."""
     H = root.T @ gram @ root
-    xp = namespace(H)
-    H[xp.arange(len(H)), xp.arange(len(H))] += 1
+    linalg.add_to_diagonal(H, 1.0)
     factor, _ = linalg.cholesky(0.5 * (H + H.T), jitter=0.0)
     W = linalg.whiten_rows(factor, root)
     return Factors(factor, W, weights, weights[:0], gram)
@@ -244,9 +236,10 @@ def _turned(A: Array) -> Array:
 
 
 def weighted_gram(A: Array, s: Array) -> Array:
-    """Return A' diag(s) A (b, b), as the product of a matrix with itself if s has one sign."""
+    """Return A' diag(s) A (b, b), in half the work if s has one sign."""
     xp = namespace(A)
-    if not number((s > 0).any()):
-        scaled = A * xp.sqrt(-s)[:, None]
-        return -(scaled.T @ scaled)
-    return A.T @ (A * s[:, None])
+    if number((s > 0).any()):
+        return A.T @ (A * s[:, None])
+    gram = xp.zeros((A.shape[1],) * 2, A.dtype)
+    linalg.add_gram_lower(gram, A * xp.sqrt(-s)[:, None], times=-1.0)
+    return linalg.symmetrize(gram)
