@@ -384,7 +384,7 @@ class GaussianProcess(UpdatedGP):
             with scratch_rows(self.store) as spill:
                 whole = self._rows_of(X, y, spill, executor.shares_memory, *noise)
                 rows = self._residuals(whole, executor, residual(spill))
-                with self._place(keep, spill) as place:
+                with self._place(keep, spill) as place, executor.memory_is_kept():
                     self._fit_rows(rows, executor, checkpoint, place, start)
                     self._recalibrate(rows, whole, executor)
                 url = None if dataset is None else dataset.url

@@ -32,7 +32,7 @@ from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned, resolve_device
 from daskgp.errors import MemoryRunError
 from daskgp.runtime import gpus, recovery, versions
-from daskgp.runtime.process import single_blas_thread, this_worker
+from daskgp.runtime.process import freed_memory_is_kept, single_blas_thread, this_worker
 from daskgp.runtime.progress import TASKS, Advance, Amount, Counting, ShowProgress, progress_line
 from daskgp.typing import Device
 
@@ -217,6 +217,10 @@ class Executor:
     @property
     def _local(self) -> dict[str, str]:
         return {"scheduler": "threads"} if self.here else {}
+
+    def memory_is_kept(self) -> AbstractContextManager[Any]:
+        """Return a context in which this process keeps freed memory, as workers do, if it works."""
+        return freed_memory_is_kept if self.shares_memory else nullcontext()
 
     def memory(self) -> int:
         """Return the bytes of all workers, each counted as the smallest, or of this machine."""

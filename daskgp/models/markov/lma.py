@@ -404,11 +404,12 @@ class LMA(Additive):
         fit = tile * w * (w + m)
         predict = 8 * near * (3 * near + 4 * m + 2 * TILE_ROWS) if near else 0
         once = w**3 / 3 + w * w * m + w * m * m + w * w * (m + p) + 2 * b * m * m
-        adjoint = w * w * (b + m + p) + 2 * w * w * b + 8 * w * b * m + w * m * m
+        c = w - b
+        adjoint = c * c * (3 * b + m + p) + 2 * b * c * (b + 3 * m) + (c + 10 * b) * m * m
         return Footprint(
             task=fit + 2 * stats + 8 * m * m,
             stats=stats,
-            solve=(shape.kernel_tiles + 8) * 8 * m * m,
+            solve=(shape.kernel_tiles + 6) * 8 * m * m,
             state=8 * (m * m + m * p) + stats + 8 * shape.rows * (shape.features + p),
             operations=float(blocks * (2 * once + adjoint)),
             predict=predict + 8 * (2 * m * m + m * p),

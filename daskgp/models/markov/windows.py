@@ -162,31 +162,17 @@ def window_gradient(
 ) -> ThetaBar:
     """Return the gradient through the summary of a window, or of several that are stacked.
 
-    P minimises C, so dC = H dR H' and dE = H dA - H dR[:, c] R_cc^-1 A_c; hence R_bar =
-    H' (C_bar H - [E, e]_bar U') with U' = [[A_c, y_c]' R_cc^-1, 0].  ``pulls`` are those of the
-    windows' own tiles K(X, X) one after another, ``pull_S`` that of K(X, S) of all their rows.
+    ``pulls`` are those of the windows' own tiles K(X, X) one after another, ``pull_S`` that of
+    K(X, S) of all their rows.
     """
-    xp = namespace(window.factor)
-    H, E_bar, Y = _adjoint(window, cotangent)
-    A, c = window.features, window.c
-    m = A.shape[-1]
-    E = A[..., c:, :] + H[..., :c] @ A[..., :c, :]
-    # A_bar = H' E_bar - 2 sym(H' Y) A, all through the block's own rows, which are few
-    A_bar = _turned(H) @ (E_bar[..., :m] - Y @ A)
-    A_bar -= _turned(Y) @ E
-    R_bar = _turned(H) @ Y
+    xp, adjoint = namespace(window.factor), _adjoint(prepared, window, cotangent)
+    R_bar = adjoint.residual
     by_noise = by_log_noise(
         prepared.theta.noise_variance, window.noise, xp.diagonal(R_bar, 0, -2, -1)
     )
-    noise = number(by_noise.sum())
-    A, A_bar = A.reshape(-1, m), A_bar.reshape(-1, m)
-    N = A_bar.T @ A
-    through = inducing.inputs_vjp(
-        prepared, -0.25 * linalg.between_inverses(prepared.factor, N + N.T)
-    )
-    by_S = pull_S(
-        linalg.unwhiten_rows(prepared.factor, A_bar, overwrite=True).astype(dtype, copy=False)
-    )
+    through = inducing.inputs_vjp(prepared, -0.25 * adjoint.inputs)
+    K_bar = adjoint.features.reshape(-1, adjoint.features.shape[-1])
+    by_S = pull_S(K_bar.astype(dtype, copy=False), overwrite=True)
     bars = R_bar if R_bar.ndim == 3 else [R_bar]
     by_R = [
         pull(bar.astype(dtype, copy=False), overwrite=True).log_parameters
@@ -195,28 +181,68 @@ def window_gradient(
     parameters = reduce(np.add, by_R) + by_S.log_parameters + through.kernel
     assert by_S.Z is not None
     assert through.inputs is not None
-    return ThetaBar(parameters, noise, to_host(by_S.Z + through.inputs))
+    return ThetaBar(parameters, number(by_noise.sum()), to_host(by_S.Z + through.inputs))
 
 
-def _adjoint(window: Window, cotangent: Cotangent) -> tuple[Array, Array, Array]:
-    """Return H (b, w), [E, e]_bar (b, m + p), Y = C_bar H - [E, e]_bar U' (b, w), or stacks."""
-    xp, c, L = namespace(window.factor), window.c, window.factor
-    T, L_bb = window.whitened, L[..., c:, c:]
-    size, b = T.shape[-2], L_bb.shape[-1]
+class Adjoint(NamedTuple):
+    """Derivatives with respect to a window's kernels, or to those of several, stacked."""
+
+    residual: Array
+    """R_bar (w, w), to be symmetrised."""
+    features: Array
+    """A_bar L^-1 (w, m), that with respect to K(X, S)."""
+    inputs: Array
+    """L^-T (A_bar' A + A' A_bar) L^-1 (m, m), summed over the windows."""
+
+
+def _adjoint(prepared: Prepared, window: Window, cotangent: Cotangent) -> Adjoint:
+    """Return the derivatives with respect to a window's kernels.
+
+    P minimises C, so dC = H dR H' and dE = H dA - H dR[:, c] U', U = [A_c, y_c]' R_cc^-1.  With the
+    derivatives C_bar and E_bar with respect to C and [E, e], and B = C_bar P + E_bar U, R_bar is
+    H' [-B, C_bar].  With V = E_bar U A_c - C_bar E and D = V + E_bar[:, :m], the near rows of A_bar
+    are B' E - P' D, its own rows D - C_bar E, and A_bar' A + A' A_bar is E' (D + V) + (D + V)' E.
+    """
+    xp, c, L, T = namespace(window.factor), window.c, window.factor, window.whitened
+    m, L_bb = window.features.shape[-1], L[..., c:, c:]
+    w, b = L.shape[-1], L_bb.shape[-1]
     stack = L.ndim == 3
     unwhiten: Callable[..., Array] = batched.unwhiten_stack if stack else linalg.unwhiten_rows
     inverse = batched.inverse_stack if stack else linalg.inverse_from_factor
-    # rows of H's near part and of U' in one solve
-    rows = xp.concatenate([L[..., c:, :c], T[..., :c]], axis=-2)
-    through = unwhiten(L[..., :c, :c], rows, overwrite=True)
-    H = xp.concatenate([-through[..., :b, :], xp.broadcast_to(xp.eye(b), L_bb.shape)], axis=-1)
+    # rows of P and of U in one solve
+    both = xp.concatenate([L[..., c:, :c], T[..., :c]], axis=-2)
+    both = unwhiten(L[..., :c, :c], both, overwrite=True)
+    P, U = both[..., :b, :], both[..., b:, :]
     W = unwhiten(L_bb, T[..., c:])  # (C^-1 [E, e])'
-    MW = cotangent.moments @ W
-    C_bar = cotangent.logdet * inverse(L_bb) - _turned(W) @ MW
-    E_bar = 2.0 * _turned(MW)
-    Y = C_bar @ H
-    Y[..., :c] -= E_bar @ through[..., b : b + size, :]
-    return H, E_bar, Y
+    E_bar = _turned(W) @ cotangent.moments
+    C_bar = cotangent.logdet * inverse(L_bb)
+    C_bar -= E_bar @ W
+    E_bar *= 2.0
+    CP, B = C_bar @ P, E_bar @ U
+    B += CP
+    R_bar = xp.empty(L.shape)
+    linalg.product(_turned(P), B, R_bar[..., :c, :c])
+    R_bar[..., c:, :c] = -(B + CP)  # with what belongs above the diagonal
+    R_bar[..., :c, c:] = 0.0
+    R_bar[..., c:, c:] = C_bar
+    rows = xp.empty((*L.shape[:-2], 4, b, m))
+    E, D, DV, F = (rows[..., i, :, :] for i in range(4))  # F = D - C_bar E
+    linalg.product(L_bb, _turned(T[..., :m, c:]), E)
+    linalg.product(C_bar, E, F)
+    linalg.product(E_bar, (T[..., :c] @ _turned(T[..., :c]))[..., :m], DV)  # U A_c, all columns
+    DV -= F
+    xp.add(DV, E_bar[..., :m], out=D)
+    DV += D
+    xp.subtract(D, F, out=F)
+    rows = linalg.unwhiten_rows(prepared.factor, rows.reshape(-1, m), overwrite=True)
+    rows = rows.reshape(*L.shape[:-2], 4 * b, m)
+    K_bar = xp.empty((*L.shape[:-2], w, m))
+    BP = _turned(xp.concatenate([B, -P], axis=-2))
+    linalg.product(BP, rows[..., : 2 * b, :], K_bar[..., :c, :])
+    K_bar[..., c:, :] = rows[..., 3 * b :, :]
+    N = _turned(rows[..., :b, :]) @ rows[..., 2 * b : 3 * b, :]
+    N = N.sum(axis=0) if stack else N
+    return Adjoint(R_bar, K_bar, N + N.T)
 
 
 def _turned(A: Array) -> Array:
