@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cython_blas, cython_lapack
@@ -67,15 +67,8 @@ def _triangular(routine: str, L: np.ndarray, A: np.ndarray, left: bool, transpos
         _call(routine, A, *letters, *A.shape[::-1], 1.0, matrix, _leading(matrix), A, _leading(A))
 
 
-class _Routine(NamedTuple):
-    """A function, and the C type of its integers."""
-
-    function: Callable[..., None]
-    integer: Any
-
-
 @functools.cache
-def _routine(name: str) -> _Routine:
+def _routine(name: str) -> Callable[..., None]:
     capsules: dict[str, Any] = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
     capsule = capsules[name]
     python, of = ctypes.pythonapi, ctypes.PYFUNCTYPE
@@ -83,8 +76,16 @@ def _routine(name: str) -> _Routine:
     signature = signature_of(capsule)
     pointer_of = of(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     address = pointer_of(("PyCapsule_GetPointer", python))(capsule, signature)
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (signature.count(b",") + 1))
-    return _Routine(kind(address), ctypes.c_int if b"int *" in signature else ctypes.c_int64)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (signature.count(b",") + 1))(address)
+
+
+@functools.cache
+def _integer() -> Any:
+    """Return the C type of integers, which is as wide as what potrf writes for its result."""
+    A, order, info = np.ones((1, 1)), ctypes.c_int64(1), ctypes.c_int64(-1)
+    n, last = ctypes.byref(order), ctypes.byref(info)
+    _routine("dpotrf")(ctypes.c_char_p(b"U"), n, A.ctypes.data, n, last)
+    return ctypes.c_int64 if info.value == 0 else ctypes.c_int
 
 
 def _call(name: str, like: np.ndarray, *arguments: Any) -> int:
@@ -92,7 +93,7 @@ def _call(name: str, like: np.ndarray, *arguments: Any) -> int:
     if not like.flags.writeable:
         raise ValueError("the array to change is read-only")
     letter, real = _TYPES[like.dtype.char]
-    function, integer = _routine(letter + name)
+    function, integer = _routine(letter + name), _integer()
     last, addresses = integer(0), list[Any]()
     for value in arguments:
         if isinstance(value, np.ndarray):

@@ -384,7 +384,7 @@ def add_gram_lower(S: Array, A: Array, work: Array | None = None, times: float =
         blas.add_gram(S, A, times)
         return S
     gram = A.T @ A if work is None else xp.matmul(A.T, A, out=work)
-    S += gram if times == 1.0 else times * gram
+    S += xp.tril(gram) if times == 1.0 else times * xp.tril(gram)  # as on the host
     return S
 
 
