@@ -610,5 +610,5 @@ def test_a_factored_window_knows_its_bytes():
     state, _, _ = fit(theta, X, y, rows, following(len(SIZES), 1))
     near = LMA().condition(theta, state, [Block(X[i], y[i]) for i in rows[:2]])
     w, m, p = 13, 5, 2
-    exact = 8 * (w * 2 + w * m + w * w + w * p + w * w)  # one diagonal block, inverted
+    exact = 8 * (w * 2 + w * m + w * w + w * p)
     assert near.nbytes == exact

@@ -408,7 +408,7 @@ class LMA(Additive):
         return Footprint(
             task=fit + 2 * stats + 8 * m * m,
             stats=stats,
-            solve=(shape.kernel_tiles + 8) * 8 * m * m,
+            solve=(shape.kernel_tiles + 6) * 8 * m * m,
             state=8 * (m * m + m * p) + stats + 8 * shape.rows * (shape.features + p),
             operations=float(blocks * (2 * once + adjoint)),
             predict=predict + 8 * (2 * m * m + m * p),
