@@ -33,12 +33,11 @@ def solve(L: np.ndarray, A: np.ndarray, left: bool = False, transpose: bool = Fa
     _triangular("trsm", L, A, left, transpose)
 
 
-def add_gram(S: np.ndarray, A: np.ndarray, times: float = 1.0, outer: bool = False) -> None:
-    """Add ``times`` A'A, or A A' if ``outer``, to the lower triangle of S."""
-    order, terms = A.shape if outer else A.shape[::-1]
-    _check_order(S, order)
+def add_outer(S: np.ndarray, A: np.ndarray, times: float) -> None:
+    """Add ``times`` A A' to the lower triangle of S; the other one is neither read nor set."""
+    _check_order(S, len(A))
     numbers = float(times), A, _leading(A), 1.0, S, _leading(S)
-    _call("syrk", S, "U", "T" if outer else "N", order, terms, *numbers)
+    _call("syrk", S, "U", "T", *A.shape, *numbers)
 
 
 def factor(A: np.ndarray) -> int:

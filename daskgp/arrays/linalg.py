@@ -110,7 +110,7 @@ def cholesky_less(K: Array, A: Array, added: float | Array, overwrite: bool = Fa
         diagonal = np.einsum("ii->i", L)
         before = diagonal.copy()
         # half the work of a product, which would need memory of its own
-        blas.add_gram(L, np.ascontiguousarray(A, L.dtype), -1.0, outer=True)
+        blas.add_outer(L, np.ascontiguousarray(A, L.dtype), -1.0)
         if _host_factor(L, K, added) is not None:
             return L
         diagonal[...] = before  # all the rest is K again, from the triangle that syrk left alone
@@ -364,8 +364,8 @@ def inverse_lower_t(L: Array) -> Array:
     return inverse
 
 
-def add_gram_lower(S: Array, A: Array, work: Array | None = None, times: float = 1.0) -> Array:
-    """Add ``times`` A'A to S in place and return S; only its lower triangle is guaranteed.
+def add_gram_lower(S: Array, A: Array, work: Array | None = None) -> Array:
+    """Add A'A to S in place and return S; only its lower triangle is guaranteed.
 
     Parameters
     ----------
@@ -380,11 +380,8 @@ def add_gram_lower(S: Array, A: Array, work: Array | None = None, times: float =
     m = _square(S, "S")
     if A.ndim != 2 or A.shape[1] != m:
         raise InputError(f"A has shape {A.shape}, the sum has {m} columns: they must agree")
-    if xp is np and S.dtype == A.dtype and S.flags.c_contiguous and A.flags.c_contiguous:
-        blas.add_gram(S, A, times)
-        return S
-    gram = A.T @ A if work is None else xp.matmul(A.T, A, out=work)
-    S += xp.tril(gram) if times == 1.0 else times * xp.tril(gram)  # as on the host
+    # NumPy uses syrk for A'A, and lets other threads run
+    S += A.T @ A if work is None else xp.matmul(A.T, A, out=work)
     return S
 
 

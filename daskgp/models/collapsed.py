@@ -266,8 +266,8 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
     """Return the footprint of the sums: 4 n m^2 operations.
 
     A task has the kernel's tiles and two in float64, L and two summaries.  The solve has S, the
-    factors of prediction and what its gradient takes besides the tiles of K(Z, Z): thirteen
-    matrices.  L and the cotangent go to all tasks.  A store holds the sums and two factors, whose
+    factors of prediction and what its gradient takes besides the tiles of K(Z, Z): ten
+    matrices.  L and the cotangent go to all tasks.  A store holds the sums and half of a factor, as
     zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
@@ -276,18 +276,12 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
     return Footprint(
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
         stats=stats,
-        solve=(shape.kernel_tiles + 13) * 8 * m * m,
-        state=8 * (m * m + m * p) + stored_sums(shape),
+        solve=(shape.kernel_tiles + 10) * 8 * m * m,
+        state=8 * (m * m + m * p) + stats,
         operations=4.0 * shape.rows * m * m,
         predict=8 * m * (2 * m + p + values.TILE_ROWS),
         shared=2 * 8 * m * m,
     )
-
-
-def stored_sums(shape: Shape) -> int:
-    """Return the bytes of the sums in a store: zeros are above S's diagonal."""
-    m, p = shape.inputs, shape.targets
-    return 8 * (m * m // 2 + m * p + p + 2)
 
 
 class Collapsed(Additive):

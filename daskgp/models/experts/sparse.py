@@ -365,9 +365,7 @@ class SparseExperts(Collapsed, Ensemble):
         return one._replace(
             task=one.task + one.solve,
             solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
-            state=8 * (m * m // 2 + combined * m * m + m * p)
-            + stored
-            + count * collapsed.stored_sums(shape),
+            state=8 * (m * m // 2 + combined * m * m + m * p) + stored + count * one.stats,
             predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
         )
 

@@ -236,10 +236,9 @@ def _turned(A: Array) -> Array:
 
 
 def weighted_gram(A: Array, s: Array) -> Array:
-    """Return A' diag(s) A (b, b), in half the work if s has one sign."""
+    """Return A' diag(s) A (b, b), as the product of a matrix with itself if s has one sign."""
     xp = namespace(A)
-    if number((s > 0).any()):
-        return A.T @ (A * s[:, None])
-    gram = xp.zeros((A.shape[1],) * 2, A.dtype)
-    linalg.add_gram_lower(gram, A * xp.sqrt(-s)[:, None], times=-1.0)
-    return linalg.symmetrize(gram)
+    if not number((s > 0).any()):
+        scaled = A * xp.sqrt(-s)[:, None]
+        return -(scaled.T @ scaled)
+    return A.T @ (A * s[:, None])
