@@ -120,7 +120,13 @@ def nearest_to(
 
     Ties are decided by the distance to the cell's middle, from which the reach is measured.
     """
-    outside = np.maximum(np.maximum(low - points, points - high), 0.0)
-    away = ((points - 0.5 * (low + high)) ** 2).sum(axis=1)
-    chosen = np.lexsort((away, (outside**2).sum(axis=1)))[:number]
-    return np.sort(chosen), float(np.sqrt(away[chosen].max()))
+    outside = low - points
+    np.maximum(outside, points - high, out=outside)
+    np.maximum(outside, 0.0, out=outside)
+    beyond = np.einsum("ij,ij->i", outside, outside)
+    candidates = np.arange(len(points))
+    if number < len(points):
+        candidates = np.flatnonzero(beyond <= np.partition(beyond, number - 1)[number - 1])
+    away = ((points[candidates] - 0.5 * (low + high)) ** 2).sum(axis=1)
+    first = np.lexsort((away, beyond[candidates]))[:number]
+    return np.sort(candidates[first]), float(np.sqrt(away[first].max()))
