@@ -17,7 +17,7 @@ from daskgp.arrays import backend
 from daskgp.data.stores import groups
 
 # Machines differ in speed and a run must not depend on it, nor on chance.
-settings.register_profile("daskgp", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("daskgp", deadline=None, max_examples=20, derandomize=True)
 settings.load_profile("daskgp")
 
 # Workers are forked from a process that has imported what they need: tests start dozens.  They have

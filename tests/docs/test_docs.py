@@ -146,9 +146,10 @@ def test_pages_keep_to_themselves():
 
 
 @pytest.mark.timeout(300)
-def test_the_pages_build_without_warnings(tmp_path):
+@pytest.mark.parametrize("builder", ["dummy", pytest.param("html", marks=pytest.mark.slow)])
+def test_the_pages_build_without_warnings(builder, tmp_path):
     pytest.importorskip("myst_nb")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", builder]
     command += ["-D", "nb_execution_mode=off"]  # test_tutorials.py runs them
     done = subprocess.run(
         [*command, "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path / "html")],

@@ -53,7 +53,7 @@ def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
 
 
 def test_checking_shows_which_folds_are_like_gaps_and_a_spread_that_holds(tmp_path, capsys):
-    scores, checks = example("checking").main(rows=900, folder=tmp_path)
+    scores, checks = example("checking").main(rows=600, folder=tmp_path)
     gaps, random, blocks = (own["rmse"] for own in scores.values())
     assert abs(blocks - gaps) < abs(random - gaps)
     plain, learned = (found.scores for found in checks.values())
