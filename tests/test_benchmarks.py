@@ -286,6 +286,24 @@ def test_growth_measures_commands_and_steps(tmp_path):
 
 
 @pytest.mark.slow
+def test_linear_methods_pass_over_the_rows_and_predict(tmp_path):
+    records, printed = run(tmp_path, "linear", "--threads", 1)
+    assert [r["key"]["rows"] for r in records if r["key"]["method"] == "sgpr"] == [2_000, 4_000]
+    assert all(record["rmse"] < 1.2 for record in records)  # the target's deviation is 1.3
+    assert "log-log slopes of experts" in printed
+
+
+@pytest.mark.slow
+def test_lma_is_compared_by_rows_support_and_workers(tmp_path, data):
+    records, printed = run(tmp_path, "lma_rows", "--data", "kin40k", "--threads", 1)
+    by = {(r["key"]["method"], r["key"]["rows"]): r for r in records if r["key"]["part"] == "rows"}
+    exact, lma = by["exact", 200], by["lma", 200]
+    assert lma["rmse"] == pytest.approx(exact["rmse"], rel=1e-6)  # all rows are near one another
+    assert {r["key"]["order"] for r in records if r["key"]["part"] == "trade"} == {0, 1}
+    assert "| speedup |" in printed
+
+
+@pytest.mark.slow
 def test_updates_are_the_fit_of_all_rows(tmp_path):
     records, printed = run(tmp_path, "update", "--threads", 1)
     assert [record["key"]["method"] for record in records] == ["sgpr", "lma"]
