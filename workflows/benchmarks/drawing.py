@@ -296,6 +296,24 @@ def beside(t: Tables, height: float, *parts: Part) -> Figure:
     return drawn
 
 
+def every_table(t: Tables, score: int, time: int) -> Figure:
+    """Draw a score of every method against processor seconds, in a panel for each column."""
+    drawn, axes = panels(8, 8.8, 4)
+    for at, (ax, head) in enumerate(zip(axes, t[0].heads[1:], strict=True)):
+        seconds = dict(zip(t[time].names, t[time].column(at + 1), strict=True))
+        scores = zip(t[score].names, t[score].column(at + 1), strict=True)
+        found = {name: (seconds.get(name), y) for name, y in scores}
+        spread = [y for _, y in found.values() if y is not None]
+        log = "xy" if min(spread) > 0 and max(spread) > 3 * min(spread) else "x"
+        points(ax, found, f"|{t[score].heads[0]}", log, False, title=head, xlim=(15, 2_500))
+    for ax in axes[-2:]:
+        ax.set_xlabel("processor seconds of fit and prediction")
+    handles, names = axes[0].get_legend_handles_labels()
+    timed = [name if name in t[time].names else f"{name} (time not measured)" for name in names]
+    drawn.legend(handles, timed, loc="outside upper center", ncols=3)
+    return drawn
+
+
 def broken(name: str) -> str:
     """Return a long name on lines of its own."""
     return "\n".join(wrap(name, 24, break_long_words=False))

@@ -19,24 +19,6 @@ RULES = (1, 2, 3, 4, 5, 6, 7, 10)  # of combining experts, those printed in the 
 TOLD, DRAWS = "errors known|errors not told", "2,048 frequencies|16,384 frequencies"
 
 
-def against_time(t: Tables, score: int) -> Figure:
-    """Draw a score of every method on every table against processor seconds."""
-    drawn, axes = drawing.panels(8, 8.8, 4)
-    for at, (ax, head) in enumerate(zip(axes, t[0].heads[1:], strict=True)):
-        seconds = dict(zip(t[3].names, t[3].column(at + 1), strict=True))
-        scores = zip(t[score].names, t[score].column(at + 1), strict=True)
-        found = {name: (seconds.get(name), y) for name, y in scores}
-        spread = [y for _, y in found.values() if y is not None]
-        log = "xy" if min(spread) > 0 and max(spread) > 3 * min(spread) else "x"
-        points(ax, found, f"|{t[score].heads[0]}", log, False, title=head, xlim=(15, 2_500))
-    for ax in axes[-2:]:
-        ax.set_xlabel("processor seconds of fit and prediction")
-    handles, names = axes[0].get_legend_handles_labels()
-    timed = [name if name in t[3].names else f"{name} (time not measured)" for name in names]
-    drawn.legend(handles, timed, loc="outside upper center", ncols=3)
-    return drawn
-
-
 def fields(ax: Axes, t: Tables) -> None:
     seeds = {f"seed {seed}": t[0].ratio(2, 3)[seed::3] for seed in range(3)}
     dots(ax, t[0].names[::3], seeds, "RMSE of the default ÷ of the truth", 1.0)
@@ -133,7 +115,9 @@ FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
 def draw(name: str) -> Figure:
     """Return a figure by its name."""
     t = drawing.tables(page_of(name))
-    return against_time(t, SCORES[name]) if name in SCORES else drawing.beside(t, *FIGURES[name])
+    if name in SCORES:
+        return drawing.every_table(t, SCORES[name], 3)
+    return drawing.beside(t, *FIGURES[name])
 
 
 def page_of(name: str) -> str:
