@@ -294,6 +294,19 @@ def test_linear_methods_pass_over_the_rows_and_predict(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_race_ends_in_time_and_is_scored_on_the_way(tmp_path, data):
+    ours = "daskgp sgpr,daskgp sgpr float32,daskgp svgp"
+    records, printed = run(tmp_path, "race", "--methods", ours, "--training-s", 12, "--threads", 1)
+    assert [record["key"]["method"] for record in records] == ours.split(",")
+    for record in records:
+        seconds, nlpd, _ = zip(*record["curve"], strict=True)
+        assert list(seconds) == sorted(seconds)
+        assert record["nlpd"] == nlpd[-1]
+        assert (record["reached_s"] is not None) == (nlpd[-1] <= -0.4)
+    assert "| seconds | daskgp sgpr |" in printed
+
+
+@pytest.mark.slow
 def test_lma_is_compared_by_rows_support_and_workers(tmp_path, data):
     records, printed = run(tmp_path, "lma_rows", "--data", "kin40k", "--threads", 1)
     by = {(r["key"]["method"], r["key"]["rows"]): r for r in records if r["key"]["part"] == "rows"}

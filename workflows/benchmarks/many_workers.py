@@ -60,7 +60,8 @@ def cluster(number: int) -> Iterator[Client]:
     ):
         parts = [len(part) for part in np.array_split(np.arange(number), PROCESSES)]
         words = [sys.executable, __file__, "--serve", own.scheduler_address]
-        environment = {**os.environ, "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false"}
+        quiet = {"DISTRIBUTED__WORKER__PROFILE__ENABLED": "false", "LOGGING__DISTRIBUTED": "error"}
+        environment = os.environ | {f"DASK_{name}": value for name, value in quiet.items()}
         running = [subprocess.Popen([*words, str(part)], env=environment) for part in parts if part]
         try:
             client.wait_for_workers(number, timeout=300)

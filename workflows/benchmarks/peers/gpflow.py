@@ -1,20 +1,21 @@
-"""GPflow's sparse GP, compiled."""
+"""GPflow's sparse and variational GPs, compiled."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from datasets import Split
+
+NOISE, RATE, NATURAL = 0.1, 0.01, 0.1
+Over = Callable[[Callable], bool]
+"""What a training asks after each step, with a function that predicts, whether it is over."""
 
 
 def sgpr(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Callable[[], float]:
     """Return a function that evaluates the bound of GPflow's SGPR with all its gradients."""
-    import gpflow
     import tensorflow as tf
 
-    covariance = gpflow.kernels.Matern32(
-        kernel.variance, lengthscales=np.array(kernel.lengthscale, np.float64)
-    )
-    model = gpflow.models.SGPR((X, y[:, None]), covariance, Z.copy(), noise_variance=0.1)
+    model = sparse(X, y, Z, kernel)
 
     @tf.function
     def evaluate() -> tuple:
@@ -23,3 +24,78 @@ def sgpr(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Callable[[
         return value, tape.gradient(value, model.trainable_variables)
 
     return lambda: float(evaluate()[0])
+
+
+def covariance_of(kernel: Any) -> Any:
+    """Return daskgp's Matérn-3/2 kernel as GPflow's."""
+    import gpflow
+
+    scale = np.array(kernel.lengthscale, np.float64)
+    return gpflow.kernels.Matern32(kernel.variance, lengthscales=scale)
+
+
+def sparse(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Any:
+    """Return GPflow's SGPR of some rows."""
+    import gpflow
+
+    rows = X, y[:, None]
+    return gpflow.models.SGPR(rows, covariance_of(kernel), Z.copy(), noise_variance=NOISE)
+
+
+def train_sgpr(split: Split, Z: np.ndarray, kernel: Any, over: Over) -> None:
+    """Train SGPR by L-BFGS until it is over."""
+    import gpflow
+
+    model = sparse(split.X, split.y, Z, kernel)
+
+    def seen(step: int, variables: Any, values: Any) -> None:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        if over(lambda X: moments(model, X)):
+            raise StopIteration
+
+    gpflow.optimizers.Scipy().minimize(
+        model.training_loss_closure(compile=True),
+        model.trainable_variables,
+        step_callback=seen,
+        options={"maxiter": 10_000, "maxfun": 100_000},
+    )
+
+
+def train_svgp(
+    split: Split, Z: np.ndarray, kernel: Any, over: Over, steps: int, batch: int
+) -> None:
+    """Train SVGP on mini-batches, q by natural gradients and all else by Adam, until it is over."""
+    import gpflow
+    import tensorflow as tf
+
+    likelihood = gpflow.likelihoods.Gaussian(NOISE)
+    rows = len(split.y)
+    model = gpflow.models.SVGP(covariance_of(kernel), likelihood, Z.copy(), num_data=rows)
+    gpflow.set_trainable(model.q_mu, False)
+    gpflow.set_trainable(model.q_sqrt, False)
+    shuffled = tf.data.Dataset.from_tensor_slices((split.X, split.y[:, None]))
+    shuffled = shuffled.repeat().shuffle(rows, seed=0).batch(batch).prefetch(2)
+    loss = model.training_loss_closure(iter(shuffled), compile=False)
+    natural, adam = gpflow.optimizers.NaturalGradient(NATURAL), tf.keras.optimizers.Adam(RATE)
+    adam.build(model.trainable_variables)
+
+    @tf.function
+    def step() -> None:
+        natural.minimize(loss, [(model.q_mu, model.q_sqrt)])
+        with tf.GradientTape() as tape:
+            value = loss()
+        slopes = tape.gradient(value, model.trainable_variables)
+        adam.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
+
+    for _ in range(steps):
+        step()
+        if over(lambda X: moments(model, X)):
+            return
+
+
+def moments(model: Any, X: np.ndarray, rows: int = 4_096) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance (n,) of y."""
+    parts = [model.predict_y(X[at : at + rows]) for at in range(0, len(X), rows)]
+    means, variances = zip(*parts, strict=True)
+    return np.concatenate(means)[:, 0], np.concatenate(variances)[:, 0]

@@ -14,6 +14,8 @@ INDUCING, BATCH_ROWS, EPOCHS, STEPS, RATE, NOISE = 1_024, 1_024, 100, 3_000, 0.0
 JITTER = {"float32": 1e-4, "float64": 1e-6}
 PREDICTED = 4_096
 """Rows that are predicted at a time."""
+Over = Callable[[Callable], bool]
+"""What a training asks after each step, with a function that predicts, whether it is over."""
 
 
 def in_gpytorch(kernel: kernels.Kernel) -> Any:
@@ -162,6 +164,21 @@ def random_svgp(split: Split, kernel: str, dtype: str, number: int = INDUCING) -
 
 def sgpr(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Callable[[], float]:
     """Return a function that evaluates the bound of GPyTorch's SGPR with all its gradients."""
+    model, loss = sparse(X, y, Z, kernel)
+
+    def evaluate() -> float:
+        model.zero_grad()
+        value = -loss()
+        value.backward()
+        return value.item() * len(y)
+
+    return evaluate
+
+
+def sparse(
+    X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: kernels.Kernel
+) -> tuple[Any, Callable[[], Any]]:
+    """Return GPyTorch's SGPR, and a function with its loss per row."""
     import gpytorch
     import torch
 
@@ -182,11 +199,40 @@ def sgpr(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Callable[[
 
     model = Model().train()
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood.train(), model)
+    return model, lambda: -evidence(model(inputs), targets)
 
-    def evaluate() -> float:
-        model.zero_grad()
-        value = evidence(model(inputs), targets)
+
+def train_sgpr(split: Split, Z: np.ndarray, kernel: kernels.Kernel, over: Over) -> None:
+    """Train SGPR by L-BFGS with a strong Wolfe line search until it is over."""
+    import torch
+
+    model, loss = sparse(split.X, split.y, Z, kernel)
+    search = torch.optim.LBFGS(model.parameters(), max_iter=1, line_search_fn="strong_wolfe")
+
+    def evaluate() -> Any:
+        search.zero_grad()
+        value = loss()
         value.backward()
-        return value.item() * len(y)
+        return value
 
-    return evaluate
+    def predict(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with torch.no_grad():
+            found = model.eval().likelihood.eval()(model(torch.tensor(X)))
+            moments = found.mean.numpy(), found.variance.numpy()
+        model.train(), model.likelihood.train()
+        return moments
+
+    while True:
+        search.step(evaluate)
+        if over(predict):
+            return
+
+
+def train_svgp(
+    split: Split, Z: np.ndarray, kernel: kernels.Kernel, over: Over, steps: int, batch: int
+) -> None:
+    """Train SVGP with Adam in float32 until it is over."""
+    model = Svgp(split, Z, kernel, "float32", JITTER["float32"])
+    for _ in model.steps(steps, batch, decay=True):
+        if over(model.predict):
+            return

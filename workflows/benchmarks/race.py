@@ -1,0 +1,147 @@
+"""Seconds until trained inducing inputs predict well, beside GPyTorch and GPflow.
+
+    DASKGP_DATA=folder python workflows/benchmarks/race.py --out results.jsonl [--methods a,b]
+    python workflows/benchmarks/race.py --out results.jsonl --table
+
+kin40k, split 0, everything standardised; a Matérn-3/2 kernel with a lengthscale per feature that
+starts at the median distance of the rows, noise variance 0.1.  All start from the same inducing
+inputs, centres of k-means, and train them with the hyper-parameters for ``--training-s`` seconds,
+or until the NLPD of the rows to predict is at most -0.40.  Each is scored on the way every
+time that the seconds have grown by a tenth.  What is scored, imported and prepared for all (the
+rows, the centres) does not count; choosing a start, compiling and starting threads do.
+
+- ``sgpr``: L-BFGS on all rows, daskgp in float64 and float32, GPflow by its own interface to SciPy,
+  GPyTorch by PyTorch's, with the line search of Wolfe.
+- ``svgp``: ``--steps`` steps on 1,024 rows.  daskgp as it is by default; GPyTorch with Adam in
+  float32, whose rate of 0.01 falls at a half and three quarters; GPflow with natural gradients
+  (0.1) for q and Adam (0.01) for all else, in float64.
+"""
+
+import importlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import harness
+import numpy as np
+from peers import gpflow, gpytorch
+from scipy.spatial.distance import pdist
+from sklearn.cluster import MiniBatchKMeans
+
+import daskgp
+from daskgp import kernels, metrics
+
+SGPR = {"optimizer": "l-bfgs", "train_inducing": True, "max_iter": 10_000, "tol": 1e-12}
+OURS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "daskgp sgpr": (daskgp.SGPR, SGPR),
+    "daskgp sgpr float32": (daskgp.SGPR, {**SGPR, "dtype": "float32"}),
+    "daskgp svgp": (daskgp.SVGP, {}),
+}
+PEERS: dict[str, tuple[str, Callable]] = {
+    "gpflow sgpr": ("gpflow", gpflow.train_sgpr),
+    "gpytorch sgpr": ("gpytorch", gpytorch.train_sgpr),
+    "gpflow svgp": ("gpflow", gpflow.train_svgp),
+    "gpytorch svgp": ("gpytorch", gpytorch.train_svgp),
+}
+METHODS = (*OURS, *PEERS)
+TARGET, GROWTH = -0.4, 1.1
+
+
+class Race:
+    """Scores of a training on the way, outside its clock, which begins with the first start."""
+
+    def __init__(self, split: datasets.Split, options: harness.Options) -> None:
+        self.split, self.end = split, options.training_s
+        self.curve: list[tuple[float, float, float]] = []
+        self.next, self.began = min(5.0, options.training_s), time.perf_counter()
+
+    def over(self, predict: Callable, seconds: float | None = None) -> bool:
+        """Score if it is time, after so many seconds, and return whether the training is over."""
+        seconds = time.perf_counter() - self.began if seconds is None else seconds
+        if seconds < self.next:
+            return False
+        before = time.perf_counter()
+        mean, variance = map(np.ravel, predict(self.split.X_test))
+        y = self.split.y_test
+        nlpd, rmse = metrics.nlpd(y, mean, variance), metrics.rmse(y, mean)
+        self.curve.append((seconds, float(nlpd), float(rmse)))
+        self.next = min(GROWTH * seconds, self.end) if seconds < self.end else np.inf
+        self.began += time.perf_counter() - before
+        return bool(nlpd <= TARGET) or seconds >= self.end
+
+
+def keys(options: harness.Options) -> harness.Keys:
+    return harness.runs(options, "rows inducing", method=options.methods)
+
+
+def measure(key: dict, options: harness.Options) -> dict:
+    split = datasets.table("kin40k", key["rows"]).standardised(inputs=True)
+    few = split.X[np.random.default_rng(0).choice(len(split.X), min(2_000, len(split.X)), False)]
+    middle, m = float(np.median(pdist(few))), min(key["inducing"], len(split.y) // 2)
+    kernel = kernels.Matern32(lengthscale=(middle,) * split.X.shape[1], variance=1.0)
+    Z = MiniBatchKMeans(m, n_init=1, random_state=0).fit(split.X).cluster_centers_
+    sizes = {"steps": options.steps, "batch": min(options.batch_rows, len(split.y) // 2)}
+    if key["method"] in OURS:
+        race = Race(split, options)
+        ours(*OURS[key["method"]], kernel, Z, race, sizes)
+    else:
+        module, train = PEERS[key["method"]]
+        importlib.import_module(module)
+        race = Race(split, options)
+        train(split, Z, kernel, race.over, **(sizes if "svgp" in key["method"] else {}))
+    seconds, nlpd, rmse = race.curve[-1]
+    found = {"trained_s": seconds, "nlpd": nlpd, "rmse": rmse, "curve": race.curve}
+    return {**found, "reached_s": seconds if nlpd <= TARGET else None}
+
+
+def ours(kind: Any, settings: dict, kernel: Any, Z: np.ndarray, race: Race, sizes: dict) -> None:
+    """Train until it is time to score, and go on from the checkpoint."""
+    if kind is daskgp.SVGP:
+        settings = {**settings, "max_iter": sizes["steps"], "batch_rows": sizes["batch"]}
+    model, setup, before = kind(kernel, inducing=Z, progress=False, **settings), None, -1
+    model.set_params(noise_variance=gpytorch.NOISE)
+
+    def predict(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = model.predict(X, return_std=True, include_noise=True)
+        return mean, std**2
+
+    with tempfile.TemporaryDirectory() as kept:
+        run = {"checkpoint": str(Path(kept, "run"))}
+        while True:
+            began = time.perf_counter()
+            model.fit(*race.split[:2], callback=lambda e: e["seconds"] >= race.next, **run)
+            trained = harness.marks(model)
+            setup = time.perf_counter() - began - trained[-1] if setup is None else setup
+            if len(trained) == before:  # converged, or all steps taken
+                race.end = 0.0
+            before = len(trained)
+            if race.over(predict, max(setup + trained[-1], race.next)):
+                return
+
+
+def table(records: list[dict], options: harness.Options) -> str:
+    """Return a row per method, and the NLPD on the way."""
+    shown = harness.report(records, "method", "reached_s trained_s nlpd rmse peak_mib")
+    marks = [10.0 * 1.5**n for n in range(20) if 10.0 * 1.5**n <= 1.01 * options.training_s]
+    ran = [r for r in records if "curve" in r]
+    lines = []
+    for mark in marks:
+        scores = ([nlpd for s, nlpd, _ in r["curve"] if s <= mark] for r in ran)
+        lines.append(
+            [f"{mark:.0f}", *(harness.cell({"at": (of or [None])[-1]}, "at") for of in scores)]
+        )
+    return f"{shown}\n\n{harness.markdown(['seconds', *(r['key']['method'] for r in ran)], lines)}"
+
+
+harness.command(
+    globals(),
+    methods=METHODS,
+    training_s=(900.0, 2.0),
+    steps=(7_000, 40),
+    batch_rows=(1_024, 100),
+    inducing=(1_024, 30),
+    rows=(None, 400),
+)
