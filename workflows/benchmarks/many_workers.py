@@ -32,6 +32,14 @@ from daskgp.runtime.executor import Executor, map_reduce
 
 PROCESSES, PER_WORKER = 2, 4
 """Processes that hold the workers, and tasks per worker in a pass."""
+CALM = {
+    "DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "60s",
+    "DISTRIBUTED__ADMIN__TICK__INTERVAL": "5s",
+    "DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "60s",
+    "DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+    "LOGGING__DISTRIBUTED": "error",
+}
+"""What workers do beside their tasks, which each does on its own machine elsewhere."""
 
 
 def keys(options: harness.Options) -> harness.Keys:
@@ -62,8 +70,7 @@ def cluster(number: int) -> Iterator[Client]:
     ):
         parts = [len(part) for part in np.array_split(np.arange(number), PROCESSES)]
         words = [sys.executable, __file__, "--serve", own.scheduler_address]
-        quiet = {"DISTRIBUTED__WORKER__PROFILE__ENABLED": "false", "LOGGING__DISTRIBUTED": "error"}
-        environment = os.environ | {f"DASK_{name}": value for name, value in quiet.items()}
+        environment = os.environ | {f"DASK_{name}": value for name, value in CALM.items()}
         running = [subprocess.Popen([*words, str(part)], env=environment) for part in parts if part]
         try:
             client.wait_for_workers(number, timeout=300)
