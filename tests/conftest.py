@@ -2,6 +2,8 @@
 
 import gc
 import tempfile
+import zlib
+from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,9 +32,27 @@ get_mp_context().set_forkserver_preload(["distributed", "daskgp.estimators"])
 gc.disable()
 
 
+LONG, KEPT = 6, 3
+"""Cases from which on a promise is long: one of so many of its cases is not slow."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Begin with the files of this folder: they wait for servers, and would be last alone."""
+    """Begin with the files of this folder, which wait for servers; make most long promises short.
+
+    A promise with many cases keeps a third of them, chosen by their names, so that each method is
+    among those kept of some promises; ``make test-slow`` has all others.
+    """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    promises = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            promises[item.nodeid.split("[")[0]].append(item)
+    for cases in promises.values():
+        if len(cases) >= LONG:
+            cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+            for item in cases[-(-len(cases) // KEPT) :]:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():
