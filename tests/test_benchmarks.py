@@ -294,6 +294,15 @@ def test_linear_methods_pass_over_the_rows_and_predict(tmp_path):
 
 
 @pytest.mark.slow
+def test_every_method_is_timed_at_prediction(tmp_path):
+    records, printed = run(tmp_path, "predicting", "--threads", 1)
+    assert all(record["rate"] > 0 for record in records if record["key"]["part"] != "graph")
+    assert {"sgpr", "cagp", "decoupled", "opticom", "lma"} < {r["key"]["method"] for r in records}
+    assert records[-1]["computed_ms"] > 0
+    assert "| rows/s | map | scattered |" in printed
+
+
+@pytest.mark.slow
 def test_a_race_ends_in_time_and_is_scored_on_the_way(tmp_path, data):
     ours = "daskgp sgpr,daskgp sgpr float32,daskgp svgp"
     records, printed = run(tmp_path, "race", "--methods", ours, "--training-s", 12, "--threads", 1)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import zarr
 
     from daskgp.data.stores.locks import Claim
+    from daskgp.fit.plan import Plan
     from daskgp.predict.posterior import Solved
 
 __all__ = ["main"]
@@ -648,7 +649,7 @@ def plan(
     workers: int | None,
     memory_limit: str | None,
 ) -> None:
-    """Show what a fit to DATA will need, without starting it; of model auto, its costliest method.
+    """Show what a fit to DATA will need, without starting it; for model auto, the most of any.
 
     DATA is a dataset store; or, with --target, any source of `daskgp convert`, which is converted
     to count its rows.
@@ -674,20 +675,21 @@ def plan(
         training(url) as (X, y, _),
         cluster.executor(device, bool(started)) as executor,
     ):
+        others: list[Plan] = []
         if isinstance(estimator, AutoGP):
-            estimator = estimator._costliest(X, y)
+            estimator, others = estimator._costliest(X, y)
         rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
         if started:
             limit = executor.memory_per_task()
-        needs, work = estimator.plan(X, y), estimator._workload(rows)
+        needs, work = estimator.plan(X, y).beside(others), estimator._workload(rows)
         try:
             refuse(work, limit)
         except PlanError as error:
             remedy = str(error)
         if measure and remedy is None:
-            needs = estimator.plan(X, y, measure=True)
+            needs = estimator.plan(X, y, measure=True).beside(others)
         where = chosen(executor, device)
     if as_json:
         verdict = {
@@ -697,7 +699,8 @@ def plan(
             "fits": remedy is None,
             "remedy": remedy,
         }
-        result(**dataclasses.asdict(needs), workers=threads, **verdict)
+        share = {"workers": threads, "busy": needs.busy(threads)}
+        result(**dataclasses.asdict(needs), **share, **verdict)
     else:
         name = estimator.model_name
         describe_plan(name, needs, limit, remedy, threads, work.iterations, where, work.staged)

@@ -25,6 +25,7 @@ from daskgp.data import map_store
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.rows import GEOGRAPHIC
 from daskgp.data.stores import groups, locks, models, run_records
+from daskgp.fit.plan import size_text
 
 if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
@@ -62,23 +63,18 @@ def describe_plan(
     """
     table = _table("plan of a fit")
     table.add_row("method", method)
-    table.add_row("rows", f"{plan.rows:,}")
-    table.add_row("rows of the largest block", f"{plan.block_rows:,}")
-    table.add_row("tasks per round", f"{plan.tasks:,}")
-    table.add_row("memory of a task", _size(plan.bytes_per_task))
-    table.add_row("memory of a worker", _size(plan.bytes_per_worker))
-    table.add_row("a worker may use", "no limit" if limit is None else _size(limit))
-    table.add_row("memory of a worker that predicts", _size(plan.bytes_predict))
+    share = f", {workers} workers at work {plan.busy(workers):.0%} of it" if workers > 1 else ""
+    for name, text in plan.described().items():
+        table.add_row(name, text + (share if name == "tasks per round" else ""))
+    table.add_row("a worker may use", "no limit" if limit is None else size_text(limit))
     table.add_row("device", device)
-    table.add_row("memory of a task on a GPU", _size(plan.bytes_device))
-    table.add_row("memory of the client", _size(plan.bytes_client))
-    table.add_row("model store on disk", _size(plan.bytes_on_disk))
-    if plan.bytes_written:
-        table.add_row("rows that the fit writes", _size(plan.bytes_written))
-    table.add_row("operations of a value and gradient", f"{plan.operations:.2g}")
     if plan.seconds is not None:
         what = "the fit" if max_iter is None else "an iteration"
         table.add_row(what, f"about {_duration(plan.seconds)} on {_counted(workers, 'worker')}")
+    reach = None if staged else plan.most_workers(workers)
+    if reach is not None:
+        served = _counted(max(1, round(reach)), "worker")
+        table.add_row("one scheduler keeps busy", f"about {served}")
     if plan.seconds is not None and max_iter is not None:
         each = " per stage" if staged else ""
         most = _duration(max_iter * plan.seconds)
@@ -110,7 +106,7 @@ def _dataset(url: str, group: Any) -> None:
     if layout is not None:
         _add_blocks(table, layout)
     table.add_row("type", str(X.dtype))
-    table.add_row("size of X", _size(X.nbytes))
+    table.add_row("size of X", size_text(X.nbytes))
     table.add_row("complete", {True: "yes", False: "no"}.get(names.get("complete"), "not said"))
     _show(table)
 
@@ -412,11 +408,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{float(f'{seconds / length:.2g}'):g} {unit}"
     return f"{float(f'{seconds:.2g}'):g} s"
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            break
-        number /= 1024
-    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"

@@ -398,7 +398,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         features: Any = None,
         mask: str | None = None,
     ) -> Plan:
-        """Return what the costliest candidate that fits in memory will need for all rows.
+        """Return the work of the costliest candidate on all rows, and the most memory of any.
+
+        Candidates that do not fit in memory are left out, as they are in a search.
 
         Parameters
         ----------
@@ -423,24 +425,27 @@ feature_names_in_, n_rows_ : as of ``best_``
             with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
                 return self.plan(X, y, measure)
         noise = {"y_variance": y_variance, "sample_weight": sample_weight}
-        return self._costliest(X, y, (y_variance, sample_weight)).plan(X, y, measure, **noise)
+        costliest, others = self._costliest(X, y, (y_variance, sample_weight))
+        return costliest.plan(X, y, measure, **noise).beside(others)
 
-    def _costliest(self, X: Any, y: Any, noise: tuple[Any, Any] = (None, None)) -> GaussianProcess:
-        """Return the candidate of most operations per evaluation that fits in memory."""
+    def _costliest(
+        self, X: Any, y: Any, noise: tuple[Any, Any] = (None, None)
+    ) -> tuple[GaussianProcess, list[Plan]]:
+        """Return the candidate of most operations that fits in memory, and the plans of all."""
         executor = Executor.current(self.progress)
         beside = None, executor.shares_memory, None, *noise, self.geographic
         rows = data.rows_of(X, y, *beside)
         facts = recognising.of_sizes(rows)
-        plans: list[tuple[float, GaussianProcess]] = []
+        plans: list[tuple[Plan, GaussianProcess]] = []
         for one in self._given() or methods(facts, self._common(), len(rows)):
             try:
-                operations = plan_of(one.estimator, rows, executor).operations
-                plans.append((operations, one.estimator))
+                plans.append((plan_of(one.estimator, rows, executor), one.estimator))
             except DaskgpError as error:
                 logger.info("%s is left out: %s", one.method, error)
         if not plans:
             raise PlanError(f"no candidate fits in memory for {len(rows)} rows: give candidates")
-        return max(plans, key=lambda pair: pair[0])[1]
+        costliest = max(plans, key=lambda pair: pair[0].operations)[1]
+        return costliest, [plan for plan, _ in plans]
 
     def _windows(self, executor: Executor) -> Any:
         """Return the windows of the estimator chosen."""

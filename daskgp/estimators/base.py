@@ -93,7 +93,7 @@ class GaussianProcess(UpdatedGP):
     random_state: int | None = 0
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
-    fixed: Sequence[str] | str | Mapping[str, float] | None = None
+    fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = None
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
     target_transform: Literal["log", "sqrt", "boxcox"] | None = None

@@ -81,7 +81,9 @@ class CGGP(GaussianProcess):
     optimizer: OptimizerName | None = field(default=None, init=False)
     learning_rate: float = field(default=0.05, init=False)
     tol: float = field(default=1.0, init=False)
-    fixed: Sequence[str] | str | Mapping[str, float] | None = field(default=None, init=False)
+    fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = field(
+        default=None, init=False
+    )
     limits: Mapping[str, Sequence[float]] | None = field(default=None, init=False)
     prior: Mapping[str, Any] | None = field(default=None, init=False)
     solver_tol: float = 1e-4

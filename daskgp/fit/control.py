@@ -139,6 +139,14 @@ def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
                     f"{', '.join(names)}"
                 )
             seen.setdefault(setting, set()).update(found)
+    told: Mapping[str, Any] = estimator.fixed if isinstance(estimator.fixed, Mapping) else {}
+    for name, value in told.items():
+        number = len(_matching(names, name))
+        if isinstance(value, list | tuple) and len(value) != number:
+            raise SettingError(
+                f"fixed[{name!r}] has {len(value)} values for {number}: give one for each, or one "
+                "for all"
+            )
     for j in sorted(seen["fixed"] & seen["limits"]):
         raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
     is_open = [*(near.log_parameters != far.log_parameters), False]
@@ -171,7 +179,13 @@ def fixed_values(fixed: Any) -> dict[str, float | None]:
         return {}
     if isinstance(fixed, str):
         return {fixed: None}
-    return dict(fixed) if isinstance(fixed, Mapping) else dict.fromkeys(fixed)
+    if not isinstance(fixed, Mapping):
+        return dict.fromkeys(fixed)
+    found: dict[str, float | None] = {}
+    for name, value in fixed.items():
+        several = enumerate(value) if isinstance(value, list | tuple) else ()
+        found |= {f"{name}[{k}]": each for k, each in several} or {name: value}
+    return found
 
 
 def check(estimator: GaussianProcess) -> None:

@@ -165,7 +165,8 @@ def _searched(
         return scaled(control.of(estimator, theta, stage.scaling).prior, share)
 
     if given:  # nothing is left to search for
-        return subset.at(subset.Evidence(rows, limits, estimator._tol(), prior), theta)
+        evidence = subset.Evidence(rows, limits, estimator._tol(), prior)
+        return subset.at(evidence, theta)._replace(evidence=evidence)
     return subset.search(choices, noise, rows, distances, limits, estimator._tol(), prior)
 
 
@@ -250,6 +251,8 @@ def train_theta(
     if begun.searched and own.finer and found.inputs is not None:
         inputs = f"{len(found.inputs)} {own.label}"
         begun.searched.warn_of_coarse(found, inputs, f"{own.finer}, or take LMA")
+    if begun.evidence:
+        begun.evidence.warn_of_nothing(theta, found)
     return Learned(found, trained.history, errors)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,6 +30,8 @@ PROCESS, CLIENT = 190_000_000, 280_000_000
 """Bytes of a worker, and of a client with the scheduler of a local cluster, with few rows."""
 ALIKE = 128
 """Number of blocks above which more of them do not change what a worker needs."""
+DISPATCH = 0.003
+"""Seconds of scheduler and client per task, by workflows/benchmarks/many_workers.py."""
 MOST_EXPERTS = 1 << 20
 """Maximum number of experts that a refusal suggests."""
 
@@ -93,6 +95,59 @@ class Plan:
     bytes_held: int = 0
     bytes_held_predicting: int = 0
     bytes_device: int = 0
+
+    def __str__(self) -> str:
+        """Return a line per resource."""
+        found = self.described()
+        if self.seconds is not None:
+            found["seconds of an iteration"] = f"{self.seconds:.3g}"
+        wide = max(map(len, found))
+        return "\n".join(f"{name:{wide}}  {text}" for name, text in found.items())
+
+    def described(self) -> dict[str, str]:
+        """Return the resources by what they are, in readable units."""
+        return {
+            "rows": f"{self.rows:,}",
+            "rows of the largest block": f"{self.block_rows:,}",
+            "tasks per round": f"{self.tasks:,}",
+            "memory of a task": size_text(self.bytes_per_task),
+            "memory of a worker": size_text(self.bytes_per_worker),
+            "memory of a worker that predicts": size_text(self.bytes_predict),
+            "memory of a task on a GPU": size_text(self.bytes_device),
+            "memory of the client": size_text(self.bytes_client),
+            "model store on disk": size_text(self.bytes_on_disk),
+            "rows that the fit writes": size_text(self.bytes_written),
+            "operations of an iteration": f"{self.operations:.2g}",
+        }
+
+    def beside(self, others: Iterable[Plan]) -> Plan:
+        """Return the plan with the most memory and disk of it and others."""
+        plans = [self, *others]
+        names = [one.name for one in fields(self) if one.name.startswith("bytes_")]
+        return replace(self, **{name: max(getattr(p, name) for p in plans) for name in names})
+
+    def busy(self, threads: int) -> float:
+        """Return the share of a round that threads work, if all tasks take the same time.
+
+        Examples
+        --------
+        >>> import dask.array as da, daskgp
+        >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
+        >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])  # 50 tasks
+        >>> plan.busy(10), plan.busy(100)
+        (1.0, 0.5)
+        """
+        return self.tasks / (threads * -(-self.tasks // threads))
+
+    def most_workers(self, threads: int) -> float | None:
+        """Return the number of threads that one scheduler keeps at work, if it was measured.
+
+        A task takes ``seconds`` over the tasks that each of the measured ``threads`` had, and the
+        scheduler starts one every 3 ms.
+        """
+        if self.seconds is None:
+            return None
+        return self.seconds / -(-self.tasks // threads) / DISPATCH
 
 
 @dataclass(frozen=True)
@@ -246,6 +301,15 @@ class Workload:
             return 0
         rows = self.rows
         return subset.solve_bytes(self.n_subset, rows.n_features, rows.n_targets, self.kernel.tiles)
+
+
+def size_text(number: float) -> str:
+    """Return a number of bytes in a readable unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            break
+        number /= 1024
+    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
 
 
 def make_plan(work: Workload) -> Plan:

@@ -41,6 +41,8 @@ NO_NOISE = 100.0
 """Multiple of its lower bound below which a noise variance counts as none."""
 COARSE = 0.2
 """Nats per value of the evidence of the subset above which a loss is put down to few inputs."""
+NOTHING = 0.95
+"""Share of the variance of y above which noise is all that was learned."""
 RIVAL = 15.0
 """Difference in the evidence of the subset, in nats, below which more rows decide on a kernel."""
 SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
@@ -74,7 +76,7 @@ class Start(NamedTuple):
     ``rivals`` are those of other kernels whose evidence is hardly less; ``searched`` is the best of
     all by the exact evidence, if there was a search, also where the start is another one;
     ``sample`` (N, d) are scaled rows that inputs are chosen from; ``refined`` says that blocks have
-    trained them.
+    trained them; ``evidence`` is there if the kernel says all, so that nothing was searched for.
     """
 
     theta: Theta
@@ -84,6 +86,7 @@ class Start(NamedTuple):
     searched: Searched | None = None
     sample: np.ndarray | None = None
     refined: bool = False
+    evidence: Evidence | None = None
 
 
 def smooth_and_rough() -> list[Kernel]:
@@ -146,6 +149,22 @@ class Evidence:
         bounds = self.bounds(theta)
         coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
         return newton.Search(self._posterior(theta), bounds, coordinates, self.tol)
+
+    def warn_of_nothing(self, begun: Theta, trained: Theta) -> None:
+        """Warn if training ended in noise alone, where exact evidence from that start does not."""
+        if trained.noise_variance < NOTHING * self.few.y.var():
+            return
+        best = begun.from_vector(self.best(begun).vector)
+        gained = (self.value(best) - self.value(trained)) / self.few.y.size
+        if np.isfinite(gained) and gained > COARSE:
+            logger.warning(
+                "training from the values in the kernel ended in noise alone; the exact evidence "
+                "of %d rows is %.2g nats per value higher with a noise variance of %.2g: leave "
+                "the lengthscales out of the kernel, so that a start is searched for",
+                len(self.few.X),
+                gained,
+                best.noise_variance,
+            )
 
     def best(self, theta: Theta, curvature: newton.Curvature | None = None) -> newton.Arrived:
         """Maximise from hyper-parameters; a curvature that is passed in is not verified."""

@@ -124,7 +124,8 @@ def posterior_map(
             # The end of the first row, so that panels of all rows stay the same size.
             beside, beyond = (ax, values) if last else (drawn_on[first_end], field)
             bar = ax.figure.colorbar(image, ax=beside, extend=_extend(beyond, limits), **BAR)
-            bar.set_label(label or what)
+            spread = places.described(std) if last and hasattr(std, "dims") else what
+            bar.set_label(label or spread)
     if marked is not None:
         _mark(drawn_on[-1], marked, size=5, edge=0.3)
     return finished(drawn_on, title, path)

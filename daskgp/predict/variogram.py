@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -85,7 +85,8 @@ class Variogram:
         """Return a table, a line per class of distances."""
         lines = []
         for k, distance in enumerate(self.distance):
-            line = {"distance": float(distance), "pairs": int(self.pairs[k])}
+            heading = f"distance ({self.distance_unit})" if self.distance_unit else "distance"
+            line = {heading: float(distance), "pairs": int(self.pairs[k])}
             parts = {"semivariance": self.semivariance, "expected": self.expected}
             for name, values in parts.items():
                 if values is None:
@@ -107,6 +108,7 @@ def variogram(
     bins: int | Sequence[float] | np.ndarray = 15,
     max_distance: float | None = None,
     columns: Sequence[str | int] | None = None,
+    geographic: Sequence[str | int] | Literal[False] | None = None,
     n_pairs: int = 20_000_000,
     store: str | None = None,
     random_state: int = 0,
@@ -142,7 +144,10 @@ def variogram(
     columns : sequence of str or int, optional
         Features over which Euclidean distances are taken, which have one unit; all by default,
         which are refused where some are places on the sphere and others are not.  Longitude and
-        latitude, which the model or else X says, are taken together, with distances in km.
+        latitude are taken together, with distances in km.
+    geographic : pair of str or int, False or None
+        Columns with longitude and latitude; False for none; by default those of the model, or
+        else those that X says.
     n_pairs : int
         Most pairs, about.
     store : str, optional
@@ -174,10 +179,12 @@ def variogram(
     whole("random_state", random_state, 0)
     if max_distance is not None:
         positive("max_distance", max_distance)
+    if model is not None and geographic is not None:
+        raise SettingError(f"geographic={geographic!r}: leave it out, as the model has its own")
     executor = Executor.current(progress)
     with scratch_rows(store) as spill:
         beside = {"y_variance": y_variance, "weight": sample_weight}
-        place = None if model is None else _solved(model).geographic or False
+        place = geographic if model is None else _solved(model).geographic or False
         rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where it is written"

@@ -164,8 +164,9 @@ def settle(
 
 
 def _has_workers(client: Client, usable: Callable[[Mapping[str, Any]], bool] | None) -> bool:
+    some = 1 if usable is None else -1  # what the scheduler says of a thousand takes a while
     try:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = client.scheduler_info(n_workers=some)["workers"].values()
         return any(usable is None or usable(worker) for worker in workers)
     except OSError:  # the client finds out by itself that the scheduler is gone
         return True

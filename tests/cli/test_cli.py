@@ -242,6 +242,11 @@ def test_plan_says_what_a_fit_needs_and_whether_it_fits(data):
     assert found["bytes_limit"] == 150_000_000
     assert found["fits"] is False
     assert "more memory" in found["remedy"]
+    idle = succeed("plan", data, "--model", "sgpr", "--json", "--workers", 4)
+    assert idle["busy"] == 0.25
+    assert "1, 4 workers at work 25% of it" in shown(
+        "plan", data, "--model", "sgpr", "--workers", 4
+    )
 
 
 def test_a_device_that_cannot_be_had_is_refused_wherever_it_is_asked_for(data, fitted, tmp_path):

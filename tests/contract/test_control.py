@@ -48,6 +48,16 @@ def test_what_is_fixed_without_a_value_stays_where_it_is_given(name):
     np.testing.assert_allclose(model.kernel_.lengthscale, kernel.lengthscale)
 
 
+def test_a_column_may_have_a_value_of_its_own():
+    X, y = rows()
+    lengths = [0.5 + k for k in range(X.shape[1])]
+    model = daskgp.ExactGP("rbf(ard=true)", fixed={"lengthscale": lengths}, progress=False)
+    found = {one.name: one.value for one in model.fit(X, y).hyperparameters_}
+    assert [found[f"lengthscale[{k}]"] for k in range(len(lengths))] == pytest.approx(lengths)
+    with pytest.raises(SettingError, match=r"fixed\['lengthscale'\] has 1 values for"):
+        daskgp.ExactGP("rbf(ard=true)", fixed={"lengthscale": [1.0]}).fit(X, y)
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_narrow_prior_decides(name):
     more = {"max_iter": 400, "learning_rate": 0.1} if name in ("svgp", "decoupled") else {}

@@ -455,11 +455,12 @@ def test_budgets_that_are_too_small_are_refused(monkeypatch):
         daskgp.AutoGP(memory="1MiB", **QUICK).fit(X, y)
 
 
-def test_the_plan_is_that_of_the_costliest_candidate():
+def test_the_plan_is_the_work_of_the_costliest_candidate_and_the_most_memory():
     X, y, _ = rows(1_000)
     plan = daskgp.AutoGP(progress=False).plan(X, y)
     own = [kind(progress=False).plan(X, y) for kind in (daskgp.SGPR, daskgp.LMA, daskgp.ExactGP)]
-    assert plan.operations == max(one.operations for one in own)
+    for name in ("operations", "bytes_per_worker", "bytes_predict", "bytes_on_disk"):
+        assert getattr(plan, name) == max(getattr(one, name) for one in own)
 
 
 def test_weights_and_errors_go_along(tmp_path):

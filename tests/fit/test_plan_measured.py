@@ -199,6 +199,17 @@ def test_iterations_of_a_stage_are_not_said_to_be_those_of_the_fit(staged, capsy
     assert said in text
 
 
+def test_a_plan_says_how_many_workers_are_busy(capsys):
+    planned = dataclasses.replace(daskgp.SGPR().plan(*data()), tasks=10, seconds=3.0)
+    assert planned.busy(4) == pytest.approx(10 / 12)  # three turns, the last with two idle
+    assert planned.most_workers(4) == pytest.approx(1.0 / 0.003)  # a second per task
+    assert dataclasses.replace(planned, seconds=None).most_workers(4) is None
+    describe_plan("sgpr", planned, None, None, 4, 20, "cpu")
+    text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert "10, 4 workers at work 83% of it" in text
+    assert "one scheduler keeps busy about 333 workers" in text
+
+
 def test_which_estimators_train_in_stages():
     staged = {
         daskgp.LMA(): True,
@@ -226,3 +237,12 @@ def test_the_command_measures_an_iteration_on_its_workers(tmp_path):
     assert "max_iter=20 at most" in text
     found = succeed("plan", store, *chosen, "--json")
     assert found["seconds"] is None
+
+
+def test_a_plan_is_printed_in_readable_units():
+    plan = daskgp.SGPR(n_inducing=64).plan(da.empty((100_000, 3), chunks=10_000), da.empty(100_000))
+    text = str(dataclasses.replace(plan, seconds=0.25))
+    assert re.search(r"^memory of a worker +\d+\.\d MiB$", text, re.MULTILINE)
+    assert re.search(r"^rows +100,000$", text, re.MULTILINE)
+    assert re.search(r"^seconds of an iteration +0.25$", text, re.MULTILINE)
+    assert "seconds" not in str(plan)

@@ -10,6 +10,7 @@ import xarray as xr
 from logs import warnings_in
 from scipy.optimize import minimize
 from sklearn.base import clone
+from sklearn.datasets import make_friedman1
 
 import daskgp
 from daskgp import kernels, train
@@ -137,6 +138,15 @@ def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
     monkeypatch.setattr(hyperparameters, "_spread", lambda *_: next(spreads))
     model = daskgp.LMA(n_support=5, block_rows=5, markov_order=1).fit(X, y)
     assert model.history_[-1]["expected_loss"] == 0.0
+
+
+def test_a_start_from_which_only_noise_is_learned_is_told(caplog):
+    X, y = make_friedman1(300, noise=1.0, random_state=0)
+    noise = np.random.default_rng(0).normal(size=300)
+    for target, kernel, told in ((y, "rbf(1.0)", 1), (noise, "rbf(1.0)", 0), (y, "rbf()", 0)):
+        caplog.clear()
+        daskgp.SGPR(kernel, n_inducing=40).fit(X, target)
+        assert sum("ended in noise alone" in r.getMessage() for r in caplog.records) == told
 
 
 RESOLVED = "do not resolve the data"

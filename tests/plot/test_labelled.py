@@ -91,6 +91,17 @@ def test_a_dataset_is_drawn_by_the_names_of_its_variables():
         plot.posterior_map(stored[["temperature_mean"]])
 
 
+def test_each_colour_bar_says_what_its_panel_shows():
+    mean, std = pair()
+    mean = mean.rename("m").assign_attrs(long_name="posterior mean of t")
+    std = std.rename("s").assign_attrs(long_name="posterior standard deviation of t")
+    axes = plot.posterior_map(mean=mean, std=std)
+    assert [bar.partition(" (")[0] for bar in bars(axes)] == [
+        "posterior mean of t",
+        "posterior standard deviation of t",
+    ]
+
+
 def test_truth_is_put_on_the_grid_of_the_results():
     mean, std = pair()
     truth = (mean + 1).rename("air temperature").assign_attrs(units="K")

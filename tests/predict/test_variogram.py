@@ -264,3 +264,16 @@ def test_dates_far_away_are_days_too():
     days = pd.Series(np.array(["3000-01-01", "2000-01-01"], "M8[s]"), name="t")
     found = reading.timed(pd.DataFrame({"t": days}))["t"]
     np.testing.assert_array_equal(found, [376_200, 10_957])
+
+
+def test_places_on_the_sphere_may_be_named():
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform((0, 40), (10, 50), (80, 2)), rng.normal(size=80)
+    found = daskgp.variogram(X, y, geographic=(0, 1), max_distance=500.0)
+    assert found.edges[-1] == 500.0
+    assert found.distance_unit == "km"
+    assert str(found).split("pairs")[0].strip() == "distance (km)"
+    assert daskgp.variogram(X, y).distance_unit == ""
+    model = daskgp.ExactGP(geographic=(0, 1), progress=False).fit(X, y)
+    with pytest.raises(SettingError, match=r"geographic=.*leave it out"):
+        daskgp.variogram(X, y, model, geographic=(0, 1))
