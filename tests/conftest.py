@@ -32,16 +32,16 @@ get_mp_context().set_forkserver_preload(["distributed", "daskgp.estimators"])
 gc.disable()
 
 
-LONG, KEPT = 6, 3
-"""Cases from which on a promise is long: one of so many of its cases is not slow."""
+LONG, KEPT = 3, 4
+"""Cases from which on a promise is long, and of how many of them one is not slow."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Begin with the files of this folder, which wait for servers; make most long promises short.
 
-    A promise with many cases keeps a third of them, chosen by their names, so that each method is
-    among those kept of some promises; ``make test-slow`` has all others.
+    A promise with many cases keeps a quarter of them, chosen by their names, so that each method
+    is among those kept of some promises; ``make test-slow`` has all others.
     """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     promises = defaultdict(list)

@@ -318,6 +318,7 @@ def test_a_place_that_cannot_be_used_is_said_in_one_line_and_soon(
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.slow
 def test_a_bucket_that_cannot_be_written_is_found_out_before_the_work(server, data):
     for bucket, says in {"wrong": "bucket does not exist", "closed": "permission denied"}.items():
         began = time.monotonic()

@@ -87,7 +87,8 @@ def stored(servers):
     return places
 
 
-@pytest.mark.parametrize("fit", [LMA, pytest.param(SGPR, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fit", [LMA, SGPR])
 def test_commands_use_the_options_of_each_store(fit, servers, stored, cluster):
     name, on = fit[1], ("--scheduler", cluster)
     data, model = "s3://inputs/d.zarr", f"s3://models/{name}.zarr"
@@ -121,7 +122,8 @@ def test_a_grid_in_a_bucket_is_fitted_into_another(servers, stored, cluster):
     check({name: servers[name] for name in NAMES[:2]})
 
 
-@pytest.mark.parametrize("method", ["lma", pytest.param("sgpr", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["lma", "sgpr"])
 def test_python_uses_the_options_of_each_store(method, servers, stored, cluster):
     settings = {"optimizer": None, "kernel": "rbf(1.0)", "progress": False}
     model = {
@@ -152,6 +154,7 @@ def test_options_end_with_their_block(servers, stored):
     assert remote.options("s3://nobody/d.zarr") == before
 
 
+@pytest.mark.slow
 def test_options_that_have_no_effect_are_refused(tmp_path):
     with pytest.raises(SettingError, match="storage_options has no effect: no address is one of"):
         daskgp.storage_options({str(tmp_path): {"anon": True}}).__enter__()

@@ -177,6 +177,7 @@ def test_a_plan_is_of_the_costliest_method_and_the_most_memory(table):
         assert found[name] == (max(known) if name.startswith("bytes_") else value)
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on(table, tmp_path):
     kill = (
         "import sys, os\n"

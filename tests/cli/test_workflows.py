@@ -27,6 +27,7 @@ def run(folder, script, *arguments, timeout=300):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_demo_makes_a_calibrated_map_and_draws_it(tmp_path):
     sizes = ("--resolution", 4, "--support", 40, "--workers", 1)
     found = json.loads(run(tmp_path, "demo.py", *sizes).splitlines()[-1])

@@ -275,6 +275,7 @@ def test_200_parquet_files_take_the_memory_of_a_block(tmp_path, n):
         np.testing.assert_array_equal(group["y"][i * n : (i + 1) * n], table(n, i)["y"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_50_netcdf_files_take_the_memory_of_a_few_blocks(tmp_path, n):
     space = (90, 180) if n > 1 else (3, 4)

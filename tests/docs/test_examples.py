@@ -52,6 +52,7 @@ def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
+@pytest.mark.slow
 def test_checking_shows_which_folds_are_like_gaps_and_a_spread_that_holds(tmp_path, capsys):
     scores, checks = example("checking").main(rows=600, folder=tmp_path)
     gaps, random, blocks = (own["rmse"] for own in scores.values())

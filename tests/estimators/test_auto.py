@@ -239,6 +239,7 @@ def test_a_late_search_chooses_by_the_folds_it_has(monkeypatch):
     assert np.isfinite(model.predict(X)).all()
 
 
+@pytest.mark.slow
 def test_trials_of_a_cluster_run_side_by_side_and_score_the_same(default_client, monkeypatch):
     X, y, _ = rows(150)
     run, running, most = trying.Trials._run, [], []
@@ -300,6 +301,7 @@ def test_a_few_rows_of_huge_loss_are_no_reason_to_say_that_nothing_is_learned():
     assert tried(loss).mostly_better(tried(mean.loss[:500]))  # one fold of two
 
 
+@pytest.mark.slow
 def test_classes_get_a_bernoulli_likelihood():
     X, _, f = rows(250, 1, seed=3)
     y = (f > 1).astype(float)
@@ -365,6 +367,7 @@ def test_what_the_data_are_is_said():
     assert "'x3' takes at most" in said
 
 
+@pytest.mark.slow
 def test_gaps_and_forecasts_hold_out_blocks_and_the_last_part():
     X, y, _ = rows(400)
     model = daskgp.AutoGP(task="forecast", time="x1", candidates=few(), **QUICK).fit(X, y)

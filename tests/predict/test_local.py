@@ -108,6 +108,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_warning_of_workers_is_shown_once(tmp_path):
     """By the client; workers of a local cluster write to the same terminal."""
     (tmp_path / "run.py").write_text(FAR_RUN)
