@@ -13,7 +13,7 @@ from daskgp.errors import InputError
 
 Names: TypeAlias = tuple[str, ...]
 
-REMEDY = "leave it out by naming the features to use"
+REMEDY = "leave it out by naming the features to use, with --features or features="
 OF_TARGET = (
     "a target needs numbers: correct such cells or leave them empty; write two classes as 0 and 1"
 )
@@ -123,7 +123,8 @@ def refusing(
             name, other = next(iter(others.items()))
             raise InputError(
                 f"columns {', '.join(map(repr, others))} of {source} hold neither numbers nor "
-                f"times ({name!r} {other.seen}): leave them out by naming the features to use"
+                f"times ({name!r} {other.seen}): leave them out by naming the features to use, "
+                "with --features or features="
             )
         return known
 
