@@ -11,8 +11,8 @@ workers are counted, and ``moved GB`` is that many sums of m inducing inputs, m 
 
 ``efficiency`` is the time of the work alone, on all workers, over that of the pass.  ``scheduler``
 is the processor time of the process of scheduler and client per task, less what it takes without
-tasks; the tasks per second that it leaves room for are the bound of a cluster: to work 90 % of the time, each of W workers needs tasks
-of 10 W times as long at least, the ``shortest task``.
+tasks.  The tasks per second that it leaves room for bound a cluster: to work 90 % of the time, W
+workers need tasks of 10 W times as long at least, the ``shortest task``.
 """
 
 import asyncio
