@@ -689,6 +689,7 @@ def plan(
         except PlanError as error:
             remedy = str(error)
         if measure and remedy is None:
+            note("an iteration is timed on some of the rows, which takes as long as a few of them")
             needs = estimator.plan(X, y, measure=True).beside(others)
         where = chosen(executor, device)
     if as_json:
