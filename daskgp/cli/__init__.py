@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import zarr
 
     from daskgp.data.stores.locks import Claim
-    from daskgp.fit.plan import Plan
     from daskgp.predict.posterior import Solved
 
 __all__ = ["main"]
@@ -675,9 +674,8 @@ def plan(
         training(url) as (X, y, _),
         cluster.executor(device, bool(started)) as executor,
     ):
-        others: list[Plan] = []
-        if isinstance(estimator, AutoGP):
-            estimator, others = estimator._costliest(X, y)
+        auto = isinstance(estimator, AutoGP)
+        estimator, others = estimator._costliest(X, y) if auto else (estimator, [])
         rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
         threads = executor.threads() if started else workers or executor.threads()
         limit = local_memory_limit(memory_limit or "auto") or None
