@@ -105,7 +105,16 @@ class Plan:
         return "\n".join(f"{name:{wide}}  {text}" for name, text in found.items())
 
     def described(self) -> dict[str, str]:
-        """Return the resources by what they are, in readable units."""
+        """Return the resources by what they are, in readable units.
+
+        Examples
+        --------
+        >>> import dask.array as da, daskgp
+        >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
+        >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])
+        >>> plan.described()["rows"]
+        '1,000,000'
+        """
         return {
             "rows": f"{self.rows:,}",
             "rows of the largest block": f"{self.block_rows:,}",
@@ -121,7 +130,17 @@ class Plan:
         }
 
     def beside(self, others: Iterable[Plan]) -> Plan:
-        """Return the plan with the most memory and disk of it and others."""
+        """Return the plan with the most memory and disk of it and others.
+
+        Examples
+        --------
+        >>> import dask.array as da, daskgp
+        >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
+        >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])
+        >>> larger = daskgp.SGPR(n_inducing=1024).plan(X, X[:, 0])
+        >>> plan.beside([larger]).bytes_client == larger.bytes_client
+        True
+        """
         plans = [self, *others]
         names = [one.name for one in fields(self) if one.name.startswith("bytes_")]
         return replace(self, **{name: max(getattr(p, name) for p in plans) for name in names})
@@ -144,6 +163,14 @@ class Plan:
 
         A task takes ``seconds`` over the tasks that each of the measured ``threads`` had, and the
         scheduler starts one every 3 ms.
+
+        Examples
+        --------
+        >>> import dask.array as da, daskgp
+        >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
+        >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])
+        >>> plan.most_workers(4) is None  # not measured
+        True
         """
         if self.seconds is None:
             return None
