@@ -63,17 +63,16 @@ def describe_plan(
     """
     table = _table("plan of a fit")
     table.add_row("method", method)
-    share = f", {workers} workers at work {plan.busy(workers):.0%} of it" if workers > 1 else ""
+    share = f"; {workers} workers are busy for {plan.busy(workers):.0%} of a round"
     for name, text in plan.described().items():
-        table.add_row(name, text + (share if name == "tasks per round" else ""))
+        table.add_row(name, text + (share if name == "tasks per round" and workers > 1 else ""))
     table.add_row("a worker may use", "no limit" if limit is None else size_text(limit))
     table.add_row("device", device)
     if plan.seconds is not None:
         what = "the fit" if max_iter is None else "an iteration"
         table.add_row(what, f"about {_duration(plan.seconds)} on {_counted(workers, 'worker')}")
-    reach = None if staged else plan.most_workers(workers)
-    if reach is not None:
-        served = _counted(max(1, round(reach)), "worker")
+    if plan.most_workers is not None:
+        served = _counted(max(1, round(plan.most_workers)), "worker")
         table.add_row("one scheduler keeps busy", f"about {served}")
     if plan.seconds is not None and max_iter is not None:
         each = " per stage" if staged else ""

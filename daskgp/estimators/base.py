@@ -657,7 +657,7 @@ class GaussianProcess(UpdatedGP):
         cache = training_rows.most_kept(executor.memory_per_task() or executor.memory())
         planned = planning.with_kept(planning.make_plan(work), work, executor, cache)
         if measure:
-            planned = dataclasses.replace(planned, seconds=timing.seconds(self, work, executor))
+            planned = timing.measured(planned, self, work, executor)
         return planned
 
     # -- stores ----------------------------------------------------------------------------------

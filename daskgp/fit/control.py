@@ -183,6 +183,8 @@ def fixed_values(fixed: Any) -> dict[str, float | None]:
         return dict.fromkeys(fixed)
     found: dict[str, float | None] = {}
     for name, value in fixed.items():
+        if isinstance(value, np.ndarray):  # settings are kept as JSON
+            raise SettingError(f"fixed[{name!r}]={shown(value)}: give a list, array.tolist()")
         several = enumerate(value) if isinstance(value, list | tuple) else ()
         found |= {f"{name}[{k}]": each for k, each in several} or {name: value}
     return found

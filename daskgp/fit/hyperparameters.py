@@ -251,7 +251,7 @@ def train_theta(
     if begun.searched and own.finer and found.inputs is not None:
         inputs = f"{len(found.inputs)} {own.label}"
         begun.searched.warn_of_coarse(found, inputs, f"{own.finer}, or take LMA")
-    if begun.evidence:
+    if begun.evidence and control.NOISE not in control.fixed_values(estimator.fixed):
         begun.evidence.warn_of_nothing(theta, found)
     return Learned(found, trained.history, errors)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from daskgp.checks import whole
 from daskgp.data import Rows, is_zarr
 from daskgp.data.partition import Span, default_block_rows
 from daskgp.fit import rounds, subset
@@ -30,7 +31,7 @@ PROCESS, CLIENT = 190_000_000, 280_000_000
 """Bytes of a worker, and of a client with the scheduler of a local cluster, with few rows."""
 ALIKE = 128
 """Number of blocks above which more of them do not change what a worker needs."""
-DISPATCH = 0.003
+DISPATCH = 0.005
 """Seconds of scheduler and client per task, by workflows/benchmarks/many_workers.py."""
 MOST_EXPERTS = 1 << 20
 """Maximum number of experts that a refusal suggests."""
@@ -70,6 +71,9 @@ class Plan:
         such as factors that wait for the gradient.
     bytes_device : int
         GPU memory of a map task, which is cut into smaller pieces if there is less.
+    task_seconds : float or None
+        Seconds of a map task of an iteration at most; None unless measured, or if nothing is
+        trained.
 
     Examples
     --------
@@ -95,6 +99,7 @@ class Plan:
     bytes_held: int = 0
     bytes_held_predicting: int = 0
     bytes_device: int = 0
+    task_seconds: float | None = None
 
     def __str__(self) -> str:
         """Return a line per resource."""
@@ -156,25 +161,24 @@ class Plan:
         >>> plan.busy(10), plan.busy(100)
         (1.0, 0.5)
         """
+        whole("threads", threads, 1)
         return self.tasks / (threads * -(-self.tasks // threads))
 
-    def most_workers(self, threads: int) -> float | None:
-        """Return the number of threads that one scheduler keeps at work, if it was measured.
+    @property
+    def most_workers(self) -> float | None:
+        """Number of worker threads that one scheduler keeps at work, if a task was timed.
 
-        A task takes ``seconds`` over the tasks that each of the measured ``threads`` had, and the
-        scheduler starts one every 3 ms.
+        The scheduler starts a task every 5 ms.
 
         Examples
         --------
         >>> import dask.array as da, daskgp
         >>> X = da.empty((1_000_000, 8), chunks=(20_000, 8))
         >>> plan = daskgp.SGPR(n_inducing=512).plan(X, X[:, 0])
-        >>> plan.most_workers(4) is None  # not measured
+        >>> plan.most_workers is None  # not measured
         True
         """
-        if self.seconds is None:
-            return None
-        return self.seconds / -(-self.tasks // threads) / DISPATCH
+        return None if self.task_seconds is None else self.task_seconds / DISPATCH
 
 
 @dataclass(frozen=True)
@@ -320,6 +324,11 @@ class Workload:
         if self.train_units is None:
             return 1.0
         return min(1.0, self.train_units / max(len(self.units), 1))
+
+    @property
+    def trained_tasks(self) -> int:
+        """Tasks of an iteration."""
+        return max(1, round(-(-len(self.units) // self.per_task) * self.trained))
 
     @property
     def subset_bytes(self) -> int:

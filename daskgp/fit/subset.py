@@ -19,7 +19,7 @@ from daskgp.models.exact import Exact
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads
 from daskgp.runtime.progress import ShowProgress
-from daskgp.train import newton
+from daskgp.train import callbacks, newton
 from daskgp.train.callbacks import calling
 
 logger = logging.getLogger("daskgp")
@@ -152,9 +152,12 @@ class Evidence:
 
     def warn_of_nothing(self, begun: Theta, trained: Theta) -> None:
         """Warn if training ended in noise alone, where exact evidence from that start does not."""
-        if trained.noise_variance < NOTHING * self.few.y.var():
+        if trained.noise_variance < NOTHING * self.few.y.var() or not callbacks.has_room(1.0):
             return
-        best = begun.from_vector(self.best(begun).vector)
+        try:
+            best = begun.from_vector(self.best(begun).vector)
+        except NumericalError:  # nothing is known that would help
+            return
         gained = (self.value(best) - self.value(trained)) / self.few.y.size
         if np.isfinite(gained) and gained > COARSE:
             logger.warning(

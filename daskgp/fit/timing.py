@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -13,7 +14,7 @@ from sklearn.base import clone
 
 from daskgp.data import grids
 from daskgp.fit import effects
-from daskgp.fit.plan import Workload, make_plan
+from daskgp.fit.plan import Plan, Workload, make_plan
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
@@ -41,6 +42,14 @@ class Timed(NamedTuple):
 
     operations: float
     seconds: float
+
+
+def measured(plan: Plan, estimator: GaussianProcess, work: Workload, executor: Executor) -> Plan:
+    """Return a plan with the measured seconds of an iteration, and of each of its tasks."""
+    spent = seconds(estimator, work, executor)
+    turns = -(-work.trained_tasks // executor.threads())
+    each = None if work.iterations is None else spent / turns
+    return replace(plan, seconds=spent, task_seconds=each)
 
 
 def seconds(estimator: GaussianProcess, work: Workload, executor: Executor) -> float:
@@ -116,9 +125,8 @@ def _of_history(history: list[dict[str, Any]], counted: str) -> float:
 
 def _share(work: Workload, threads: int) -> float:
     """Return the operations of the busiest of ``threads`` threads."""
-    plan = make_plan(work)
-    tasks = max(1, round(plan.tasks * work.trained))
-    return plan.operations * -(-tasks // threads) / tasks
+    tasks = work.trained_tasks
+    return make_plan(work).operations * -(-tasks // threads) / tasks
 
 
 def _at(operations: float, measured: list[Timed]) -> float:

@@ -244,7 +244,7 @@ def test_plan_says_what_a_fit_needs_and_whether_it_fits(data):
     assert "more memory" in found["remedy"]
     idle = succeed("plan", data, "--model", "sgpr", "--json", "--workers", 4)
     assert idle["busy"] == 0.25
-    assert "1, 4 workers at work 25% of it" in shown(
+    assert "1; 4 workers are busy for 25% of a round" in shown(
         "plan", data, "--model", "sgpr", "--workers", 4
     )
 

@@ -56,6 +56,8 @@ def test_a_column_may_have_a_value_of_its_own():
     assert [found[f"lengthscale[{k}]"] for k in range(len(lengths))] == pytest.approx(lengths)
     with pytest.raises(SettingError, match=r"fixed\['lengthscale'\] has 1 values for"):
         daskgp.ExactGP("rbf(ard=true)", fixed={"lengthscale": [1.0]}).fit(X, y)
+    with pytest.raises(SettingError, match=r"give a list, array\.tolist\(\)"):
+        daskgp.ExactGP("rbf(ard=true)", fixed={"lengthscale": np.array(lengths)}).fit(X, y)
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -17,7 +17,7 @@ from commands import invoke, succeed
 import daskgp
 from daskgp.cli.info import describe_plan
 from daskgp.data import Rows
-from daskgp.errors import PlanError
+from daskgp.errors import PlanError, SettingError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit.refusal import SHARE, needed
 from daskgp.runtime.executor import Executor
@@ -200,14 +200,24 @@ def test_iterations_of_a_stage_are_not_said_to_be_those_of_the_fit(staged, capsy
 
 
 def test_a_plan_says_how_many_workers_are_busy(capsys):
-    planned = dataclasses.replace(daskgp.SGPR().plan(*data()), tasks=10, seconds=3.0)
+    planned = dataclasses.replace(daskgp.SGPR().plan(*data()), tasks=10, task_seconds=1.0)
     assert planned.busy(4) == pytest.approx(10 / 12)  # three turns, the last with two idle
-    assert planned.most_workers(4) == pytest.approx(1.0 / 0.003)  # a second per task
-    assert dataclasses.replace(planned, seconds=None).most_workers(4) is None
+    assert planned.most_workers == pytest.approx(1.0 / 0.005)
+    with pytest.raises(SettingError, match="threads=0"):
+        planned.busy(0)
     describe_plan("sgpr", planned, None, None, 4, 20, "cpu")
     text = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
-    assert "10, 4 workers at work 83% of it" in text
-    assert "one scheduler keeps busy about 333 workers" in text
+    assert "10; 4 workers are busy for 83% of a round" in text
+    assert "one scheduler keeps busy about 200 workers" in text
+
+
+def test_the_seconds_of_a_task_are_those_of_the_blocks_trained_on():
+    X, y = np.random.default_rng(0).uniform(size=(2, 4_000, 2))
+    model = daskgp.SGPR(n_inducing=20, block_rows=500, train_blocks=4, progress=False)
+    with dask.config.set(num_workers=2):
+        plan = model.plan(X, y[:, 0], measure=True)
+    assert plan.task_seconds == pytest.approx(plan.seconds / 2)  # four of eight tasks, in two turns
+    assert daskgp.SGPR(n_inducing=20, optimizer=None).plan(X, y[:, 0], True).task_seconds is None
 
 
 def test_which_estimators_train_in_stages():
