@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -352,41 +353,116 @@ def _cut_off(training: Training, left: str = "") -> str:
 def _lbfgs(
     loss: _Evaluator, start: np.ndarray, bounds: np.ndarray, training: Training, note: Note
 ) -> Best:
-    seen, least = [], training.nats(bounds) / loss.scale
+    """Run L-BFGS; begin it again after 4, 8, 16, ... iterations where inputs are trained, too.
 
-    def callback(intermediate_result: Any) -> None:
-        evaluation = loss.last
-        assert evaluation is not None
-        note(intermediate_result.x, intermediate_result.fun, evaluation.gradient / loss.scale)
-        seen.append(intermediate_result.fun)
-        if len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least:
-            raise StopIteration
-
-    result: Any = minimize(
-        loss,  # type: ignore[call-overload]  # its stubs know no fun that returns its gradient
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        callback=callback,
-        options={
-            "maxiter": training.max_iter,
-            "ftol": 1e-15,
-            "gtol": 1e-12,
-            "maxcor": training.corrections,
-        },
+    It takes one curvature for all entries to start with, but an input may curve far less, or more,
+    than a hyper-parameter.  So each run has inputs in units in which they curve alike.
+    """
+    descent = _Descent(
+        loss, training, note, np.ones(len(start)), training.nats(bounds) / loss.scale
     )
-    arrived = len(seen) > LAST and seen[-LAST - 1] - seen[-1] < least
+    vector = start
+    while True:
+        units, before = descent.units, descent.count
+        result: Any = minimize(
+            descent,
+            vector / units,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds / units[:, None],
+            callback=descent.callback,
+            options={
+                "maxiter": training.max_iter - before,
+                "ftol": 1e-15,
+                "gtol": 1e-12,
+                "maxcor": training.corrections,
+            },
+        )
+        vector = np.asarray(result.x) * units
+        if not descent.again():
+            break
     early = ""
-    if result.status == 2 and not arrived:
+    if result.status == 2 and not descent.arrived():
         early = (
-            f"training stopped early after {result.nit} iterations: no better point was found "
+            f"training stopped early after {descent.count} iterations: no better point was found "
             "along its last direction, which can happen where rounding hides the remaining gain "
             f"({str(result.message).strip(' :')})"
         )
-    elif result.nit >= training.max_iter and not arrived:
+    elif descent.count >= training.max_iter and not descent.arrived():
         early = _cut_off(training)
-    return Best(np.asarray(result.x), early=early)
+    return Best(vector, early=early)
+
+
+@dataclass
+class _Descent:
+    """Runs of L-BFGS on a loss of vectors in ``units`` (k,), which end for a gain below ``least``.
+
+    The first ends after ``length`` iterations, the next after twice as many.
+    """
+
+    loss: _Evaluator
+    training: Training
+    note: Note
+    units: np.ndarray
+    least: float
+    length: int = 4
+    values: list[float] = field(default_factory=list)
+    accepted: deque[tuple[np.ndarray, np.ndarray]] = field(default_factory=lambda: deque(maxlen=8))
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the loss of x (k,) and its gradient (k,)."""
+        value, gradient = self.loss(x * self.units)
+        return value, gradient * self.units
+
+    @property
+    def count(self) -> int:
+        """Iterations so far."""
+        return len(self.values)
+
+    def arrived(self) -> bool:
+        """Return whether the last iterations have brought too little to go on."""
+        values = self.values
+        return len(values) > LAST and values[-LAST - 1] - values[-1] < self.least
+
+    def callback(self, intermediate_result: Any) -> None:
+        """Note an iteration; StopIteration ends the run."""
+        assert self.loss.last is not None
+        vector, gradient = intermediate_result.x * self.units, -self.loss.last.gradient
+        self.values.append(intermediate_result.fun)
+        self.accepted.append((vector, gradient / self.loss.scale))
+        self.note(vector, intermediate_result.fun, gradient / self.loss.scale)
+        if self.arrived() or self.full():
+            raise StopIteration
+
+    def full(self) -> bool:
+        """Return whether a run with trained inputs has had its iterations."""
+        only = self.training.hyperparameters in (None, len(self.units))
+        return not only and self.count == self.length
+
+    def again(self) -> bool:
+        """Return whether another run follows, and choose its units.
+
+        Steps over turns of the gradient, which is the inverse curvature along the path, are made
+        equal for hyper-parameters and inputs.
+        """
+        if self.arrived() or not self.full() or self.count >= self.training.max_iter:
+            return False
+        vectors, gradients = map(np.array, zip(*self.accepted, strict=True))
+        steps, turns = np.diff(vectors, axis=0), np.diff(gradients, axis=0)
+        turns[steps == 0] = 0.0  # at a bound
+        of, inputs = (
+            np.s_[:, : self.training.hyperparameters],
+            np.s_[:, self.training.hyperparameters :],
+        )
+        sizes = [
+            np.linalg.norm(part) for part in (steps[inputs], turns[of], turns[inputs], steps[of])
+        ]
+        if min(sizes) > 0:
+            self.units = self.units.copy()
+            self.units[inputs[1]] = np.sqrt(sizes[0] * sizes[1] / (sizes[2] * sizes[3]))
+        self.accepted.clear()
+        self.length *= 2
+        return True
 
 
 class Moments(NamedTuple):

@@ -124,6 +124,35 @@ def test_training_that_is_cut_off_says_so_once(optimizer, caplog):
     assert ("nats left to gain" in said[0]) == (optimizer == "trust-region")
 
 
+def valley(curvature, d, m):
+    """A bowl of d hyper-parameters and m inputs, whose own curvature differs by that factor."""
+    rng = np.random.default_rng(0)
+    factors = np.geomspace(1, 30, d), curvature * np.geomspace(1, 30, m)
+    top, weights = rng.normal(size=d + m), np.concatenate(factors)
+
+    def bowl(vector):
+        away = vector - top
+        return float(-weights @ away**2 / 2), -weights * away
+
+    return bowl, np.zeros(d + m)
+
+
+@pytest.mark.parametrize("curvature", [1e-4, 1e4])
+def test_inputs_of_other_curvature_are_trained_as_fast_as_hyper_parameters(curvature):
+    iterations = 32
+    bowl, start = valley(curvature, 5, 200)
+    even, _ = valley(1.0, 5, 200)
+    left = {}
+    for name, objective, known in (("other", bowl, 5), ("even", even, 5), ("untold", bowl, None)):
+        settings = train.Training(
+            "l-bfgs", iterations, 1e-12, hyperparameters=known, progress=False, quiet=True
+        )
+        bounds = np.tile([-np.inf, np.inf], (len(start), 1))
+        best = train.maximise(objective, start, bounds, 1.0, settings, lambda _: {}).vector
+        left[name] = objective(best)[0] / objective(start)[0]
+    assert left["other"] < 10 * left["even"] < left["untold"]
+
+
 def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):
     X, y = simulated(kernels.Matern32(0.8), 600)
     settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "train_blocks": None}
