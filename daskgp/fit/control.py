@@ -181,13 +181,17 @@ def fixed_values(fixed: Any) -> dict[str, float | None]:
         return {fixed: None}
     if not isinstance(fixed, Mapping):
         return dict.fromkeys(fixed)
-    found: dict[str, float | None] = {}
+    found: list[tuple[str, float | None]] = []
     for name, value in fixed.items():
         if isinstance(value, np.ndarray):  # settings are kept as JSON
             raise SettingError(f"fixed[{name!r}]={shown(value)}: give a list, array.tolist()")
         several = enumerate(value) if isinstance(value, list | tuple) else ()
-        found |= {f"{name}[{k}]": each for k, each in several} or {name: value}
-    return found
+        found += [(f"{name}[{k}]", each) for k, each in several] or [(name, value)]
+    names = [name for name, _ in found]
+    for name in names:
+        if names.count(name) > 1 or (name.endswith("]") and name.partition("[")[0] in names):
+            raise SettingError(f"fixed has {name} twice: give each hyper-parameter once")
+    return dict(found)
 
 
 def check(estimator: GaussianProcess) -> None:

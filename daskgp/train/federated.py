@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -28,7 +29,7 @@ from daskgp.train.federated_rounds import (
     Updates,
     evaluate_all,
 )
-from daskgp.train.optimizers import OTHER_RUN, Describe, Tape, keep_diary
+from daskgp.train.optimizers import OTHER_RUN, Describe, Diary, Tape, keep_diary
 
 logger = logging.getLogger("daskgp")
 
@@ -113,7 +114,7 @@ def train_experts(
     trail: list[np.ndarray] = []
     rounds: list[Notes] = []
     with keep_diary(describe, settings.max_iter, settings.progress) as diary:
-        for before, notes, after in _rounds(updates, np.clip(start, *bounds.T), tape):
+        for before, notes, after in _rounds(updates, np.clip(start, *bounds.T), tape, diary):
             trail.append(after)
             rounds.append(notes)
             residuals = {"primal_residual": notes.primal, "dual_residual": notes.dual}
@@ -154,14 +155,14 @@ def _warn_of_a_fall(settings: Federated, notes: Sequence[Notes]) -> None:
 
 
 def _rounds(
-    updates: Updates, start: np.ndarray, tape: Tape | None
+    updates: Updates, start: np.ndarray, tape: Tape | None, diary: Diary
 ) -> Iterator[tuple[np.ndarray, Notes, np.ndarray]]:
     """Yield the global vector before, notes and global vector after each round, kept ones first.
 
-    A row of the tape is the vector before, the notes and the state after.
+    A row of the tape is the vector before, the notes, the seconds, and the state after.
     """
     state, k = updates.begin(start), len(start)
-    head = k + len(Notes._fields)
+    head = k + len(Notes._fields) + 1
     shapes = [part.shape for part in state]
     ends = np.cumsum([head, *(part.size for part in state)])
     kept = tape.read() if tape else np.empty((0, 0))
@@ -172,14 +173,17 @@ def _rounds(
             row = kept[number]
             if len(row) != ends[-1] or not np.array_equal(row[:k], state.vector):
                 raise StoreError(OTHER_RUN)
+            diary.add(row[head - 1])
         else:
+            began = time.perf_counter()
             notes, after = updates.round(state, number)
-            row = np.concatenate([state.vector, notes, *(part.ravel() for part in after)])
+            seconds = [time.perf_counter() - began]
+            row = np.concatenate([state.vector, notes, seconds, *(part.ravel() for part in after)])
             if tape:
                 tape.append(number, row)
         parts = np.split(row[head:], ends[1:-1] - head)
         before, state = state.vector, State(*map(np.reshape, parts, shapes))
-        yield before, Notes(*map(float, row[k:head])), state.vector
+        yield before, Notes(*map(float, row[k : head - 1])), state.vector
 
 
 def _settled(settings: Federated, notes: Sequence[Notes], total: int, k: int) -> bool:

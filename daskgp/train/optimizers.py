@@ -31,11 +31,22 @@ OTHER_RUN = "the checkpoint belongs to other data or settings: remove it and fit
 
 
 class Evaluation(NamedTuple):
-    """One evaluation: parameters, value to maximise and gradient."""
+    """One evaluation: parameters, value to maximise, gradient, and how long it took."""
 
     vector: np.ndarray
     value: float
     gradient: np.ndarray
+    seconds: float
+
+    def to_row(self) -> np.ndarray:
+        """Return the numbers (2 k + 2,) to keep."""
+        return np.concatenate([self.vector, [self.value], self.gradient, [self.seconds]])
+
+    @staticmethod
+    def from_row(row: np.ndarray) -> Evaluation:
+        """Return the evaluation of kept numbers (2 k + 2,)."""
+        k = len(row) // 2 - 1
+        return Evaluation(row[:k], float(row[k]), row[k + 1 : -1], float(row[-1]))
 
 
 class Tape(Protocol):
@@ -125,6 +136,7 @@ class _Evaluator:
     evaluate: Evaluate
     tape: Tape | None
     scale: float
+    diary: Diary
     kept: list[Evaluation] = field(default_factory=list)
     last: Evaluation | None = None
     best: Evaluation | None = None
@@ -132,9 +144,7 @@ class _Evaluator:
     seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for row in self.tape.read() if self.tape else ():
-            k = len(row) // 2
-            self.kept.append(Evaluation(row[:k], float(row[k]), row[k + 1 :]))
+        self.kept.extend(map(Evaluation.from_row, self.tape.read() if self.tape else ()))
         if self.kept:
             logger.info("continuing after %d kept evaluations", len(self.kept))
 
@@ -152,15 +162,16 @@ class _Evaluator:
             evaluation = self.kept[self.count]
             if not np.array_equal(evaluation.vector, vector):
                 raise StoreError(OTHER_RUN)
+            self.diary.add(evaluation.seconds)
         else:
             began = time.perf_counter()
-            evaluation = Evaluation(vector.copy(), *evaluate(vector))
+            found = evaluate(vector)
+            evaluation = Evaluation(vector.copy(), *found, time.perf_counter() - began)
             if evaluate is self.evaluate:  # estimates of the gradient take less
-                self.seconds.append(time.perf_counter() - began)
+                self.seconds.append(evaluation.seconds)
             refuse_nan(evaluation.value, evaluation.gradient)
             if self.tape:
-                row = np.concatenate([evaluation.vector, [evaluation.value], evaluation.gradient])
-                self.tape.append(self.count, row)
+                self.tape.append(self.count, evaluation.to_row())
         self.count += 1
         return evaluation
 
@@ -218,6 +229,10 @@ class Diary:
         self.show(f"objective {objective:.6g}")
         callbacks.tell(entry)
 
+    def add(self, seconds: float) -> None:
+        """Count seconds of a run that was stopped and is played back."""
+        self.began -= seconds
+
     def elapsed(self) -> float:
         """Return the seconds since the diary was begun."""
         return time.perf_counter() - self.began
@@ -266,8 +281,8 @@ def maximise(
     """
     run = {"trust-region": _trust_region, "l-bfgs": _lbfgs, "adam": _adam}
     chosen = run[training.chosen(len(start))]
-    evaluator = _Evaluator(evaluate, tape, scale)
     with keep_diary(describe, training.max_iter, training.progress) as diary:
+        evaluator = _Evaluator(evaluate, tape, scale, diary)
 
         def note(vector: np.ndarray, loss: float, gradient: np.ndarray, **more: float) -> None:
             diary.note(

@@ -58,6 +58,10 @@ def test_a_column_may_have_a_value_of_its_own():
         daskgp.ExactGP("rbf(ard=true)", fixed={"lengthscale": [1.0]}).fit(X, y)
     with pytest.raises(SettingError, match=r"give a list, array\.tolist\(\)"):
         daskgp.ExactGP("rbf(ard=true)", fixed={"lengthscale": np.array(lengths)}).fit(X, y)
+    first = {"lengthscale[0]": 1.0}
+    for given in ({"lengthscale": lengths} | first, first | {"lengthscale": 1.0}):
+        with pytest.raises(SettingError, match=r"fixed has lengthscale\[0\] twice"):
+            daskgp.ExactGP("rbf(ard=true)", fixed=given).fit(X, y)
 
 
 @pytest.mark.parametrize("name", TRAINED)

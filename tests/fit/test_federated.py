@@ -1,6 +1,7 @@
 """Federated training on objectives whose optimum is known; no Dask, no model."""
 
 import pickle
+import time
 from functools import partial
 
 import numpy as np
@@ -209,6 +210,30 @@ def test_a_resumed_run_ends_with_the_same_bits(method, kept):
     assert noted == history
     bare, _ = fit(hills()[0], method, **settings)
     np.testing.assert_array_equal(bare, whole)
+
+
+@pytest.mark.parametrize("loop", ["fedavg", "pxadmm", "trust-region", "l-bfgs", "adam"])
+def test_seconds_of_a_resumed_run_go_on(loop):
+    objective = hill([0.5, -1.0], [[1.0, 0.3], [0.3, 2.0]], 100)
+
+    def slow(vector):
+        time.sleep(0.02)
+        return objective(vector)
+
+    def run(tape):
+        if loop in METHODS:
+            return fit(Local([slow], [100]), loop, max_iter=5, tape=tape)[1]
+        settings = train.Training(loop, 3, 1e-9, progress=False, quiet=True)
+        start = np.array([2.0, 2.0])
+        return train.maximise(slow, start, FREE, 100, settings, lambda _: {}, tape).history
+
+    tape = Rows()
+    whole = run(tape)
+    kept = Rows(tape.rows)
+    again = run(kept)
+    assert len(kept.rows) == len(tape.rows)  # nothing was computed again
+    for history in (whole, again):
+        assert all(entry["seconds"] >= 0.02 * entry["iteration"] for entry in history)
 
 
 @pytest.mark.parametrize("method", METHODS)

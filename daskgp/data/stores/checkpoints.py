@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A Zarr group with one row per evaluation: vector, value, gradient; one chunk per row.
+    """A Zarr group with one row per evaluation or round; one chunk per row.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Checkpoint:
     renew: bool = False
 
     def read(self) -> np.ndarray:
-        """Return the evaluations kept so far (count, 2 k + 1)."""
+        """Return the rows kept so far (count, width)."""
         nothing = np.empty((0, 1))
         if not groups.is_begun(self.url, "checkpoint", MEMBERS):
             return nothing
@@ -97,7 +97,7 @@ class Checkpoint:
 
 
 def whole_rows(group: zarr.Group) -> np.ndarray:
-    """Return the evaluations (count, 2 k + 1) that the group of a checkpoint holds."""
+    """Return the rows (count, width) that the group of a checkpoint holds."""
     rows = groups.values_of(groups.array_of(group, ROWS))
     if rows.ndim != 2:
         raise StoreError(f"checkpoint {groups.address(group)} is damaged: remove it")
