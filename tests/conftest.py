@@ -32,7 +32,7 @@ get_mp_context().set_forkserver_preload(["distributed", "daskgp.estimators"])
 gc.disable()
 
 
-LONG, KEPT = 3, 4
+LONG, KEPT = 3, 6
 """Cases from which on a promise is long, and of how many of them one is not slow."""
 
 
@@ -40,7 +40,7 @@ LONG, KEPT = 3, 4
 def pytest_collection_modifyitems(items):
     """Begin with the files of this folder, which wait for servers; make most long promises short.
 
-    A promise with many cases keeps a quarter of them, chosen by their names, so that each method
+    A promise with many cases keeps a sixth of them, chosen by their names, so that each method
     is among those kept of some promises; ``make test-slow`` has all others.
     """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)

@@ -69,8 +69,8 @@ def folds(ax: Axes, t: Tables) -> None:
     dots(ax, [name.split("(")[0] for name in t[1].names], found, "NLPD")
 
 
-def scores(ax: Axes, t: Tables) -> None:
-    dots(ax, t[2].names, t[2].columns(1, 2, 3, 4), "nMSE", log="x")
+def scores(ax: Axes, t: Tables, at: int, columns: tuple[int, ...], label: str) -> None:
+    dots(ax, t[at].names, t[at].columns(*columns), label, log="x")
 
 
 def blocks(ax: Axes, t: Tables, at: int, label: str, log: str = "x", **more: Any) -> None:
@@ -83,6 +83,8 @@ FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
     "fields": (4.4, fields, uneven),
     "gaps": (3.6, clouds),
     "speed": (1.8, bar(0, 1, "seconds of a value and gradient"), bar(0, 3, "peak MiB")),
+    "race": (3.4, line(1, (1, 2, 3, 4, 5, 6, 7), "seconds|NLPD", "x"), bar(0, 5, "peak MiB")),
+    "predicting": (3.2, partial(scores, at=0, columns=(1, 2), label="places per second")),
     "scale": (2.8, line(0, 1, "rows|seconds"), line(0, 3, "rows|peak MiB", "x", ylim=(0, 800))),
     "stations": (2.8, stations),
     "globe": (2.8, partial(globe, first=1, label="RMSE"),
@@ -103,7 +105,7 @@ FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
                       line(6, (1, 2, 3), "features|variance of f ÷ of y", "")),
     "variational": (3.8, bar(0, 1, "seconds of a step"),
                     line(1, (1, 2), "functions of the mean|seconds of a step", rows=5)),
-    "variational-scores": (2.8, scores),
+    "variational-scores": (2.8, partial(scores, at=2, columns=(1, 2, 3, 4), label="nMSE")),
     "lma-rows": (2.9, line(0, (1, 2, 3, 4), "rows|RMSE", "xy"),
                  line(0, (5, 6, 7, 8), "rows|seconds", "xy")),
     "lma-blocks": (2.9, partial(blocks, at=3, label="milliseconds", log="xy"),
