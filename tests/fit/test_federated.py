@@ -10,6 +10,7 @@ import pytest
 
 from daskgp import train
 from daskgp.errors import NumericalError, SettingError, StoreError
+from daskgp.train.federated_rounds import Notes
 
 METHODS = ("fedavg", "fedprox", "admm", "pxadmm")
 FREE = np.tile([-np.inf, np.inf], (2, 1))
@@ -204,7 +205,9 @@ def test_a_resumed_run_ends_with_the_same_bits(method, kept):
     found, noted = fit(resumed, method, tape=again, **settings)
     assert len(resumed.drawn) == len(history) - kept
     np.testing.assert_array_equal(found, whole)
-    np.testing.assert_array_equal(again.rows, tape.rows)
+    seconds = 2 + len(Notes._fields)
+    same = [np.delete(rows, seconds, axis=1) for rows in (again.rows, tape.rows)]
+    np.testing.assert_array_equal(*same)
     for entry in [*history, *noted]:
         entry.pop("seconds")
     assert noted == history
