@@ -412,7 +412,7 @@ def _lbfgs(
 class _Descent:
     """Runs of L-BFGS on a loss of vectors in ``units`` (k,), which end for a gain below ``least``.
 
-    The first ends after ``length`` iterations, the next after twice as many.
+    A run with trained inputs ends with iteration ``length`` of all, which then doubles.
     """
 
     loss: _Evaluator
