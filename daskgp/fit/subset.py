@@ -155,7 +155,8 @@ class Evidence:
         if trained.noise_variance < NOTHING * self.few.y.var() or not callbacks.has_room(1.0):
             return
         try:
-            best = begun.from_vector(self.best(begun).vector)
+            start = replace(begun, inputs=None)  # the exact evidence has none
+            best = start.from_vector(self.best(start).vector)
         except NumericalError:  # nothing is known that would help
             return
         gained = (self.value(best) - self.value(trained)) / self.few.y.size

@@ -169,12 +169,15 @@ def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
     assert model.history_[-1]["expected_loss"] == 0.0
 
 
-def test_a_start_from_which_only_noise_is_learned_is_told(caplog):
+@pytest.mark.parametrize(
+    "settings", [{}, {"train_inducing": True, "noise_variance": 1.0, "max_iter": 1}]
+)
+def test_a_start_from_which_only_noise_is_learned_is_told(settings, caplog):
     X, y = make_friedman1(300, noise=1.0, random_state=0)
     noise = np.random.default_rng(0).normal(size=300)
     for target, kernel, told in ((y, "rbf(1.0)", 1), (noise, "rbf(1.0)", 0), (y, "rbf()", 0)):
         caplog.clear()
-        daskgp.SGPR(kernel, n_inducing=40).fit(X, target)
+        daskgp.SGPR(kernel, n_inducing=40, **settings).fit(X, target)
         assert sum("ended in noise alone" in r.getMessage() for r in caplog.records) == told
 
 
