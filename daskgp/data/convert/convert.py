@@ -21,7 +21,7 @@ from daskgp.data import grids
 from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
-from daskgp.data.convert.table import TIMES, Names, Table, check_known
+from daskgp.data.convert.table import TIMES, ColumnError, Names, Table, check_known
 from daskgp.data.feature_units import DAYS
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.writers import BY_ROW, dataset_appender
@@ -329,7 +329,8 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
     noise = tuple(asked.noise().values())
-    with sources.open_table(asked.source, asked.targets, features, asked.beside()) as table:
+    opened = sources.open_table(asked.source, asked.targets, features, asked.beside())
+    with _unlike_features(asked.beside()), opened as table:
         if not table.gridded and kept is not None and kept.choices.get("mask") == asked.mask:
             asked = asked.unmasked()  # that of grids before
         beside = asked.beside()
@@ -358,6 +359,20 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
         yield _Plan(table, made, kinds, layout.clocks(own, units), what, noise, zeros)
+
+
+@contextmanager
+def _unlike_features(beside: Names) -> Iterator[None]:
+    """Give errors about columns beside the features a remedy of their own."""
+    try:
+        yield
+    except ColumnError as error:
+        name, seen, _ = error.args
+        if name not in beside:
+            raise
+        raise InputError(
+            f"{seen}: errors, weights and masks need numbers: correct such cells"
+        ) from None
 
 
 def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:

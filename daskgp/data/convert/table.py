@@ -28,16 +28,24 @@ NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 """Kinds of columns that are read."""
 
 
+class ColumnError(InputError):
+    """A column whose content is not read; ``args`` are its name, what was seen, and the remedy."""
+
+    def __str__(self) -> str:
+        _, seen, remedy = self.args
+        return f"{seen}: {remedy}"
+
+
 class Other(NamedTuple):
     """Content of a column that is not read, and what to do about it in a feature."""
 
     seen: str
     remedy: str = REMEDY
 
-    def error(self, name: str, source: str, targets: Names) -> InputError:
+    def error(self, name: str, source: str, targets: Names) -> ColumnError:
         """Return the error that names the column of a source."""
         remedy = OF_TARGET if name in targets else self.remedy
-        return InputError(f"column {name!r} of {source} {self.seen}: {remedy}")
+        return ColumnError(name, f"column {name!r} of {source} {self.seen}", remedy)
 
 
 @dataclass(frozen=True)
