@@ -4,11 +4,14 @@ Features are the coordinates of the grid.  They are built inside each block, so 
 never becomes a table of points.
 """
 
+import sys
+
 import dask.array as da
 import numpy as np
 import xarray as xr
 
 import daskgp
+from daskgp import plot
 
 
 def observed_field(size, seed=0):
@@ -23,7 +26,7 @@ def observed_field(size, seed=0):
     return xr.DataArray(values, coords=coords, dims=("lat", "lon"), name="temperature")
 
 
-def main(size=40, fine=200, inducing=100):
+def main(size=40, fine=200, inducing=100, path=None):
     field = observed_field(size)
     # Points without a value are left out of the fit; the first argument gives the features.
     model = daskgp.SGPR(n_inducing=inducing, max_iter=30).fit(field, field)
@@ -37,9 +40,12 @@ def main(size=40, fine=200, inducing=100):
     mean, std = model.predict(grid, return_std=True)  # nothing is computed yet
     predicted = xr.Dataset({"mean": mean, "std": std}).compute()
     hidden = predicted.sel(lat=47, lon=8, method="nearest")
+    if path:
+        seen = field.reindex_like(predicted, method="nearest")
+        plot.posterior_map(observed=seen, mean=predicted["mean"], std=predicted["std"], path=path)
     print(f"under the cloud: {float(hidden['mean']):.2f} ± {float(hidden['std']):.2f} degrees")
     return predicted
 
 
 if __name__ == "__main__":
-    main()
+    main(path=sys.argv[1] if len(sys.argv) > 1 else None)

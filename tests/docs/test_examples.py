@@ -30,8 +30,9 @@ def test_out_of_core_recovers_the_noise(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[0].split() == ["rows", "3,000"]
 
 
-def test_xarray_grid_predicts_every_point(capsys):
-    predicted = example("xarray_grid").main(size=20, fine=30, inducing=50)
+def test_xarray_grid_predicts_every_point(tmp_path, capsys):
+    predicted = example("xarray_grid").main(size=20, fine=30, inducing=50, path=tmp_path / "grid.svg")
+    assert (tmp_path / "grid.svg").exists()
     assert predicted["mean"].dims == ("lat", "lon")
     assert np.isfinite(predicted["mean"]).all()
     # less is known under the cloud than beside it
