@@ -31,7 +31,9 @@ def test_out_of_core_recovers_the_noise(tmp_path, capsys):
 
 
 def test_xarray_grid_predicts_every_point(tmp_path, capsys):
-    predicted = example("xarray_grid").main(size=20, fine=30, inducing=50, path=tmp_path / "grid.svg")
+    predicted = example("xarray_grid").main(
+        size=20, fine=30, inducing=50, path=tmp_path / "grid.svg"
+    )
     assert (tmp_path / "grid.svg").exists()
     assert predicted["mean"].dims == ("lat", "lon")
     assert np.isfinite(predicted["mean"]).all()
