@@ -68,9 +68,10 @@ class Training:
 
     ``tol`` is in nats per hyper-parameter, of which a vector has ``hyperparameters`` (all its
     entries if None; inducing inputs and the like do not count).  The trust region stops where it
-    predicts a smaller gain, L-BFGS where LAST iterations have brought less, and Adam where
-    ``patience`` steps have brought less than those before.  "auto" is the trust region for
-    vectors of hyper-parameters alone, FEW at most, and L-BFGS for others.
+    predicts a smaller gain, L-BFGS where LAST iterations have brought less, and Adam where the
+    mean of ``patience`` steps differs by less from the mean of those before, three times in a row.
+    "auto" is the trust region for vectors of hyper-parameters alone, FEW at most, and L-BFGS for
+    others.
 
     Adam's learning rate falls linearly to ``decay`` times what it was.  The objective of ``noisy``
     runs is an estimate, so the last point is taken instead of the best.  ``corrections`` are the
@@ -524,8 +525,11 @@ def _adam(
 
 def _arrived(training: Training, seen: list[float], least: float) -> bool:
     """Return whether Adam may stop, after the losses so far."""
-    span = training.patience
-    if len(seen) < 2 * span:
+    span, looks = training.patience, 3
+    if len(seen) < 2 * span + looks - 1:
         return False
-    summary = np.mean if training.noisy else np.min
-    return bool(summary(seen[-2 * span : -span]) - summary(seen[-span:]) < least)
+    recent = seen[-2 * span - looks + 1 :]
+    means = np.convolve(recent, np.full(span, 1 / span), mode="valid")
+    gains = means[:-span] - means[span:]
+    # momentum carries Adam past an optimum and back: losses that rise are not an end by themselves
+    return bool(((gains if training.noisy else abs(gains)) < least).all())

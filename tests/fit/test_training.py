@@ -153,6 +153,19 @@ def test_inputs_of_other_curvature_are_trained_as_fast_as_hyper_parameters(curva
     assert left["other"] < 10 * left["even"] < left["untold"]
 
 
+def test_adam_does_not_stop_where_momentum_carries_it_past_the_optimum_of_one_parameter():
+    curvature, optimum = np.array([1e3, 1.0]), np.array([1.0, 10.0])
+    settings = train.Training("adam", 1_000, 0.1, learning_rate=0.1, progress=False)
+
+    def objective(x):
+        return -0.5 * float(curvature @ (x - optimum) ** 2), -curvature * (x - optimum)
+
+    bounds = np.tile([-np.inf, np.inf], (2, 1))
+    found = train.maximise(objective, np.zeros(2), bounds, 1.0, settings, lambda _: {})
+    assert objective(found.vector)[0] > -1.0
+    assert len(found.history) < settings.max_iter
+
+
 def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):
     X, y = simulated(kernels.Matern32(0.8), 600)
     settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "train_blocks": None}
