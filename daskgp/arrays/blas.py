@@ -40,6 +40,13 @@ def add_outer(S: np.ndarray, A: np.ndarray, times: float) -> None:
     _call("syrk", S, "U", "T", *A.shape, *numbers)
 
 
+def add_gram(S: np.ndarray, A: np.ndarray) -> None:
+    """Add A'A to the lower triangle of S; the other one is neither read nor set."""
+    _check_order(S, A.shape[1])
+    if A.size:
+        _call("syrk", S, "U", "N", *A.shape[::-1], 1.0, A, _leading(A), 1.0, S, _leading(S))
+
+
 def factor(A: np.ndarray) -> int:
     """Put the Cholesky factor of A in its lower triangle; the other one is neither read nor set.
 

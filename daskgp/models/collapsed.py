@@ -81,14 +81,14 @@ def summarise(prepared: Prepared, block: Block, tile_rows: int = TILE_ROWS) -> S
     y = y if scaled is None else scaled.y
     Z, L = inputs_of(theta).astype(dtype), prepared.factor
     m, p = len(Z), y.shape[1]
-    gram, projection, work = xp.zeros((m, m)), xp.zeros((m, p)), xp.empty((m, m))
+    gram, projection = xp.zeros((m, m)), xp.zeros((m, p))
     tile = xp.empty((min(tile_rows, len(X)), m), dtype)
     for rows in _tiles(len(X), tile_rows):
         K = theta.kernel(X[rows], Z, out=tile[: rows.stop - rows.start])
         if scaled is not None:
             K *= scaled.root[rows, None]
         A = linalg.whiten_rows(L, wide(K), overwrite=True)
-        linalg.add_gram_lower(gram, A, work)
+        linalg.add_gram_lower(gram, A)
         projection += A.T @ y[rows]
     prior, logs = theta.kernel.diag(X), 0.0
     if scaled is not None:

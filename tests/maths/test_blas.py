@@ -53,6 +53,16 @@ def test_products_with_itself(rng, n, m, dtype):
     np.testing.assert_array_equal(np.triu(S, 1), above)
 
 
+@pytest.mark.parametrize(("n", "m"), SIZES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_of_products_of_rows(rng, n, m, dtype):
+    A, S = block(n, m, dtype, rng), block(m, m, dtype, rng)
+    wanted, above = S + A.T @ A, np.triu(S, 1)
+    blas.add_gram(S, A)
+    np.testing.assert_allclose(np.tril(S), np.tril(wanted), atol=1e2 * tolerance(dtype))
+    np.testing.assert_array_equal(np.triu(S, 1), above)
+
+
 @pytest.mark.parametrize("m", [1, 5, 130])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_factors_and_inverses(rng, m, dtype):

@@ -126,13 +126,13 @@ class SparseSpectrum(Additive):
         xp, scaled = namespace(X), Scaled.of(prepared.theta.noise_variance, block)
         y = y if scaled is None else scaled.y
         q, p = 2 * len(prepared.frequencies), y.shape[1]
-        gram, projection, work = xp.zeros((q, q)), xp.zeros((q, p)), xp.empty((q, q))
+        gram, projection = xp.zeros((q, q)), xp.zeros((q, p))
         tile = xp.empty((min(self.tile_rows, len(X)), q))
         for rows in self._tiles(len(X)):
             Phi = _features(prepared, X[rows], tile[: rows.stop - rows.start])
             if scaled is not None:
                 Phi *= scaled.root[rows, None]
-            linalg.add_gram_lower(gram, Phi, work)
+            linalg.add_gram_lower(gram, Phi)
             projection += Phi.T @ y[rows]
         y = y.astype(np.float64, copy=False)
         square = y.T @ y
