@@ -51,6 +51,7 @@ COLUMNS = {
     "density": ("mean log density", ".4f"),
     "truth": ("of the true rate", ".4f"),
     "bound": ("bound per row", ".3f"),
+    "objective": ("bound", ",.1f"),
     "trained": ("by rows trained on", ".3f"),
     "value_s": ("seconds of a value and gradient", ".3f"),
     "rate": ("rows/s", ",.0f"),
