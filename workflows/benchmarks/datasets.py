@@ -89,6 +89,7 @@ FILES = {
     "air": "air_temperature",
     "stations": "ghcn_hcn_daily_2008_2017",
     "terrain": "srtm_S33W071",
+    "srtm": "srtm_S33W071",
 }
 FIELD_ROWS, FIELD_PLACES = 100_000, 20_000
 
@@ -180,6 +181,25 @@ def terrain() -> Split:
     return _drawn_from(X, y.astype(np.float64), out)
 
 
+def srtm() -> Split:
+    """Return all heights of the Andes, with voids like those of radar: discs of 3 to 12 cells.
+
+    They are left out until a tenth of the cells is.
+    """
+    with np.load(file_of("srtm")) as found:
+        lat, lon = np.meshgrid(found["lat"], found["lon"], indexing="ij")
+        valid, y = found["valid"], found["elev_m"].astype(np.float64)
+    rng, out = np.random.default_rng(0), np.zeros(y.shape, bool)
+    rows, columns = np.ogrid[: len(y), : y.shape[1]]
+    while out.mean() < 0.1:
+        middle, radius = rng.integers(0, y.shape), rng.uniform(3, 12)
+        near = [slice(max(0, c - 12), c + 13) for c in middle]
+        apart = np.hypot(rows[near[0]] - middle[0], columns[:, near[1]] - middle[1])
+        out[tuple(near)] |= apart <= radius
+    X = np.stack([lon, lat], axis=-1)
+    return Split(X[valid & ~out], y[valid & ~out], X[valid & out], y[valid & out])
+
+
 def _drawn_from(X: np.ndarray, y: np.ndarray, out: np.ndarray) -> Split:
     """Return FIELD_ROWS of the rows at random, and FIELD_PLACES of those that are left out."""
     rng = np.random.default_rng(0)
@@ -195,6 +215,7 @@ def table(name: str, rows: int | None = None, folder: Path | None = None) -> Spl
         "air": air,
         "stations": station_year,
         "terrain": terrain,
+        "srtm": srtm,
         "friedman": friedman,
         "heteroscedastic": heteroscedastic,
     }

@@ -7,8 +7,8 @@
 Fields: ``satellite``, with DASKGP_DATA the land-surface temperatures of Heaton et al. 2019 with
 gaps under clouds, 105,569 rows to learn from and 42,740 to predict; ``survey``, 105,000 generated
 rows along lines 400 m apart and 83,000 places between them; ``exponential``, a generated field with
-gaps like those of the temperatures; and ``kin40k``, split 0 of that table.  Scores are of y with
-its noise.
+gaps like those of the temperatures; ``srtm``, 1.3 million heights of the Andes with voids; and
+``kin40k``, split 0 of that table.  Scores are of y with its noise.
 
 Methods run in turn, each run in a process of its own; the table has medians over repeats.  Seconds
 of fit and prediction are those of daskgp's commands, with every start of a cluster.
@@ -28,7 +28,7 @@ import datasets
 import harness
 from peers import fvgp, gpboost, local
 
-DATA = ("satellite", "survey", "exponential", "kin40k")
+DATA = ("satellite", "survey", "exponential", "srtm", "kin40k")
 ROUGH = {"kernel": "matern12()"}
 TRAINED = {"n_inducing": 1_024, "train_inducing": "true"}
 DASKGP: dict[str, tuple[str, dict[str, object]]] = {
@@ -65,7 +65,7 @@ METHODS = ("gpboost", *DASKGP, "local", "fvgp")
 
 def field(key: dict, folder: Path) -> datasets.Split:
     """Return the rows and places of a run."""
-    if key["data"] in ("satellite", "kin40k"):
+    if key["data"] in ("satellite", "srtm", "kin40k"):
         return datasets.table(key["data"], key["rows"])
     drawn = datasets.stored(folder, key["data"], 0, key["rows"] is not None)
     return drawn.thinned(key["rows"])
