@@ -213,3 +213,13 @@ def test_what_it_cannot_be_learned_with_is_refused():
     if without._model().why_no_variance():
         with pytest.raises(SettingError, match="calibrate='random' needs a variance"):
             clone(without).fit(X, y)
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_a_factor_is_learned_in_blocks_beside_a_trend_and_weights(features):
+    X = np.random.default_rng(0).uniform(0, 3, (160, features))
+    y = X[:, 0] + 0.3 * np.random.default_rng(1).normal(size=len(X))
+    for weight in (None, np.full(len(X), 2.0)):
+        made = model(kernel=kernels.RBF(0.8), calibrate="blocks", mean="linear")
+        made.fit(X, y, sample_weight=weight)
+        assert 0.3 < made.spread_ < 3
