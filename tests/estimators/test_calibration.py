@@ -222,4 +222,4 @@ def test_a_factor_is_learned_in_blocks_beside_a_trend_and_weights(features):
     for weight in (None, np.full(len(X), 2.0)):
         made = model(kernel=kernels.RBF(0.8), calibrate="blocks", mean="linear")
         made.fit(X, y, sample_weight=weight)
-        assert 0.3 < made.spread_ < 3
+        assert made.spread_ > 1  # the noise is larger than the model says
