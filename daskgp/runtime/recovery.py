@@ -71,7 +71,7 @@ def until_done(
         assert state.outcome is not None
         error = state.outcome.exception()
         raise RunError(
-            f"the Dask cluster at {_address(client)} lost the same work {ATTEMPTS} times "
+            f"the Dask cluster{_address(client)} lost the same work {ATTEMPTS} times "
             f"({_line(error)}): check its workers and run again"
         ) from error
 
@@ -95,14 +95,16 @@ def _line(error: BaseException | None) -> str:
 
 
 def _address(client: Client) -> str:
-    return str(getattr(client.scheduler, "address", "?"))
+    """Return " at" and the address of the scheduler; nothing once the client has given it up."""
+    address = getattr(client.scheduler, "address", None)
+    return f" at {address}" if address else ""
 
 
 def _refuse_closed(client: Client) -> None:
     """Raise RunError if the client has given up its scheduler."""
     if client.status not in ("running", "connecting"):
         raise RunError(
-            f"the Dask scheduler at {_address(client)} is gone and did not come back: start it "
+            f"the Dask scheduler{_address(client)} is gone and did not come back: start it "
             "and its workers again, then run again"
         )
 
@@ -132,7 +134,7 @@ def _look_for_workers(client: Client) -> None:
 
 def _without_workers(client: Client, limit: float) -> RunError:
     return RunError(
-        f"the Dask cluster at {_address(client)} had no workers for {limit:g} s: start some, then "
+        f"the Dask cluster{_address(client)} had no workers for {limit:g} s: start some, then "
         "run again"
     )
 
