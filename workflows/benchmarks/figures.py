@@ -37,7 +37,7 @@ def clouds(ax: Axes, t: Tables) -> None:
 
 
 def stations(ax: Axes, t: Tables) -> None:
-    found, sizes = t[0].points(t[0].total(6, 7), t[0].column(1)), ((0.7, 3_000), (0, 6.2))
+    found, sizes = t[0].points(t[0].total(6, 7), t[0].column(1)), ((0.7, 20_000), (2.3, 5.9))
     points(ax, found, "seconds of fit and prediction|RMSE, °C", xlim=sizes[0], ylim=sizes[1])
 
 
