@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -230,9 +231,13 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
     return _as_dask(X), _as_dask(y)
 
 
-def open_inputs(url: str) -> da.Array:
-    """Open the ``X`` of a dataset store lazily; the store needs no ``y``."""
-    return _as_dask(_numeric_array(_open_complete(url), "X", url, (2,)))
+def open_inputs(url: str, features: Sequence[str] = ()) -> da.Array:
+    """Open the ``X`` of a dataset store lazily; the store needs no ``y``.
+
+    ``features`` are the columns that a table has to be converted with.
+    """
+    options = f" --features {shlex.quote(','.join(features))}" if features else ""
+    return _as_dask(_numeric_array(_open_complete(url, options), "X", url, (2,)))
 
 
 def is_dataset(url: str) -> bool:

@@ -212,7 +212,7 @@ def _chunks_are_named(rows: int) -> Iterator[None]:
 
 def _rows(solved: Solved, source: str) -> da.Array:
     """Return the inputs of a dataset store; raise InputError unless they can be predicted."""
-    X = data.open_inputs(source)
+    X = data.open_inputs(source, solved.feature_names)
     check_columns(solved, X, data.column_names(X))
     if not X.shape[0]:
         raise InputError(f"{source} has no rows: there is nothing to predict")

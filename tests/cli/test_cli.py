@@ -659,7 +659,8 @@ def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path)
     table, places, out = tmp_path / "p.csv", tmp_path / "p.zarr", tmp_path / "out.zarr"
     table.write_text("x0,x1\n0.5,0.5\n1.0,2.0\n")
     line = refused("predict", fitted, table, out)
-    assert line.endswith(f"convert it first: daskgp convert {table} {places}")
+    command = f"daskgp convert {table} {places} --features"
+    assert f"convert it first: {command} " in line
     found = succeed("convert", table, places)
     assert (found["rows"], found["targets"]) == (2, [])
     assert "none: inputs of a prediction" in shown("info", places)
