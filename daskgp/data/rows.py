@@ -234,9 +234,10 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
 def open_inputs(url: str, features: Sequence[str] = ()) -> da.Array:
     """Open the ``X`` of a dataset store lazily; the store needs no ``y``.
 
-    ``features`` are the columns that a table has to be converted with.
+    ``features`` are the columns that a table has to be converted with, where they have names.
     """
-    options = f" --features {shlex.quote(','.join(features))}" if features else ""
+    named, listed = tuple(features) != unnamed(len(features)), ",".join(features)
+    options = f" --features {shlex.quote(listed)}" if named else ""
     return _as_dask(_numeric_array(_open_complete(url, options), "X", url, (2,)))
 
 

@@ -657,11 +657,11 @@ def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, t
 
 def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path):
     table, places, out = tmp_path / "p.csv", tmp_path / "p.zarr", tmp_path / "out.zarr"
-    table.write_text("x0,x1\n0.5,0.5\n1.0,2.0\n")
+    table.write_text("name,lon,lat\na,0.5,0.5\nb,1.0,2.0\n")
     line = refused("predict", fitted, table, out)
-    command = f"daskgp convert {table} {places} --features"
-    assert f"convert it first: {command} " in line
-    found = succeed("convert", table, places)
+    options = ("--features", "lon,lat")
+    assert line.endswith(f"convert it first: daskgp convert {table} {places} {' '.join(options)}")
+    found = succeed("convert", table, places, *options)
     assert (found["rows"], found["targets"]) == (2, [])
     assert "none: inputs of a prediction" in shown("info", places)
     assert succeed("predict", fitted, places, out, "--workers", "1")["rows"] == 2

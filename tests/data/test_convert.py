@@ -414,6 +414,9 @@ def test_a_source_used_as_a_store_says_how_to_convert_it(tmp_path, frame, name):
         data.open_inputs(str(path))
     assert str(caught.value).endswith(command)
     with pytest.raises(InputError) as caught:
+        data.open_inputs(str(path), ["lon", "the lat"])
+    assert str(caught.value).endswith(f"{command} --features 'lon,the lat'")
+    with pytest.raises(InputError) as caught:
         data.open_dataset(str(path))
     assert str(caught.value).endswith(command + " --target NAME")
 

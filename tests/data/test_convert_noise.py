@@ -158,3 +158,9 @@ def test_text_among_the_weights_is_not_taken_for_a_feature(tmp_path, row):
     with pytest.raises(InputError, match=rf"row {row} holds 'low': .* weights .* need numbers"):
         daskgp.convert(tmp_path / "t.csv", tmp_path / "o.zarr", target="y", weight="w")
     assert not (tmp_path / "o.zarr").exists()
+
+
+def test_text_among_errors_and_weights_alike_is_not_taken_for_features(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y,e,w\n1,2,low,high\n")
+    with pytest.raises(InputError, match=r"columns 'e', 'w' .* weights and masks need numbers"):
+        daskgp.convert(tmp_path / "t.csv", tmp_path / "o.zarr", target="y", y_std="e", weight="w")

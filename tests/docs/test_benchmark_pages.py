@@ -48,7 +48,7 @@ def test_a_figure_is_drawn_with_numbers_of_its_table(figures, drawing, tmp_path)
     left, right = figures.draw("speed").axes
     (table, *_) = drawing.tables("speed")
     assert [bar.get_width() for bar in left.patches] == table.column(1)
-    assert [bar.get_width() for bar in right.patches] == [443, 5420, 4215]
+    assert [bar.get_width() for bar in right.patches] == [441, 5801, 4222]
     drawing.save(left.figure, "speed", tmp_path / "speed.svg")
     assert drawing.digest("speed") in (tmp_path / "speed.svg").read_text()
 

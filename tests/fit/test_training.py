@@ -23,6 +23,7 @@ from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Block, Theta
 from daskgp.runtime.executor import Executor
+from daskgp.train import optimizers
 
 
 def simulated(kernel, n=400, noise=0.05, d=2, seed=0, X=None):
@@ -164,6 +165,27 @@ def test_adam_does_not_stop_where_momentum_carries_it_past_the_optimum_of_one_pa
     found = train.maximise(objective, np.zeros(2), bounds, 1.0, settings, lambda _: {})
     assert objective(found.vector)[0] > -1.0
     assert len(found.history) < settings.max_iter
+
+
+FALLING, RISING, LEVEL = np.arange(40.0)[::-1], np.arange(40.0), np.sin(np.arange(40.0))
+VALLEY = np.abs(np.arange(-14.5, 10.0))  # the means of its last tens agree, those before do not
+
+
+@pytest.mark.parametrize(
+    ("losses", "noisy", "arrived"),
+    [
+        (FALLING, False, False),
+        (RISING, False, False),
+        (LEVEL, False, True),
+        (LEVEL[:21], False, False),
+        (VALLEY, False, False),
+        (FALLING, True, False),
+        (RISING, True, True),
+    ],
+)
+def test_adam_stops_where_means_of_steps_agree_three_times(losses, noisy, arrived):
+    settings = train.Training("adam", patience=10, noisy=noisy)
+    assert optimizers._arrived(settings, list(losses), 0.9) is arrived
 
 
 def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):

@@ -367,12 +367,10 @@ def _unlike_features(beside: Names) -> Iterator[None]:
     try:
         yield
     except ColumnError as error:
-        name, seen, _ = error.args
-        if name not in beside:
+        names, seen, _ = error.args
+        if not {*names} <= {*beside}:
             raise
-        raise InputError(
-            f"{seen}: errors, weights and masks need numbers: correct such cells"
-        ) from None
+        raise InputError(f"{seen}: errors, weights and masks need numbers: write them so") from None
 
 
 def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:

@@ -29,7 +29,7 @@ NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 
 
 class ColumnError(InputError):
-    """A column whose content is not read; ``args`` are its name, what was seen, and the remedy."""
+    """Columns whose content is not read; ``args`` are their names, what was seen, the remedy."""
 
     def __str__(self) -> str:
         _, seen, remedy = self.args
@@ -45,7 +45,7 @@ class Other(NamedTuple):
     def error(self, name: str, source: str, targets: Names) -> ColumnError:
         """Return the error that names the column of a source."""
         remedy = OF_TARGET if name in targets else self.remedy
-        return ColumnError(name, f"column {name!r} of {source} {self.seen}", remedy)
+        return ColumnError((name,), f"column {name!r} of {source} {self.seen}", remedy)
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,11 @@ def refusing(
                 raise other.error(name, source, targets)
         if others:
             name, other = next(iter(others.items()))
-            raise InputError(
+            raise ColumnError(
+                tuple(others),
                 f"columns {', '.join(map(repr, others))} of {source} hold neither numbers nor "
-                f"times ({name!r} {other.seen}): leave them out by naming the features to use, "
-                "with --features or features="
+                f"times ({name!r} {other.seen})",
+                "leave them out by naming the features to use, with --features or features=",
             )
         return known
 
