@@ -107,6 +107,8 @@ FIGURES: dict[str, tuple] = {  # height in inches, and the parts side by side
     "variational": (3.8, bar(0, 1, "seconds of a step"),
                     line(1, (1, 2), "functions of the mean|seconds of a step", rows=5)),
     "variational-scores": (2.8, partial(scores, at=2, columns=(1, 2, 3, 4), label="nMSE")),
+    "variational-curves": (2.8, line(3, (1, 2, 3), "steps|nMSE", "xy"),
+                           line(4, (1, 2), "steps|bound per row", "x")),
     "lma-rows": (2.9, line(0, (1, 2, 3, 4), "rows|RMSE", "xy"),
                  line(0, (5, 6, 7, 8), "rows|seconds", "xy")),
     "lma-blocks": (2.9, partial(blocks, at=3, label="milliseconds", log="xy"),
@@ -125,7 +127,10 @@ def draw(name: str) -> Figure:
 
 def page_of(name: str) -> str:
     """Return the page that a figure belongs to: its name may say more."""
-    return name.removesuffix("-nlpd").removesuffix("-scores").removesuffix("-inducing")
+    own = next(
+        (end for end in ("-nlpd", "-scores", "-inducing", "-curves") if name.endswith(end)), ""
+    )
+    return name.removesuffix(own)
 
 
 @click.command(help=__doc__)
