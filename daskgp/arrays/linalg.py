@@ -381,7 +381,7 @@ def add_gram_lower(S: Array, A: Array) -> Array:
     if xp is np and S.dtype == A.dtype and A.flags.c_contiguous and S.flags.c_contiguous:
         blas.add_gram(S, A)  # a third faster than NumPy's product, which fills both triangles
     else:
-        S += A.T @ A
+        S += xp.tril(A.T @ A)
     return S
 
 

@@ -267,7 +267,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
 
     A task has the kernel's tiles and two in float64, L and two summaries.  The solve has S, the
     factors of prediction and what its gradient takes besides the tiles of K(Z, Z): ten
-    matrices.  L and the cotangent go to all tasks.  A store holds the sums and half of a factor, as
+    matrices.  L and the cotangent go to all tasks.  A store holds half of S and of both factors, as
     zeros take no space in it.
     """
     m, p = shape.inputs, shape.targets
@@ -277,7 +277,7 @@ def footprint(shape: Shape, tile_rows: int = TILE_ROWS) -> Footprint:
         task=(shape.kernel_tiles * shape.itemsize + 2 * 8) * tile + 2 * stats + 8 * m * m,
         stats=stats,
         solve=(shape.kernel_tiles + 10) * 8 * m * m,
-        state=8 * (m * m + m * p) + stats,
+        state=8 * (m * m // 2 + m * p) + stats,
         operations=4.0 * shape.rows * m * m,
         predict=8 * m * (2 * m + p + values.TILE_ROWS),
         shared=2 * 8 * m * m,

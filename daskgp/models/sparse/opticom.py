@@ -176,7 +176,7 @@ class OptiCom(Collapsed):
         grids = 8 * m * (2 * beside + 3 * len(levels) * p)
         return plain._replace(
             solve=max(plain.solve, 8 * 9 * m * m + grids),
-            state=8 * (3 * m * m // 2 + m * p + len(levels)) + plain.stats,
+            state=8 * (m * m + m * p + len(levels)) + plain.stats,
             predict=plain.predict + 8 * m * TILE_ROWS,
         )
 

@@ -273,7 +273,7 @@ class SparseSpectrum(Additive):
             task=3 * 8 * min(self.tile_rows, shape.block_rows) * q + 2 * stats,
             stats=stats,
             solve=6 * 8 * q * q,
-            state=8 * (q * q // 2 + q * p + shape.inputs * shape.features) + stats,
+            state=8 * (q * p + shape.inputs * shape.features) + stats,
             operations=3.0 * shape.rows * q * q,
             predict=8 * q * (q + p + 2 * TILE_ROWS),
             shared=8 * q * q,
