@@ -553,7 +553,10 @@ def sample_of(rows: Rows, seed: int, executor: Executor) -> np.ndarray:
     plain, rows = scaling.identity(rows.n_features, rows.n_targets), replace(rows, trend=None)
     drawn = sampling.draw(rows, even_spans(rows), plain, SAMPLE_ROWS, (seed, 15), executor)
     if not len(drawn.rows.X):
-        raise InputError("no usable rows: every row has a missing value")
+        raise InputError(
+            "no usable rows: every row has a missing value (NaN): "
+            "leave out columns that are mostly missing, or fill them"
+        )
     return np.asarray(drawn.rows.X)
 
 

@@ -503,7 +503,8 @@ def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequenc
             )
     if not sums.rows:
         raise InputError(
-            f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN)"
+            f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN): "
+            "leave out columns that are mostly missing, or fill them"
             if sums.dropped
             else "no rows: the training data has length 0"
         )

@@ -370,7 +370,7 @@ def _unlike_features(beside: Names) -> Iterator[None]:
         names, seen, _ = error.args
         if not {*names} <= {*beside}:
             raise
-        raise InputError(f"{seen}: errors, weights and masks need numbers: write them so") from None
+        raise InputError(f"{seen}: errors, weights and masks must be numbers in the file") from None
 
 
 def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) -> Names:
