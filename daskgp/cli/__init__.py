@@ -39,7 +39,9 @@ from daskgp.typing import Device
 if TYPE_CHECKING:
     import zarr
 
+    from daskgp.cli.record import Record
     from daskgp.data.stores.locks import Claim
+    from daskgp.predict.job import Job, Written
     from daskgp.predict.posterior import Solved
 
 __all__ = ["main"]
@@ -408,7 +410,8 @@ def predict(
 
     INPUT is a dataset store, of whose X OUTPUT gets mean and variance of y; or a grid, a Zarr group
     or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
-    mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.
+    mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.  If both
+    are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.
 
     The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
     has gained, and whatever an earlier run left undone.
@@ -426,33 +429,65 @@ def predict(
         raise SettingError("--seed belongs to --samples: give both, or neither")
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
-        from daskgp.data import prediction_store
-        from daskgp.data.stores import locks
         from daskgp.estimators import load
-        from daskgp.predict import outputs
+        from daskgp.predict import outputs, to_csv
         from daskgp.predict.job import Job
-        from daskgp.predict.to_store import needs_cluster, work_of, write_held
-        from daskgp.runtime.executor import Executor
 
         cluster = Workers(scheduler, workers, memory_limit)
         model = load(model_store, device)
         solved, source = model.solved_, inputs
         if made:
+            to_csv.refuse_made(output)
             source = model.make_grid(steps_of(resolution), extents_of(extent), like)
         levels = None if quantiles is None else [numeric(text) for text in _names(quantiles)]
         asked = outputs.wanted(variance, levels, exceedance, samples, seed)
         job = Job(solved, source, output, resume, model_store, verify, mask, asked, model._windows)
-        with work_of(job):
-            pass  # what is wrong with the input is said before the lock is taken
-        if clear_lock:
-            prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
-        with locks.hold(output, wait, clear_lock, resume) as claim:
-            prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
-            here = nullcontext(Executor(None))  # little is left to be computed, or nothing
-            where = cluster.executor(solved.device) if needs_cluster(job, cluster.chosen) else here
-            with where as executor, run.kept(claim):
-                figures = run.done(*write_held(job, executor, claim, run.begin))
+        if not to_csv.is_csv(output):
+            figures = _into_store(job, cluster, run, wait, clear_lock)
+        elif record or wait or clear_lock:
+            raise SettingError(
+                "--record, --wait and --clear-lock are for stores, a csv has neither a record nor "
+                "a lock: leave them out"
+            )
+        else:
+            figures = run.done(*_into_csv(job, cluster))
     result(**figures)
+
+
+def _into_store(
+    job: Job, cluster: Workers, run: Record, wait: float, clear_lock: bool
+) -> dict[str, Any]:
+    """Predict into a store under its lock, with a record of the run; return its figures."""
+    from daskgp.data import prediction_store
+    from daskgp.data.stores import locks
+    from daskgp.predict.to_store import needs_cluster, work_of, write_held
+    from daskgp.runtime.executor import Executor
+
+    output, resume, device = job.output, job.resume, job.solved.device
+    with work_of(job):
+        pass  # what is wrong with the input is said before the lock is taken
+    if clear_lock:
+        prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
+    with locks.hold(output, wait, clear_lock, resume) as claim:
+        prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
+        here = nullcontext(Executor(None))  # little is left to be computed, or nothing
+        where = cluster.executor(device) if needs_cluster(job, cluster.chosen) else here
+        with where as executor, run.kept(claim):
+            return run.done(*write_held(job, executor, claim, run.begin))
+
+
+def _into_csv(job: Job, cluster: Workers) -> Written:
+    """Predict the rows of a csv into another."""
+    from daskgp.fit.scratch import scratch_rows
+    from daskgp.predict import to_csv, to_store
+    from daskgp.runtime.executor import Executor
+
+    with scratch_rows(None) as url, to_csv.stored(job, url) as inner:
+        big = to_store.needs_cluster(inner, cluster.chosen)
+        with (
+            cluster.executor(job.solved.device) if big else nullcontext(Executor(None)) as executor
+        ):
+            return to_store.write(inner, executor)
 
 
 @main.command()

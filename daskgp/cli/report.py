@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
+from daskgp.data import feature_units
 from daskgp.data.stores import objects, remote
 from daskgp.errors import InputError
 
@@ -118,7 +119,7 @@ def _data(best: GaussianProcess) -> str:
     ranges: Sequence[Any] = getattr(best, "_ranges", None) or ()
     units = solved.feature_units or ("",) * solved.n_features
     said = [
-        (name, units[j], *(_end(ranges, j, side) for side in (0, 1)))
+        (name, units[j], *(_end(ranges, j, side, units[j]) for side in (0, 1)))
         for j, name in enumerate(solved.feature_names)
     ]
     findings = () if best._board is None else best._board.findings
@@ -127,12 +128,12 @@ def _data(best: GaussianProcess) -> str:
     return _section("Data") + _table(("feature", "unit", "from", "to"), said) + found
 
 
-def _end(ranges: Sequence[Any], j: int, side: int) -> str:
+def _end(ranges: Sequence[Any], j: int, side: int, unit: str) -> str:
     pair = ranges[j] if j < len(ranges) else None
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         return ""
     value = pair[side]
-    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
+    return feature_units.text_of(value, unit) if isinstance(value, int | float) else str(value)
 
 
 def _tried(board: Leaderboard) -> str:

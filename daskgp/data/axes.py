@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -18,6 +18,8 @@ SPHERE = (
     {"standard_name": "latitude", "units": "degrees_north"},
 )
 """Attributes of longitude and latitude."""
+EAST, NORTH = ("lon", "longitude", "x", "easting"), ("lat", "latitude", "y", "northing")
+"""Names of the last two dimensions of a map."""
 Pairs = Mapping[str, Sequence[Any]]
 MOST = 10_000_000
 """Most values along one axis, which are held in memory."""
@@ -34,10 +36,13 @@ def make(
 ) -> xr.Dataset:
     """Return a grid whose axes are features.
 
+    Dimensions have the order of those of ``like``, after the others, which have that of the
+    features, but longitude or x comes last and latitude or y before it, as CF maps have them.
+
     Parameters
     ----------
     features : tuple of str
-        Names of the axes, in the order of the dimensions.
+        Names of the axes.
     resolution : mapping of str to float
         Steps; an axis has the multiples of its step that cover its extent.
     extent : mapping of str to (low, high)
@@ -70,20 +75,23 @@ def make(
     }
     attributes |= dict(zip(geographic, SPHERE, strict=bool(geographic)))
     found = {} if like is None else _coordinates(features, like)
-    for name in geographic:
-        if name not in found and not (name in extent or name in ranges):
-            raise InputError(
-                f"the range of {name!r} is not known, because places on the sphere have no "
-                f"ranges: give extent={{{name!r}: (low, high)}} (--extent {name}=LOW:HIGH)"
-            )
+    taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
+    _check_ends(
+        {name: unit for name, unit in zip(features, units, strict=True) if name not in taken},
+        ends,
+        resolution,
+        geographic,
+    )
     axes = {
-        name: found[name]
-        if name in found and name not in resolution and name not in extent
-        else (name, _axis(name, resolution.get(name), ends[name], unit), attributes[name])
+        name: (name, _axis(name, resolution.get(name), ends[name], unit), attributes[name])
         for name, unit in zip(features, units, strict=True)
+        if name not in taken
     }
-    made = xr.Dataset(coords=axes)
+    east, north = {*geographic[:1], *EAST}, {*geographic[1:], *NORTH}
+    others = (name for name in features if name not in found)
+    order = sorted(others, key=lambda name: (_is_in(name, east), _is_in(name, north)))
+    made = xr.Dataset(coords={name: (axes | taken)[name] for name in (*order, *found)})
     for name, said in zip(geographic, SPHERE, strict=bool(geographic)):
         if name in found or made.sizes[name] == 1:
             continue
@@ -94,13 +102,73 @@ def make(
     return made
 
 
+def _check_ends(
+    features: Mapping[str, str],
+    ends: Mapping[str, Sequence[Any] | None],
+    resolution: Mapping[str, float],
+    geographic: Sequence[str],
+) -> None:
+    """Raise an error that names everything that is missing for the axes of features with units."""
+    unknown = [name for name in features if ends[name] is None]
+    stepless = [
+        name
+        for name, unit in features.items()
+        if name not in resolution and _is_long(name, ends[name], unit)
+    ]
+    lacking = []
+    if unknown:
+        pairs = ", ".join(f"{name!r}: (low, high)" for name in unknown)
+        flags = ",".join(f"{name}=LOW:HIGH" for name in unknown)
+        why = "places on the sphere have no ranges"
+        if not {*unknown} <= {*geographic}:
+            why = "the model was stored without the ranges of its training data"
+        lacking.append(
+            f"the range of {_listed(unknown)} is not known, because {why}: give "
+            f"extent={{{pairs}}} (--extent {flags})"
+        )
+    if stepless:
+        steps = ",".join(f"{name}=STEP" for name in stepless)
+        single = ",".join(f"{name}=VALUE" for name in stepless)
+        lacking.append(
+            f"no values of {_listed(stepless)} are given: give a resolution, one value as its "
+            f"extent, or a grid that has it (--resolution {steps}, --extent {single}, --like GRID)"
+        )
+    if lacking:
+        raise (InputError if unknown else SettingError)("; and ".join(lacking))
+
+
+def _is_long(name: str, ends: Sequence[Any] | None, unit: str) -> bool:
+    """Return whether an axis needs a step: its ends are known, and one is above the other."""
+    if ends is None:
+        return False
+    low, high = (_end(name, end, unit) for end in ends)
+    return low < high
+
+
+def _is_in(name: str, names: Collection[str]) -> bool:
+    return name in names or name.lower() in names
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
 def _coordinates(features: tuple[str, ...], like: Any) -> dict[str, xr.DataArray]:
-    """Return the coordinates of another grid that are features, whatever its variables."""
+    """Return the coordinates of another grid that are features, in the order of its dimensions."""
     if grids.is_xarray(like):
-        return {name: like.coords[name].load() for name in features if name in like.coords}
+        return _loaded(features, like)
     with gridded.readable(str(like)), gridded.open_grid(str(like)) as grid:
-        found = {name: grid.coords[name].load() for name in features if name in grid.coords}
+        found = _loaded(features, grid)
     return {name: values.reset_coords(drop=True) for name, values in found.items()}
+
+
+def _loaded(features: tuple[str, ...], grid: Any) -> dict[str, xr.DataArray]:
+    order = grids.dims_of(grid)
+    there = sorted(
+        (name for name in features if name in grid.coords),
+        key=lambda name: order.index(name) if name in order else -1,
+    )
+    return {name: grid.coords[name].load() for name in there}
 
 
 def _end(name: str, value: Any, unit: str) -> float:
@@ -124,13 +192,8 @@ def _end(name: str, value: Any, unit: str) -> float:
 
 
 def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str = "") -> np.ndarray:
-    """Return the values of an axis."""
-    if ends is None:
-        raise InputError(
-            f"the range of {name!r} is not known, because the model was stored without the "
-            f"ranges of its training data: give extent={{{name!r}: (low, high)}} (--extent "
-            f"{name}=LOW:HIGH)"
-        )
+    """Return the values of an axis, whose ends are known."""
+    assert ends is not None
     low, high = (_end(name, end, unit) for end in ends)
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
         longitudes = feature_units.count_of(unit) is None and -360.0 <= high < low <= 360.0
@@ -141,12 +204,7 @@ def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str =
         )
     if low == high:
         return np.array([low])
-    if step is None:
-        raise SettingError(
-            f"no values of {name!r} are given: give its resolution, one value as "
-            f"its extent, or a grid that has it (--resolution {name}=STEP, --extent {name}=VALUE, "
-            "--like GRID)"
-        )
+    assert step is not None
     if not (np.isfinite(step) and step > 0 and (high - low) / step < MOST):
         raise SettingError(
             f"resolution of {name!r} is {step:g} over {high - low:g}: give a positive step that "

@@ -16,6 +16,8 @@ from daskgp.errors import InputError
 
 DAYS = "days since 1970-01-01"
 """Units of times that are not numbers, wherever they are read."""
+MOST_DAYS = 2_900_000
+"""Days from 1970 to the last dates of four digits."""
 
 DURATIONS = {
     "days": (r"(?i:days?|d)", 1.0),
@@ -209,6 +211,19 @@ def _spelt(unit: str) -> str:
 
 ANGLES = ({"degrees", "degrees_east"}, {"degrees", "degrees_north"})
 """Units of which one is said with less."""
+
+
+def text_of(value: float, unit: str, form: str = ".6g") -> str:
+    """Return a value as text, one that counts time of the usual calendar as a date."""
+    count, plain_days = count_of(unit), count_of(DAYS)
+    if count is None or plain_days is None or count.calendar != plain_days.calendar:
+        return format(value, form)
+    days = value / count.per_day + count.origin
+    if not abs(days) < MOST_DAYS:
+        return format(value, form)
+    date = np.datetime64(round(days * 1440), "m")
+    whole = abs(days - round(days)) < 1.0 / 1440
+    return str(date.astype("datetime64[D]") if whole else date)
 
 
 def conversions(

@@ -250,6 +250,11 @@ feature_names_in_, n_rows_ : as of ``best_``
                     trials.of_mean.trial.score,
                 )
             last = self._last(found, rows, trials)
+            if last.optimizer is None and found.candidate.holds:
+                board = board.found(
+                    "the time budget left no training on all rows: hyper-parameters are those of "
+                    f"the chosen trial, on {found.trial.rows:,} rows"
+                )
         self._finish(last, trials, X, y, checkpoint, keep, noise)
         self._learn(last, board, found.held_out)
         return self
@@ -274,7 +279,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Return the estimator of the last fit: trained again where the budget has room for it."""
         candidate, executor = self._steps(found.next(), rows, trials), trials.executor
         plan, threads = plan_of(candidate.estimator, rows, executor), executor.threads()
-        held = candidate.having(optimizer=None)
+        held = candidate.held()
         slowness = trials.slowness(candidate.method)
         one = slowness * candidate.one_evaluation(plan, threads)
         self._after = slowness * held.seconds(plan, threads, rows) if candidate.holds else 0.0

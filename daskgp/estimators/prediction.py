@@ -23,7 +23,7 @@ from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.predict import average as averaging
-from daskgp.predict import known_errors, outputs, to_store, weighing
+from daskgp.predict import known_errors, outputs, to_csv, to_store, weighing
 from daskgp.predict import lazy as prediction
 from daskgp.predict import loo as leaving_out
 from daskgp.predict import paths as sampling
@@ -336,15 +336,16 @@ class FittedGP(RegressorMixin, BaseEstimator):
         chunks by one task per chunk, so memory does not grow with the rows and a run that was
         stopped can be repeated.  Of a grid mean and standard deviation are written with its
         coordinates, as a map that ``xarray.open_zarr`` opens.  One run at a time writes an output;
-        its lock is an object beside it.
+        its lock is an object beside it.  From a csv to a csv, its columns get mean and standard
+        deviation of a new observation beside them, all at once at the end.
 
         Parameters
         ----------
         source : str, DataArray or Dataset
             Dataset store, which need not have a ``y``; or a grid that has the features by name, a
-            Zarr group, a netCDF file or an xarray object.
+            Zarr group, a netCDF file or an xarray object; or a csv with a column per feature.
         output : str
-            Prediction store to create.
+            Prediction store to create; or, from a csv, a csv on this machine.
         resume : bool
             Whether to finish an output that was begun with the same model and input.  Where the
             input has grown since, at the end of its rows or of a dimension, what is new is
@@ -401,7 +402,15 @@ class FittedGP(RegressorMixin, BaseEstimator):
             self.solved_, source, str(output), resume, None, verify, mask, wanted, self._windows
         )
         executor = Executor.current(self.progress, self.solved_.device)
-        return to_store.write(job, executor, wait, clear_lock)
+        if not to_csv.is_csv(output):
+            return to_store.write(job, executor, wait, clear_lock)
+        if wait or clear_lock:
+            raise SettingError("wait and clear_lock are for the lock of a store: a csv has none")
+        with (
+            scratch_rows(self.store) as url,
+            to_csv.stored(job, url, self.progress) as inner,
+        ):
+            return to_store.write(inner, executor)
 
     def is_predicted(
         self,

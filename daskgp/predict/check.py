@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data
 from daskgp.arrays.backend import to_host
 from daskgp.checks import shown, whole
-from daskgp.data import folds, visibility
+from daskgp.data import feature_units, folds, visibility
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Boxes
 from daskgp.data.partition import Span
@@ -497,6 +497,7 @@ def _part(sums: Sums) -> dict[str, Any]:
 def _centres(solved: Solved, sample: Sample, boxes: Boxes) -> list[str]:
     """Return the middle of each region as text, along the columns that regions differ in."""
     names, depth = solved.feature_names, len(boxes.axis)
+    units = solved.feature_units or ("",) * len(names)
     inputs = np.asarray(solved.columns.inputs(sample.X))
     which, where = boxes.number_of(inputs), solved.columns.where
     cut = {boxes.columns[axis] for axis in boxes.axis.tolist()} if depth else set()
@@ -508,7 +509,8 @@ def _centres(solved: Solved, sample: Sample, boxes: Boxes) -> list[str]:
             found.append("all" if not along else str(i))
             continue
         middle = solved.columns.places(own.mean(axis=0)[None])[0]
-        found.append(", ".join(f"{names[j]} {middle[j]:.3g}" for j in along))
+        told = (f"{names[j]} {feature_units.text_of(middle[j], units[j], '.3g')}" for j in along)
+        found.append(", ".join(told))
     return found
 
 

@@ -21,7 +21,7 @@ from daskgp.data.feature_units import Conversion
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.models.values import leaves
-from daskgp.predict import paths, to_map, training_rows
+from daskgp.predict import paths, to_csv, to_map, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
 from daskgp.predict.lazy import conversions, solved_node
 from daskgp.predict.posterior import Solved, check_columns
@@ -212,7 +212,12 @@ def _chunks_are_named(rows: int) -> Iterator[None]:
 
 def _rows(solved: Solved, source: str) -> da.Array:
     """Return the inputs of a dataset store; raise InputError unless they can be predicted."""
-    X = data.open_inputs(source, solved.feature_names)
+    try:
+        X = data.open_inputs(source, solved.feature_names)
+    except StoreError as error:
+        if to_csv.is_csv(source):
+            error.add_note("or name a csv for its predictions, such as predictions.csv")
+        raise
     check_columns(solved, X, data.column_names(X))
     if not X.shape[0]:
         raise InputError(f"{source} has no rows: there is nothing to predict")

@@ -358,7 +358,8 @@ def _trust_region(
 
 LOST = (
     "training ended where no better point is found, which can happen where rounding hides it: "
-    "raise noise_variance, choose dtype='float64' or start from other hyper-parameters"
+    "start from other hyper-parameters, raise noise_variance or, with dtype='float32', choose "
+    "'float64'"
 )
 
 

@@ -469,3 +469,23 @@ def test_missing_dates_of_cftime_are_missing(nothing, at, tmp_path):
     found = zarr.open_group(str(tmp_path / "d.zarr"), mode="r")["X"][:, 0]
     assert np.flatnonzero(np.isnan(found)).tolist() == [at]
     assert found[4] == 10954
+
+
+@pytest.mark.parametrize(
+    ("unit", "unit_of_time"),
+    [(DAYS, "D"), ("hours since 2000-01-01", "h"), ("minutes since 1999-12-31T12:00", "m")],
+)
+def test_a_count_is_told_as_its_date(unit, unit_of_time):
+    origin = np.datetime64(unit.split("since ")[1], "m")
+    for count in (-400, 0, 1, 6_000):
+        date = origin + np.timedelta64(count, unit_of_time)
+        told = feature_units.text_of(float(count), unit)
+        assert np.datetime64(told) == date
+        assert ("T" in told) == (date != date.astype("datetime64[D]"))
+
+
+@pytest.mark.parametrize("unit", ["", "km", "days", "days since 2000-01-01 noleap", "K"])
+def test_other_numbers_are_told_as_numbers(unit):
+    assert feature_units.text_of(3.14159265, unit) == "3.14159"
+    assert feature_units.text_of(1e12, DAYS) == "1e+12"
+    assert feature_units.text_of(np.nan, DAYS, ".3g") == "nan"

@@ -11,6 +11,7 @@ import daskgp
 from daskgp.errors import InputError, PlanError, SettingError
 from daskgp.estimators.auto import TRIALS
 from daskgp.estimators.choosing import trials as trying
+from daskgp.estimators.choosing.candidates import Candidate
 from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.train import callbacks
 
@@ -171,6 +172,24 @@ def test_a_search_that_was_over_chooses_the_same_when_it_goes_on(tmp_path, monke
     assert [t.score for t in again.leaderboard_] == [t.score for t in whole.leaderboard_]
     assert again.chosen_.label == whole.chosen_.label
     assert again.best_.get_params() == whole.best_.get_params()
+
+
+def test_hyper_parameters_of_a_sample_are_said_to_be(monkeypatch):
+    X, y, _ = rows(150)
+    fit = daskgp.AutoGP(candidates=few(), **QUICK).fit
+    assert not any("hyper-parameters" in said for said in fit(X, y).leaderboard_.findings)
+    last = daskgp.AutoGP._last
+
+    def without_time(self, *given):
+        with monkeypatch.context() as slow:
+            slow.setattr(Candidate, "one_evaluation", lambda *_: 1e6)
+            return last(self, *given)
+
+    monkeypatch.setattr(daskgp.AutoGP, "_last", without_time)
+    model = fit(X, y)
+    assert model.best_.optimizer is None
+    said = f"hyper-parameters are those of the chosen trial, on {model.chosen_.rows:,} rows"
+    assert said in model.leaderboard_.findings[-1]
 
 
 def test_candidates_that_differ_in_their_kernel_alone_have_trials_of_their_own(tmp_path):

@@ -15,7 +15,7 @@ from commands import invoke, refused, start, stop_when, succeed
 from scipy.stats import norm
 
 import daskgp
-from daskgp.data import map_store
+from daskgp.data import axes, map_store
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.predict.law import Law
@@ -560,9 +560,42 @@ def test_a_grid_like_another_has_its_coordinates(model, saved, tmp_path):
     assert dict(made.sizes) == {"time": 3, "lat": 7, "lon": 3}
 
 
+@pytest.mark.parametrize(
+    ("features", "geographic", "dims"),
+    [
+        (("lon", "lat", "day"), (), ("day", "lat", "lon")),
+        (("Easting", "Northing"), (), ("Northing", "Easting")),
+        (("time", "lat", "lon"), (), ("time", "lat", "lon")),
+        (("depth", "b", "a"), ("a", "b"), ("depth", "b", "a")),
+        (("a", "b", "depth"), ("a", "b"), ("depth", "b", "a")),
+        (("salt", "heat"), (), ("salt", "heat")),
+    ],
+)
+def test_a_grid_has_its_dimensions_in_the_order_of_maps(features, geographic, dims):
+    step, extent = dict.fromkeys(features, 1.0), dict.fromkeys(features, (0.0, 2.0))
+    made = axes.make(features, step, extent, {}, geographic=geographic)
+    assert tuple(made.sizes) == dims
+    turned = made.transpose(*features)
+    assert tuple(axes.make(features, {}, {}, {}, like=turned).sizes) == tuple(made.sizes)
+    field = xr.DataArray(np.zeros((3,) * len(features)), turned.coords, features)
+    assert tuple(axes.make(features, {}, {}, {}, like=field).sizes) == features
+    wider = axes.make((*features, "z"), {"z": 1.0}, {"z": (0, 1)}, {}, like=field)
+    assert tuple(wider.sizes) == ("z", *features)
+
+
+def test_all_that_an_axis_lacks_is_said_at_once():
+    known = {"day": (0.0, 9.0), "depth": (0.0, 5.0)}
+    with pytest.raises(InputError) as raised:
+        axes.make(("lon", "lat", "day", "depth"), {"lon": 1}, {}, known, geographic=("lon", "lat"))
+    for said in ("the range of 'lon', 'lat' is not", "no values of 'day', 'depth' are given"):
+        assert said in str(raised.value)
+    assert "--extent lon=LOW:HIGH,lat=LOW:HIGH" in str(raised.value)
+    assert "--resolution day=STEP,depth=STEP" in str(raised.value)
+
+
 def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
     for options, says in (
-        (("--resolution", "lon=1"), "no values of 'time' are given"),
+        (("--resolution", "lon=1"), "no values of 'time', 'lat' are given"),
         (
             ("--resolution", "depth=1"),
             "resolution names 'depth', but the features are time, lat, lon",

@@ -6,9 +6,11 @@ that it has the targets and yields a `Table`; it closes the source on leaving.
 
 import csv
 import io
+import os
 import re
+import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -33,6 +35,8 @@ from daskgp.data.convert.table import (
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 
+WRITE_ROWS = 65_536
+"""Rows of a csv that are written together."""
 EARLIER = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
 """True for a pandas that rounds numbers of a csv and, at the start of a chunk, ignores fields
 beyond the last of the header."""
@@ -82,6 +86,45 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
                 yield _of_frame(frame, names, source, start, targets)
 
     yield Table(columns, targets, columns, kinds, blocks)
+
+
+def header(source: str) -> Names:
+    """Return the names of the columns of a csv."""
+    with opened(source, compression="infer") as file:
+        return tuple(str(name) for name in pd.read_csv(file, nrows=0))
+
+
+def write_beside(
+    source: str,
+    output: str,
+    names: list[str],
+    columns: Callable[[slice], np.ndarray],
+    rows: int,
+) -> None:
+    """Write the rows of a csv as they are and new columns to another one, on this machine.
+
+    ``columns`` returns the values (n, ...) of some of the ``rows``, as many as names; NaN is left
+    empty.  The output appears once it is whole.
+    """
+    ending = output[output.lower().rindex(".csv") :]
+    part = f"{output[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"
+    text = {"dtype": str, "keep_default_na": False, "chunksize": WRITE_ROWS}
+    start = 0
+    try:
+        with opened(source, compression="infer") as file:
+            for frame in pd.read_csv(file, **text):
+                values = columns(slice(start, start + len(frame))).reshape(len(frame), -1)
+                made = pd.DataFrame(values, frame.index, names)
+                pd.concat([frame, made], axis=1).to_csv(
+                    part, index=False, header=not start, mode="a" if start else "w"
+                )
+                start += len(frame)
+        if start != rows:
+            raise InputError(f"{source} has changed while it was predicted: predict it again")
+        os.replace(part, output)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
 
 
 def _refuse_index(frame: Any, source: str) -> None:

@@ -21,7 +21,7 @@ from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.lma import DEFAULT_ROWS, LMA
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
-from daskgp.fit import means, refusal
+from daskgp.fit import effects, means, refusal
 from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel
@@ -138,6 +138,12 @@ class Candidate:
         """Return the candidate with other settings."""
         other = clone(self.estimator).set_params(**settings)
         return replace(self, estimator=other, stage=stage or self.stage)
+
+    def held(self) -> Candidate:
+        """Return the candidate without training, or settings that have no effect then."""
+        other = self.having(optimizer=None)
+        usual = effects.defaults(type(other.estimator))
+        return other.having(**{name: usual[name] for name in effects.idle(other.estimator)})
 
     @property
     def holds(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -117,6 +117,10 @@ class Leaderboard(Sequence[Trial]):
 
         ordered = tuple(sorted(trials, key=rank))
         return cls(metric, ordered, ordered.index(chosen), rows, tuple(findings))
+
+    def found(self, finding: str) -> Self:
+        """Return the board with one more finding."""
+        return replace(self, findings=(*self.findings, finding))
 
     def __len__(self) -> int:
         return len(self.trials)

@@ -139,7 +139,7 @@ class Search:
                 continue
             if not self.trials.fits(candidate, plan):
                 continue
-            least_of = candidate.having(optimizer=None) if candidate.holds else candidate
+            least_of = candidate.held() if candidate.holds else candidate
             seconds = least_of.seconds(plan, self.trials.executor.threads(), self.trials.rows)
             least.append((seconds, candidate))
             if seconds <= left:

@@ -1,0 +1,96 @@
+"""Predictions of the rows of a csv, beside them in another csv."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskgp.data import moments
+from daskgp.data.convert import tables
+from daskgp.data.convert.convert import convert
+from daskgp.data.map_store import Outputs
+from daskgp.data.stores import groups
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.predict.job import Job
+from daskgp.runtime.progress import ShowProgress
+
+ARRAYS = ("mean", "variance")
+ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
+
+
+def is_csv(url: Any) -> bool:
+    """Return whether a path or URL is that of a csv."""
+    return isinstance(url, str | os.PathLike) and str(url).lower().endswith(ENDINGS)
+
+
+def refuse_made(output: str) -> None:
+    """Raise SettingError if a csv is asked for in the place of a map."""
+    if is_csv(output):
+        raise SettingError(
+            f"{output} would hold a map: name a store, such as map.zarr; a csv holds the "
+            "predictions of the rows of another csv"
+        )
+
+
+@contextmanager
+def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]:
+    """Yield the prediction of the rows of a csv as one of a dataset store at a URL, into a store.
+
+    On leaving, the output gets the rows as they are in the source and, for every target, the mean
+    and the standard deviation of a new observation; it appears all at once.
+
+    Raises
+    ------
+    InputError
+        If the source is no csv, lacks a feature, or has a column with a name of a new one.
+    SettingError
+        If more is asked for than a csv holds, or the output is not on this machine.
+    StoreError
+        If the output exists.
+    """
+    source, output = str(job.source), job.output
+    _check(job, source, output)
+    solved = job.solved
+    names = [
+        moments.name_of(what, name) for name in solved.target_names for what in ("mean", "std")
+    ]
+    taken = sorted({*names} & {*tables.header(source)})
+    if taken:
+        raise InputError(f"{source} has a column {taken[0]!r} already: rename or remove it first")
+    rows = convert(source, url, features=solved.feature_names, progress=progress).rows
+    inner = job._replace(source=url, output=f"{url}-predictions")
+    try:
+        yield inner
+        columns = partial(_columns, groups.open_group(inner.output, "predictions"))
+        tables.write_beside(source, output, names, columns, rows)
+    finally:
+        groups.remove(inner.output)
+
+
+def _columns(group: Any, part: slice) -> np.ndarray:
+    """Return mean and standard deviation (n, p, 2) of some rows of a prediction store."""
+    mean, variance = (np.asarray(groups.array_of(group, name)[part]) for name in ARRAYS)
+    pair = (mean, np.sqrt(variance))
+    return np.stack([values.reshape(len(mean), -1) for values in pair], axis=-1)
+
+
+def _check(job: Job, source: str, output: str) -> None:
+    if not is_csv(source):
+        raise InputError(
+            f"{source} is not a csv, {output} is: name a store for the predictions, such as "
+            "predictions.zarr"
+        )
+    if job.resume or job.verify or job.mask or job.outputs != Outputs():
+        raise SettingError(
+            f"{output} holds mean and standard deviation, and is written whole: convert {source} "
+            "and predict into a store to resume, verify or have samples; the rest is for grids"
+        )
+    if "://" in output:
+        raise SettingError(f"{output} is not on this machine: name a local file, and copy it")
+    if os.path.exists(output):
+        raise StoreError(f"{output} exists: remove it or name another file")

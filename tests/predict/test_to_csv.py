@@ -1,0 +1,134 @@
+"""Predictions of the rows of a csv as another csv: its columns as they were, mean and spread."""
+
+import gzip
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import refused, succeed
+
+import daskgp
+from daskgp.data.convert import tables
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.predict import to_csv
+
+
+def table(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"lon": rng.uniform(0, 5, n), "depth": rng.uniform(0, 50, n)})
+
+
+def fitted(targets, **settings):
+    frame = table(150)
+    first = np.sin(frame.lon) + frame.depth / 20
+    y = pd.DataFrame({"heat": first, "salt": 3 * first + 35})[targets]
+    return daskgp.SGPR(n_inducing=30, optimizer=None, **settings).fit(frame, y)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted("heat")
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Texts that a reader would change: codes, quotes, a decimal's zeros, empty fields."""
+    path = tmp_path / "places.csv"
+    path.write_text(
+        'code,depth,note,lon\n007,10.50,"a, b",1\nNA,,plain,2.000\n1e5,30,"say ""so""",3\n'
+    )
+    return path
+
+
+def expected(model, frame):
+    X = frame[["lon", "depth"]].to_numpy(np.float64)
+    return model.predict(X, return_std=True, include_noise=True)
+
+
+@pytest.mark.parametrize("how", ["python", "shell"])
+def test_columns_stay_as_they_were(model, places, tmp_path, how):
+    output = str(tmp_path / "out.csv")
+    if how == "python":
+        written = model.predict_store(str(places), output)
+        assert written == (3, 0)
+    else:
+        model.save(tmp_path / "m.zarr")
+        said = succeed("predict", tmp_path / "m.zarr", places, output)
+        assert (said["rows"], said["skipped"]) == (3, 0)
+    before, after = (pd.read_csv(p, dtype=str, keep_default_na=False) for p in (places, output))
+    assert list(after) == [*before, "heat_mean", "heat_std"]
+    pd.testing.assert_frame_equal(after[[*before]], before)
+    assert after.heat_mean[1] == after.heat_std[1] == ""  # without its depth
+    found = pd.read_csv(output)
+    for name, values in zip(("heat_mean", "heat_std"), expected(model, found), strict=True):
+        np.testing.assert_allclose(found[name], values, rtol=1e-9)
+    assert {*os.listdir(tmp_path)} <= {"places.csv", "out.csv", "m.zarr"}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_a_long_table_is_written_in_parts(model, tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(tables, "WRITE_ROWS", 64)
+    source, output = str(tmp_path / f"in{ending}"), str(tmp_path / f"OUT{ending.upper()}")
+    table(1_000, seed=3).to_csv(source, index=False)
+    output = output.replace(".GZ", ".gz")
+    model.predict_store(source, output)
+    if ending == ".csv.gz":
+        with gzip.open(output, "rt") as file:
+            assert file.readline().startswith("lon,depth,heat_mean")
+    found = pd.read_csv(output)
+    assert len(found) == 1_000
+    np.testing.assert_allclose(found.heat_std, expected(model, found)[1], rtol=1e-9)
+
+
+def test_every_target_has_a_pair_of_columns(tmp_path):
+    model = fitted(["heat", "salt"])
+    table(20, seed=4).to_csv(tmp_path / "in.csv", index=False)
+    model.predict_store(str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found)[2:] == ["heat_mean", "heat_std", "salt_mean", "salt_std"]
+    mean, std = expected(model, found)
+    np.testing.assert_allclose(found[["heat_mean", "salt_mean"]], mean, rtol=1e-9)
+    np.testing.assert_allclose(found[["heat_std", "salt_std"]], std, rtol=1e-9)
+
+
+def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
+    source, output = str(places), str(tmp_path / "out.csv")
+    for settings, says in (
+        ({"resume": True}, "is written whole: convert"),
+        ({"n_samples": 3}, "have samples"),
+        ({"quantiles": [0.5]}, "the rest is for grids"),
+        ({"wait": 3.0}, "a csv has none"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            model.predict_store(source, output, **settings)
+    with pytest.raises(SettingError, match="not on this machine"):
+        model.predict_store(source, "s3://bucket/out.csv")
+    with pytest.raises(InputError, match=r"in.zarr is not a csv, .*out.csv is: name a store"):
+        model.predict_store(str(tmp_path / "in.zarr"), output)
+    with pytest.raises(StoreError, match="or name a csv"):
+        model.predict_store(source, str(tmp_path / "out.zarr"))
+    with pytest.raises(StoreError, match=r"places.csv exists: remove it"):
+        model.predict_store(source, source)
+    places.write_text("lon,depth,heat_std\n1,2,3\n")
+    with pytest.raises(InputError, match="has a column 'heat_std' already"):
+        model.predict_store(source, output)
+    places.write_text("lon,height\n1,2\n")
+    with pytest.raises(InputError, match=r"'depth' is not in .*places.csv, which has lon, height"):
+        model.predict_store(source, output)
+    model.save(tmp_path / "m.zarr")
+    assert "leave them out" in refused("predict", tmp_path / "m.zarr", places, output, "--wait", 3)
+    assert "would hold a map" in refused(
+        "predict", tmp_path / "m.zarr", output, "--resolution", "lon=1"
+    )
+    assert {*os.listdir(tmp_path)} == {"places.csv", "m.zarr"}
+
+
+def test_a_failure_leaves_no_part_of_a_csv(model, places, tmp_path, monkeypatch):
+    def fails(group, part):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(to_csv, "_columns", fails)
+    with pytest.raises(OSError, match="no space left"):
+        model.predict_store(str(places), str(tmp_path / "out.csv"))
+    assert os.listdir(tmp_path) == ["places.csv"]
