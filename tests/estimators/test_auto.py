@@ -8,10 +8,11 @@ import pytest
 from sklearn.base import clone
 
 import daskgp
+from daskgp import kernels
 from daskgp.errors import InputError, PlanError, SettingError
 from daskgp.estimators.auto import TRIALS
 from daskgp.estimators.choosing import trials as trying
-from daskgp.estimators.choosing.candidates import Candidate
+from daskgp.estimators.choosing.candidates import Candidate, structure
 from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.train import callbacks
 
@@ -196,8 +197,8 @@ def test_candidates_that_differ_in_their_kernel_alone_have_trials_of_their_own(t
     X, y, _ = rows(100)
     own = [daskgp.ExactGP(kernel=kernel) for kernel in ("rbf", "matern12")]
     model = daskgp.AutoGP(candidates=own, **QUICK).fit(X, y, checkpoint=str(tmp_path / "c"))
-    kernels = {trial.kernel for trial in model.leaderboard_ if trial.method == "exact"}
-    assert kernels == {"rbf", "matern12"}
+    found = {trial.kernel for trial in model.leaderboard_ if trial.method == "exact"}
+    assert found == {"rbf", "matern12"}
 
 
 def test_the_deadline_ends_training():
@@ -490,3 +491,13 @@ def test_weights_and_errors_go_along(tmp_path):
     variance = np.full(300, 0.5)
     known = daskgp.AutoGP(candidates=few(), **QUICK).fit(X, y, y_variance=variance)
     assert known.noise_variance_ * np.var(y) < 0.1  # the rest is the known error
+
+
+def test_a_kernel_is_told_by_the_features_that_it_has():
+    features = ("lon", "lat", "depth", "day")
+    space = kernels.Matern52(ard=True, active_dims=((0, 1), 2))
+    assert structure(space * kernels.RBF(active_dims=["day"]), features) == (
+        "matern52 (ard) of lon, lat, depth * rbf of day"
+    )
+    everything = kernels.Matern12(ard=True, active_dims=((0, 1), 2, 3))
+    assert structure(everything + kernels.RBF(), features) == "matern12 (ard) + rbf"

@@ -383,7 +383,7 @@ class Trials:
         took = time.perf_counter() - began
         found = joined(pieces) if pieces and not failed else nothing(self.rows)
         trial = self._trial(candidate, found, size, took, failed)
-        trial = replace(trial, stopped=stopped, kernel=_named(candidate, last[0]))
+        trial = replace(trial, stopped=stopped, kernel=self._named(candidate, last[0]))
         loss = loss_of(found, self.rules.metric)
         return Tried(trial, candidate, loss, found, last[0], last[1], lasting)
 
@@ -480,6 +480,11 @@ class Trials:
         loss = loss_of(found, self.rules.metric)
         return Tried(trial, candidate, loss, found, kernel, said["noise_variance"])
 
+    def _named(self, candidate: Candidate, kernel: Kernel | None) -> str:
+        """Return the structure of the kernel that a trial has found."""
+        known = self.rows.feature_names
+        return candidate.structure if kernel is None else structure(kernel, known)
+
     def _say(self, trial: Trial, expected: float) -> None:
         if trial.failed:
             logger.info("trial %d: %s failed: %s", len(self.tried) - 1, trial.label, trial.failed)
@@ -510,11 +515,6 @@ def _key(candidate: Candidate, rows: int) -> str:
     settings = {name: identity_of(value) for name, value in own if name not in NOT_OF_TRIALS}
     token = dask.base.tokenize(settings)
     return f"{candidate.stage}|{candidate.method}|{candidate.structure}|{rows}|{token}"
-
-
-def _named(candidate: Candidate, kernel: Kernel | None) -> str:
-    """Return the structure of the kernel that a trial has found."""
-    return candidate.structure if kernel is None else structure(kernel)
 
 
 def _placeholder(rows: data.Rows, n: int) -> data.Rows:
