@@ -32,7 +32,16 @@ from daskgp.cli.options import (
     steps_of,
     store_options,
 )
-from daskgp.cli.run import Main, Workers, note, result, training_rows, verbose_option
+from daskgp.cli.run import (
+    Failure,
+    Main,
+    Workers,
+    note,
+    outcome,
+    result,
+    training_rows,
+    verbose_option,
+)
 from daskgp.errors import SettingError
 from daskgp.typing import Device
 
@@ -482,12 +491,15 @@ def _into_csv(job: Job, cluster: Workers) -> Written:
     from daskgp.predict import to_csv, to_store
     from daskgp.runtime.executor import Executor
 
-    with scratch_rows(None) as url, to_csv.stored(job, url) as inner:
-        big = to_store.needs_cluster(inner, cluster.chosen)
-        with (
-            cluster.executor(job.solved.device) if big else nullcontext(Executor(None)) as executor
-        ):
-            return to_store.write(inner, executor)
+    try:
+        with scratch_rows(None) as url, to_csv.stored(job, url) as inner:
+            big = to_store.needs_cluster(inner, cluster.chosen)
+            here = nullcontext(Executor(None))
+            with cluster.executor(job.solved.device) if big else here as executor:
+                return to_store.write(inner, executor)
+    except KeyboardInterrupt as error:  # there is nothing to resume
+        code, line = outcome(error)
+        raise Failure(f"{line}: nothing was written, run it again", code) from error
 
 
 @main.command()

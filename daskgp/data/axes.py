@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -20,7 +20,8 @@ SPHERE = (
 """Attributes of longitude and latitude."""
 EAST, NORTH = ("lon", "longitude", "x", "easting"), ("lat", "latitude", "y", "northing")
 """Names of the last two dimensions of a map."""
-Pairs = Mapping[str, Sequence[Any]]
+Pairs = Mapping[str, Any]
+Names: TypeAlias = tuple[str, ...]
 MOST = 10_000_000
 """Most values along one axis, which are held in memory."""
 
@@ -37,7 +38,8 @@ def make(
     """Return a grid whose axes are features.
 
     Dimensions have the order of those of ``like``, after the others, which have that of the
-    features, but longitude or x comes last and latitude or y before it, as CF maps have them.
+    features, but longitude or x comes last and latitude or y before it, as CF maps have them,
+    unless ``like`` has both in another order.
 
     Parameters
     ----------
@@ -45,14 +47,13 @@ def make(
         Names of the axes.
     resolution : mapping of str to float
         Steps; an axis has the multiples of its step that cover its extent.
-    extent : mapping of str to (low, high)
+    extent : mapping of str to (low, high) or one value
         Ends of axes, of times also as dates; a feature without a step has one value, where both are
         the same.
     ranges : mapping of str to (low, high)
         Extents of axes that ``extent`` does not name.
     like : str, DataArray or Dataset, optional
         Grid whose coordinates are the axes of features without a step or an extent.
-
     units : tuple of str
         Units of the features, which new axes say in their attributes; none if they are not known.
     geographic : tuple of str
@@ -74,7 +75,8 @@ def make(
         name: feature_units.attributes_of(unit) for name, unit in zip(features, units, strict=True)
     }
     attributes |= dict(zip(geographic, SPHERE, strict=bool(geographic)))
-    found = {} if like is None else _coordinates(features, like)
+    extent = {name: _pair(ends) for name, ends in extent.items()}
+    found, dims = ({}, ()) if like is None else _coordinates(features, like)
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
     _check_ends(
@@ -88,12 +90,11 @@ def make(
         for name, unit in zip(features, units, strict=True)
         if name not in taken
     }
-    east, north = {*geographic[:1], *EAST}, {*geographic[1:], *NORTH}
-    others = (name for name in features if name not in found)
-    order = sorted(others, key=lambda name: (_is_in(name, east), _is_in(name, north)))
-    made = xr.Dataset(coords={name: (axes | taken)[name] for name in (*order, *found)})
+    known: dict[str, Any] = axes | taken
+    order = _ordered([name for name in axes if name not in dims], dims, geographic)
+    made = xr.Dataset(coords={name: known[name] for name in (*order, *known) if name in known})
     for name, said in zip(geographic, SPHERE, strict=bool(geographic)):
-        if name in found or made.sizes[name] == 1:
+        if name in taken or made.sizes[name] == 1:
             continue
         first = float(made[name][0])
         end = 90.0 if said is SPHERE[1] else 180.0 if first < -180.0 else 360.0
@@ -104,7 +105,7 @@ def make(
 
 def _check_ends(
     features: Mapping[str, str],
-    ends: Mapping[str, Sequence[Any] | None],
+    ends: Mapping[str, Any],
     resolution: Mapping[str, float],
     geographic: Sequence[str],
 ) -> None:
@@ -113,7 +114,7 @@ def _check_ends(
     stepless = [
         name
         for name, unit in features.items()
-        if name not in resolution and _is_long(name, ends[name], unit)
+        if name not in resolution and (name in unknown or _is_long(name, ends[name], unit))
     ]
     lacking = []
     if unknown:
@@ -137,10 +138,8 @@ def _check_ends(
         raise (InputError if unknown else SettingError)("; and ".join(lacking))
 
 
-def _is_long(name: str, ends: Sequence[Any] | None, unit: str) -> bool:
-    """Return whether an axis needs a step: its ends are known, and one is above the other."""
-    if ends is None:
-        return False
+def _is_long(name: str, ends: Sequence[Any], unit: str) -> bool:
+    """Return whether an axis needs a step: one of its ends is above the other."""
     low, high = (_end(name, end, unit) for end in ends)
     return low < high
 
@@ -153,22 +152,32 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _coordinates(features: tuple[str, ...], like: Any) -> dict[str, xr.DataArray]:
-    """Return the coordinates of another grid that are features, in the order of its dimensions."""
+def _coordinates(features: tuple[str, ...], like: Any) -> tuple[dict[str, xr.DataArray], Names]:
+    """Return the coordinates of another grid that are features, and its dimensions in order."""
     if grids.is_xarray(like):
         return _loaded(features, like)
     with gridded.readable(str(like)), gridded.open_grid(str(like)) as grid:
-        found = _loaded(features, grid)
-    return {name: values.reset_coords(drop=True) for name, values in found.items()}
+        return _loaded(features, grid)
 
 
-def _loaded(features: tuple[str, ...], grid: Any) -> dict[str, xr.DataArray]:
-    order = grids.dims_of(grid)
-    there = sorted(
-        (name for name in features if name in grid.coords),
-        key=lambda name: order.index(name) if name in order else -1,
-    )
-    return {name: grid.coords[name].load() for name in there}
+def _loaded(features: tuple[str, ...], grid: Any) -> tuple[dict[str, xr.DataArray], Names]:
+    found = {name: grid.coords[name].load() for name in features if name in grid.coords}
+    return found, tuple(map(str, grids.dims_of(grid)))
+
+
+def _ordered(new: Sequence[str], dims: Names, geographic: Sequence[str]) -> list[str]:
+    """Return new axes and those of another grid in the order of a map."""
+    east, north = {*geographic[:1], *EAST}, {*geographic[1:], *NORTH}
+    keys = {name: (_is_in(name, east), _is_in(name, north)) for name in (*new, *dims)}
+    order = [*sorted(new, key=lambda name: keys[name]), *dims]
+    settled = {keys[name] for name in dims} >= {(True, False), (False, True)}
+    return order if settled else sorted(order, key=lambda name: keys[name])
+
+
+def _pair(ends: Any) -> Sequence[Any]:
+    """Return the ends of an extent, which may be one value."""
+    one = isinstance(ends, str) or not isinstance(ends, Sequence | np.ndarray)
+    return (ends, ends) if one else ends
 
 
 def _end(name: str, value: Any, unit: str) -> float:

@@ -221,9 +221,10 @@ def text_of(value: float, unit: str, form: str = ".6g") -> str:
     days = value / count.per_day + count.origin
     if not abs(days) < MOST_DAYS:
         return format(value, form)
-    date = np.datetime64(round(days * 1440), "m")
-    whole = abs(days - round(days)) < 1.0 / 1440
-    return str(date.astype("datetime64[D]") if whole else date)
+    finest = "s" if count.per_day > 1_440 else "m"
+    date = np.datetime64(round(days * 86_400), "s").astype(f"datetime64[{finest}]")
+    whole = abs(days - round(days)) < 1.0 / 86_400
+    return str(np.datetime64(round(days), "D") if whole else date)
 
 
 def conversions(

@@ -250,7 +250,8 @@ feature_names_in_, n_rows_ : as of ``best_``
                     trials.of_mean.trial.score,
                 )
             last = self._last(found, rows, trials)
-            if last.optimizer is None and found.candidate.holds:
+            trains = found.candidate.estimator.optimizer is not None
+            if trains and last.optimizer is None:
                 board = board.found(
                     "the time budget left no training on all rows: hyper-parameters are those of "
                     f"the chosen trial, on {found.trial.rows:,} rows"

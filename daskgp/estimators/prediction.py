@@ -453,7 +453,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def make_grid(
         self,
         resolution: Mapping[str, float] | None = None,
-        extent: Mapping[str, Sequence[Any]] | None = None,
+        extent: Mapping[str, Any] | None = None,
         like: Any = None,
     ) -> Any:
         """Return a grid to predict on, whose dimensions are the features.
@@ -462,7 +462,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ----------
         resolution : mapping of str to float, optional
             Steps by feature; an axis has the multiples of its step that cover its extent.
-        extent : mapping of str to (low, high), optional
+        extent : mapping of str to (low, high) or one value, optional
             Ends of axes, by default those of the training data but for longitude and latitude;
             dates for times.  A feature without a step has a single value, ``{"depth": (10, 10)}``.
         like : str, DataArray or Dataset, optional

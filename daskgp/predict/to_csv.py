@@ -13,9 +13,10 @@ import numpy as np
 from daskgp.data import moments
 from daskgp.data.convert import tables
 from daskgp.data.convert.convert import convert
+from daskgp.data.convert.table import ColumnError
 from daskgp.data.map_store import Outputs
 from daskgp.data.stores import groups
-from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.errors import InputError, SettingError
 from daskgp.predict.job import Job
 from daskgp.runtime.progress import ShowProgress
 
@@ -51,23 +52,33 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     SettingError
         If more is asked for than a csv holds, or the output is not on this machine.
     StoreError
-        If the output exists.
+        If the output exists or cannot be written.
     """
-    source, output = str(job.source), job.output
+    source, output = str(job.source), str(job.output).removeprefix("file://")
     _check(job, source, output)
     solved = job.solved
     names = [
         moments.name_of(what, name) for name in solved.target_names for what in ("mean", "std")
     ]
-    taken = sorted({*names} & {*tables.header(source)})
+    header = tables.header(source)
+    taken = sorted({*names} & {*header})
     if taken:
         raise InputError(f"{source} has a column {taken[0]!r} already: rename or remove it first")
-    rows = convert(source, url, features=solved.feature_names, progress=progress).rows
+    twice = next((name for name in solved.feature_names if header.count(name) > 1), None)
+    if twice:
+        raise InputError(f"{source} has two columns {twice!r}: rename or remove one of them")
+    try:
+        rows = convert(source, url, features=solved.feature_names, progress=progress).rows
+    except ColumnError as error:
+        raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
     inner = job._replace(source=url, output=f"{url}-predictions")
     try:
         yield inner
         columns = partial(_columns, groups.open_group(inner.output, "predictions"))
-        tables.write_beside(source, output, names, columns, rows)
+        tables.write_beside(source, output, [*header, *names], columns, rows)
+    except Exception as error:
+        error.__notes__ = []  # on how to resume, which a csv does not
+        raise
     finally:
         groups.remove(inner.output)
 
@@ -92,5 +103,4 @@ def _check(job: Job, source: str, output: str) -> None:
         )
     if "://" in output:
         raise SettingError(f"{output} is not on this machine: name a local file, and copy it")
-    if os.path.exists(output):
-        raise StoreError(f"{output} exists: remove it or name another file")
+    tables.refuse_taken(output)

@@ -191,6 +191,9 @@ def test_hyper_parameters_of_a_sample_are_said_to_be(monkeypatch):
     assert model.best_.optimizer is None
     said = f"hyper-parameters are those of the chosen trial, on {model.chosen_.rows:,} rows"
     assert said in model.leaderboard_.findings[-1]
+    held = [daskgp.SGPR("rbf", n_inducing=20, optimizer=None)]
+    model = daskgp.AutoGP(candidates=held, **QUICK).fit(X, y)
+    assert not any("hyper-parameters" in said for said in model.leaderboard_.findings)
 
 
 def test_candidates_that_differ_in_their_kernel_alone_have_trials_of_their_own(tmp_path):

@@ -11,7 +11,7 @@ from commands import refused, succeed
 import daskgp
 from daskgp.data.convert import tables
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict import to_csv
+from daskgp.predict import to_csv, to_store
 
 
 def table(n, seed=0):
@@ -121,6 +121,52 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
     assert "would hold a map" in refused(
         "predict", tmp_path / "m.zarr", output, "--resolution", "lon=1"
     )
+    assert {*os.listdir(tmp_path)} == {"places.csv", "m.zarr"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("depth,lon,depth\n1,2,3\n", "has two columns 'depth'"),
+        ("id,lon,depth\n1,1,2,\n2,2,5,\n3,3,2,\n", "more fields than its header has names"),
+        ("lon,depth\n1,1,2\n2,2,5\n", "more fields than its header has names"),
+        ("lon,depth\n1,deep\n", "the model needs numbers or times there"),
+        ("", "places.csv"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(model, tmp_path, text, says):
+    source = tmp_path / "places.csv"
+    source.write_text(text)
+    with pytest.raises(InputError, match=says):
+        model.predict_store(str(source), str(tmp_path / "out.csv"))
+    assert os.listdir(tmp_path) == ["places.csv"]
+
+
+def test_names_of_columns_stay_as_they_were(model, tmp_path):
+    (tmp_path / "in.csv").write_text("code,lon,,code,depth\n1,2,x,3,4\n")
+    model.predict_store(str(tmp_path / "in.csv"), f"file://{tmp_path}/out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0] == "code,lon,,code,depth,heat_mean,heat_std"
+    assert lines[1].startswith("1,2,x,3,4,")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(model, places, tmp_path):
+    with pytest.raises(StoreError, match="there is no folder"):
+        model.predict_store(str(places), str(tmp_path / "none" / "out.csv"))
+    os.symlink(tmp_path / "nowhere", tmp_path / "out.csv")
+    with pytest.raises(StoreError, match="exists: remove it"):
+        model.predict_store(str(places), str(tmp_path / "out.csv"))
+
+
+def test_an_interrupted_table_is_predicted_again(model, places, tmp_path, monkeypatch):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    model.save(tmp_path / "m.zarr")
+    monkeypatch.setattr(to_store, "write", interrupted)
+    said = refused("predict", tmp_path / "m.zarr", places, tmp_path / "out.csv", code=130)
+    assert "interrupted: nothing was written, run it again" in said
+    assert "--resume" not in said
     assert {*os.listdir(tmp_path)} == {"places.csv", "m.zarr"}
 
 

@@ -12,6 +12,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeAlias
 
 import fsspec
@@ -30,10 +31,11 @@ from daskgp.data.convert.table import (
     Table,
     check_known,
     kind_of,
+    reading,
     refusing,
 )
 from daskgp.data.stores import remote
-from daskgp.errors import InputError
+from daskgp.errors import InputError, StoreError
 
 WRITE_ROWS = 65_536
 """Rows of a csv that are written together."""
@@ -76,9 +78,8 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         return refusing(source, found, targets)(names)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
-        if EARLIER:
-            with whole() as file:
-                _refuse_wide(file, len(columns), source)
+        with whole() as file:  # evenly spaced numbers in front pass for an index of rows
+            _refuse_wide(file, len(columns), source, None if EARLIER else HEAD_ROWS)
         with whole() as file:
             for frame in pd.read_csv(file, chunksize=rows, low_memory=False, **EXACTLY):
                 _refuse_index(frame, source)
@@ -88,10 +89,20 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
     yield Table(columns, targets, columns, kinds, blocks)
 
 
-def header(source: str) -> Names:
-    """Return the names of the columns of a csv."""
-    with opened(source, compression="infer") as file:
-        return tuple(str(name) for name in pd.read_csv(file, nrows=0))
+def header(source: str) -> list[str]:
+    """Return the names of the columns of a csv as they are written; InputError without any."""
+    how = {"header": None, "nrows": 1, "dtype": str, "keep_default_na": False}
+    with reading(source), opened(source, compression="infer") as file:
+        return [str(name) for name in pd.read_csv(file, **how).iloc[0]]
+
+
+def refuse_taken(output: str) -> None:
+    """Raise StoreError unless a file can be created on this machine."""
+    if os.path.lexists(output):
+        raise StoreError(f"{output} exists: remove it or name another file")
+    folder = os.path.dirname(os.path.abspath(output))
+    if not os.access(folder, os.W_OK):
+        raise StoreError(f"{output} cannot be written: there is no folder {folder} to write to")
 
 
 def write_beside(
@@ -103,8 +114,8 @@ def write_beside(
 ) -> None:
     """Write the rows of a csv as they are and new columns to another one, on this machine.
 
-    ``columns`` returns the values (n, ...) of some of the ``rows``, as many as names; NaN is left
-    empty.  The output appears once it is whole.
+    ``names`` are those of all columns.  ``columns`` returns the values (n, ...) of the new ones in
+    some of the ``rows``; NaN is left empty.  The output appears once it is whole.
     """
     ending = output[output.lower().rindex(".csv") :]
     part = f"{output[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"
@@ -114,13 +125,13 @@ def write_beside(
         with opened(source, compression="infer") as file:
             for frame in pd.read_csv(file, **text):
                 values = columns(slice(start, start + len(frame))).reshape(len(frame), -1)
-                made = pd.DataFrame(values, frame.index, names)
-                pd.concat([frame, made], axis=1).to_csv(
-                    part, index=False, header=not start, mode="a" if start else "w"
-                )
+                whole = pd.concat([frame, pd.DataFrame(values, frame.index)], axis=1)
+                whole.columns = pd.Index(names)
+                whole.to_csv(part, index=False, header=not start, mode="a" if start else "w")
                 start += len(frame)
         if start != rows:
             raise InputError(f"{source} has changed while it was predicted: predict it again")
+        refuse_taken(output)
         os.replace(part, output)
     finally:
         if os.path.exists(part):
@@ -132,9 +143,9 @@ def _refuse_index(frame: Any, source: str) -> None:
         raise InputError(f"rows of {source} have more fields than its header has names: correct it")
 
 
-def _refuse_wide(file: Any, width: int, source: str) -> None:
+def _refuse_wide(file: Any, width: int, source: str, most: int | None) -> None:
     rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-    if any(len(row) > width for row in rows):
+    if any(len(row) > width for row in islice(rows, most)):
         raise InputError(
             f"rows of {source} have more fields than its header has names, the first in line "
             f"{rows.line_num}: correct it"
