@@ -660,7 +660,7 @@ def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path)
     table.write_text("name,lon,lat\na,0.5,0.5\nb,1.0,2.0\n")
     line = refused("predict", fitted, table, out)
     options = ("--features", "lon,lat")
-    assert line.endswith(f"convert it first: daskgp convert {table} {places} {' '.join(options)}")
+    assert f"convert it first: daskgp convert {table} {places} {' '.join(options)}; or" in line
     found = succeed("convert", table, places, *options)
     assert (found["rows"], found["targets"]) == (2, [])
     assert "none: inputs of a prediction" in shown("info", places)
