@@ -341,7 +341,7 @@ def test_paths_have_the_law_of_the_posterior(tmp_path):
     assert all(record["mean_z"] < 4.5 for record in moments)
     assert variogram["off"] < 4 * variogram["off_se"] + 0.02
     assert field["n"] == 10_000
-    assert "| field | sgpr | 10,000 | " in printed
+    assert "| field | sgpr | 64 | 10,000 | " in printed
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def field(key: dict, options: harness.Options) -> dict:
 
 
 table = harness.reporting(
-    "what method frequencies n", "mean_z cov_z cov_off off off_se seconds rate peak_mib"
+    "what method frequencies", "n mean_z cov_z cov_off off off_se seconds rate peak_mib"
 )
 SIZES_OF_RUNS = {
     "places": (500, 40),

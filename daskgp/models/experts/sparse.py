@@ -356,7 +356,7 @@ class SparseExperts(Collapsed, Ensemble):
         """Return the collapsed sparse GP's footprint, with M experts' summaries in the solve."""
         one = collapsed.footprint(shape, self.tile_rows)
         m, p, count = shape.inputs, shape.targets, self.n_experts
-        combined = self.aggregation == "optimal"
+        combined, sums = self.aggregation == "optimal", one.stats - 8 * m * m // 2  # triangles
         kept = 0 if combined else 8 * count * (m * m + m * p)
         stored = kept if self.aggregation == "npae" else kept // 2  # of factors, without zeros
         nested = 0
@@ -365,7 +365,7 @@ class SparseExperts(Collapsed, Ensemble):
         return one._replace(
             task=one.task + one.solve,
             solve=one.solve + count * (2 * one.stats + 2 * 8 * m * m),
-            state=8 * (m * m // 2 + combined * m * m + m * p) + stored + count * one.stats,
+            state=8 * (m * m // 2 + combined * m * m + m * p) + stored + count * sums,
             predict=one.predict + kept + nested + 8 * m * TILE_ROWS,
         )
 
