@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from daskgp.checks import shown
 from daskgp.data import feature_units, gridded, grids
+from daskgp.data.grids import Names
 from daskgp.errors import InputError, SettingError
 
 SPHERE = (
@@ -21,7 +22,6 @@ SPHERE = (
 EAST, NORTH = ("lon", "longitude", "x", "easting"), ("lat", "latitude", "y", "northing")
 """Names of the last two dimensions of a map."""
 Pairs = Mapping[str, Any]
-Names: TypeAlias = tuple[str, ...]
 MOST = 10_000_000
 """Most values along one axis, which are held in memory."""
 

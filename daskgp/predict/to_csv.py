@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from daskgp.data import moments
-from daskgp.data.convert import tables
+from daskgp.data import CONVERTIBLE, moments
+from daskgp.data.convert import sources, tables
 from daskgp.data.convert.convert import convert
 from daskgp.data.convert.table import ColumnError
 from daskgp.data.map_store import Outputs
-from daskgp.data.stores import groups
+from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 from daskgp.predict.job import Job
 from daskgp.runtime.progress import ShowProgress
 
 ARRAYS = ("mean", "variance")
-ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
+ENDINGS = tuple(end for end in CONVERTIBLE if end.startswith(".csv"))
 
 
 def is_csv(url: Any) -> bool:
@@ -60,7 +60,8 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     names = [
         moments.name_of(what, name) for name in solved.target_names for what in ("mean", "std")
     ]
-    header = tables.header(source)
+    with sources.open_table(source, ()):  # it is there and can be read
+        header = tables.header(source)
     taken = sorted({*names} & {*header})
     if taken:
         raise InputError(f"{source} has a column {taken[0]!r} already: rename or remove it first")
@@ -96,11 +97,17 @@ def _check(job: Job, source: str, output: str) -> None:
             f"{source} is not a csv, {output} is: name a store for the predictions, such as "
             "predictions.zarr"
         )
+    if remote.is_pattern(source) and not groups.exists(source):
+        raise InputError(
+            f"{source} may be several files: predict one at a time, or convert them and predict "
+            "into a store"
+        )
     if job.resume or job.verify or job.mask or job.outputs != Outputs():
         raise SettingError(
             f"{output} holds mean and standard deviation, and is written whole: convert {source} "
             "and predict into a store to resume, verify or have samples; the rest is for grids"
         )
+    job.solved.refuse_spread(include_noise=True)
     if "://" in output:
         raise SettingError(f"{output} is not on this machine: name a local file, and copy it")
     tables.refuse_taken(output)

@@ -106,6 +106,13 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
         model.predict_store(source, "s3://bucket/out.csv")
     with pytest.raises(InputError, match=r"in.zarr is not a csv, .*out.csv is: name a store"):
         model.predict_store(str(tmp_path / "in.zarr"), output)
+    with pytest.raises(InputError, match="may be several files: predict one at a time"):
+        model.predict_store(str(tmp_path / "p*.csv"), output)
+    with pytest.raises(InputError, match=r"source .*none.csv does not exist: check the path"):
+        model.predict_store(str(tmp_path / "none.csv"), output)
+    blind = daskgp.CGGP().fit(table(60), np.arange(60.0))
+    with pytest.raises(SettingError, match="variance"):
+        blind.predict_store(source, output)
     with pytest.raises(StoreError, match="or name a csv"):
         model.predict_store(source, str(tmp_path / "out.zarr"))
     with pytest.raises(StoreError, match=r"places.csv exists: remove it"):
