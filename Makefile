@@ -15,6 +15,9 @@ export PYTHONDONTWRITEBYTECODE :=
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest $(PARALLEL)
 
+# Methods that changed since then, by default within the last day, are tested with their whole contract.
+BASE ?= $(shell git rev-list -1 --before=$$(($$(git show -s --format=%ct) - 86400)) HEAD 2>/dev/null)
+
 LOWEST := .venv-lowest
 # Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.
 QUICK := tests/maths tests/models tests/data/test_io.py tests/data/test_convert.py \
@@ -44,7 +47,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python workflows/demo.py
 
 test: $(VENV)/.installed
-	$(PYTEST) $(ARGS)
+	$(PYTEST) --changed-since "$(BASE)" $(ARGS)
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow $(ARGS)

@@ -36,23 +36,63 @@ LONG, KEPT = 3, 6
 """Cases from which on a promise is long, and of how many of them one is not slow."""
 
 
+def pytest_addoption(parser):
+    """Add the choice of methods whose whole contract is run."""
+    whole = "run the whole contract of a method, and nothing else"
+    parser.addoption("--method", action="append", metavar="NAME", default=[], help=whole)
+    touched = "run the whole contract of methods whose files differ from this revision"
+    parser.addoption("--changed-since", metavar="REV", default="", help=touched)
+
+
+def chosen_methods(config):
+    """Return the cases of tests/contract to run whole: those named, and those a change touches."""
+    named, since = config.getoption("--method"), config.getoption("--changed-since")
+    if not named and not since:
+        return set()
+    from tests.contract import cases, touched
+
+    known = {cases.registered(name): name for name in cases.SETTINGS} | dict.fromkeys(
+        cases.SETTINGS
+    )
+    if unknown := [name for name in named if name not in known]:
+        raise pytest.UsageError(
+            f"no method {unknown[0]!r}: choose among {', '.join(sorted(known))}"
+        )
+    chosen = {n for n in cases.SETTINGS if n in named or cases.registered(n) in named}
+    return chosen | (touched.methods(since) or set() if since else set())
+
+
+def is_case_of(item, methods):
+    """Tell whether a test is a promise's case of one of these methods."""
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return item.path.parent.name == "contract" and any(
+        isinstance(value, str) and value in methods for value in given
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Begin with the files of this folder, which wait for servers; make most long promises short.
 
     A promise with many cases keeps a sixth of them, chosen by their names, so that each method
-    is among those kept of some promises; ``make test-slow`` has all others.
+    is among those kept of some promises; ``make test-slow`` has all others.  Promises marked
+    ``whole`` keep all, and so do those of methods that are asked for.
     """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
-    promises = defaultdict(list)
+    methods, promises = chosen_methods(config), defaultdict(list)
+    if config.getoption("--method"):
+        others = [item for item in items if not is_case_of(item, methods)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if is_case_of(item, methods)]
     for item in items:
-        if item.get_closest_marker("slow") is None:
+        if item.get_closest_marker("whole") is None and item.get_closest_marker("slow") is None:
             promises[item.nodeid.split("[")[0]].append(item)
     for cases in promises.values():
         if len(cases) >= LONG:
             cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
             for item in cases[-(-len(cases) // KEPT) :]:
-                item.add_marker(pytest.mark.slow)
+                if not is_case_of(item, methods):
+                    item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():

@@ -29,9 +29,14 @@ NO_SPREAD = {"cggp"}
 UNTRAINED = {"cggp"}
 
 
+def registered(name):
+    """The name that a case's estimator is registered by."""
+    return name.removeprefix("exact-").removesuffix("-cg")
+
+
 def kind(name):
     """The estimator class of a case."""
-    return ESTIMATORS[name.removeprefix("exact-").removesuffix("-cg")]
+    return ESTIMATORS[registered(name)]
 
 
 def make(name, **settings):

@@ -1,0 +1,40 @@
+"""Methods whose own files a change touches: their whole contract is run."""
+
+import inspect
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import daskgp
+from tests.contract import cases
+
+ROOT = Path(daskgp.__file__).parents[1]
+SHARED = 4
+"""A file that so many methods are made of is everybody's: the usual sample is run for it."""
+
+
+def files_of(name):
+    """Return the files of a case's estimator and model, and of the classes they derive from."""
+    estimator = cases.make(name)
+    classes = (*type(estimator).__mro__, *type(estimator._model()).__mro__)
+    own = (c for c in classes if c.__module__.startswith("daskgp."))
+    return {str(Path(inspect.getfile(c)).relative_to(ROOT)) for c in own}
+
+
+def methods(since):
+    """Return the cases whose files differ from a revision, or None where git cannot say."""
+    diff = ["git", "diff", "--name-only", since, "--", "daskgp"]
+    found = subprocess.run(diff, cwd=ROOT, capture_output=True, text=True, check=False)
+    return None if found.returncode else of_files(set(found.stdout.split()))
+
+
+def of_files(changed):
+    """Return the cases that changed files belong to."""
+    files = {name: files_of(name) for name in cases.SETTINGS}
+    of = {name: cases.kind(name) for name in files}
+    users = Counter(f for kind in set(of.values()) for f in _files_of_kind(files, of, kind))
+    return {n for n, f in files.items() if any(users[x] < SHARED for x in f & changed)}
+
+
+def _files_of_kind(files, of, kind):
+    return set().union(*(files[name] for name in files if of[name] is kind))

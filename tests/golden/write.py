@@ -1,0 +1,163 @@
+"""Write golden stores: fitted models with what they predict, which every later version must give.
+
+    python -m tests.golden.write NAME [NAME ...]     names of MODELS that have no store yet
+
+A new method or layer adds a line to MODELS and is written once, by the version that brings it.  A
+store is never written again: it says what that version's models predict.  Where a version computes
+something differently on purpose, ``CHANGED`` in test_golden.py says so.
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import LinearRegression
+
+import daskgp
+from daskgp import kernels
+from tests.contract import cases
+from tests.golden.answers import answered
+
+HERE = Path(__file__).parent
+N = 60
+KERNEL = kernels.Matern32((0.8, 0.8), variance=1.2)
+FEW = {"n_support": 6, "block_rows": 12}
+FOUND = {"kernel": KERNEL, "optimizer": None, "noise_variance": 0.1}
+
+
+def rows(kind):
+    """Rows of a golden model: X, y and what else a fit is given."""
+    X, y = cases.rows(N)
+    rng = np.random.default_rng(7)
+    return {
+        "plain": (X, y, {}),
+        "two": (X, np.column_stack([y, 3 - 2 * y + 0.3 * X[:, 0]]), {}),
+        "trend": (X, y + 2 * X[:, 0] - X[:, 1] + 5, {}),
+        "positive": (X, np.exp(y), {}),
+        "errors": (X, y, {"y_variance": rng.uniform(0.01, 0.5, N)}),
+        "weights": (X, y, {"sample_weight": rng.uniform(0.5, 2.0, N)}),
+        "globe": (X * [60, 25] + [90, -30], y, {}),
+        "classes": (X, np.where(y > 0, 1.0, 0.0), {}),
+        "counts": (X, np.round(np.exp(y + 0.5)), {}),
+        "coarse": (1_000 * X, 100 + 40 * y, {}),
+    }[kind]
+
+
+def sgpr(**more):
+    return daskgp.SGPR(n_inducing=8, progress=False, **FOUND | more)
+
+
+def lma(**more):
+    return daskgp.LMA(progress=False, **FOUND | FEW | more)
+
+
+def svgp(likelihood):
+    return daskgp.SVGP(
+        KERNEL, likelihood=likelihood, n_inducing=8, batch_rows=24, max_iter=6, progress=False
+    )
+
+
+def exact(**more):
+    return daskgp.ExactGP(progress=False, **FOUND | more)
+
+
+def slope():
+    """A fitted regressor, as users bring one."""
+    X, y, _ = rows("trend")
+    return LinearRegression().fit(X, y)
+
+
+def updated(model):
+    """Fit a model to two thirds of the rows, and add the others."""
+
+    def fit(X, y):
+        return model.fit(X[:40], y[:40]).update(X[40:], y[40:])
+
+    return fit
+
+
+MODELS = {
+    **{f"method-{name}": (cases.fixed(name), "plain") for name in cases.SETTINGS},
+    "trained-sgpr": (cases.make("sgpr", n_inducing=6), "coarse"),
+    "trained-lma": (cases.make("lma"), "coarse"),
+    "lma-order": (lma(neighbours="order", markov_order=2, prediction="paper"), "plain"),
+    "lma-blocks": (lma(predict_rows=None), "plain"),
+    **{
+        f"experts-{rule}": (
+            daskgp.ExpertsGP(
+                expert="exact", n_experts=3, aggregation=rule, progress=False, **FOUND
+            ),
+            "plain",
+        )
+        for rule in ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")
+    },
+    "two-targets-sgpr": (sgpr(), "two"),
+    "two-targets-lma": (lma(), "two"),
+    "two-targets-exact": (exact(), "two"),
+    "trend-sgpr": (sgpr(mean="linear"), "trend"),
+    "trend-lma": (lma(mean="linear"), "trend"),
+    "trend-exact": (exact(mean="linear"), "trend"),
+    "constant-sgpr": (sgpr(mean="constant"), "trend"),
+    "regressor-sgpr": (sgpr(mean=slope()), "trend"),
+    "log-sgpr": (sgpr(target_transform="log"), "positive"),
+    "boxcox-lma": (lma(target_transform="boxcox"), "positive"),
+    "errors-sgpr": (sgpr(), "errors"),
+    "errors-lma": (lma(), "errors"),
+    "weights-exact": (exact(), "weights"),
+    "geographic-sgpr": (
+        sgpr(kernel=kernels.Matern12(0.4), geographic=(0, 1)),
+        "globe",
+    ),
+    "geographic-lma": (lma(kernel=kernels.Matern12(0.4), geographic=(0, 1)), "globe"),
+    **{
+        f"likelihood-{name}": (svgp(name), kind)
+        for name, kind in {
+            "student-t": "plain",
+            "bernoulli": "classes",
+            "bernoulli-logit": "classes",
+            "poisson": "counts",
+        }.items()
+    },
+    "calibrated-sgpr": (sgpr(calibrate="loo"), "plain"),
+    "calibrated-lma": (lma(calibrate="random"), "plain"),
+    "float32-sgpr": (sgpr(dtype="float32"), "plain"),
+    "unscaled-sgpr": (sgpr(standardize=False), "coarse"),
+    "sum-sgpr": (sgpr(kernel=kernels.RBF(0.7) + kernels.Linear() * 0.1), "plain"),
+    "periodic-exact": (
+        exact(kernel=kernels.Periodic(period=0.9, active_dims=0) * kernels.Matern52(1.5)),
+        "plain",
+    ),
+    "updated-sgpr": (updated(sgpr()), "plain"),
+    "updated-lma": (updated(lma()), "plain"),
+}
+
+
+def load(name, folder):
+    """Load the model of that name from an unpacked store."""
+    with_mean = {"mean": slope()} if name.startswith("regressor") else {}
+    return daskgp.load(f"{folder}/model.zarr", **with_mean)
+
+
+def write(name):
+    """Fit the model of that name, and keep it with what it predicts as one zip file."""
+    estimator, kind = MODELS[name]
+    X, y, more = rows(kind)
+    model = estimator(X, y) if callable(estimator) else estimator.fit(X, y, **more)
+    some = {"X": X[:6], "y": y[:6]} | {key: value[:6] for key, value in more.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"{folder}/{name}"
+        model.save(f"{url}/model.zarr")
+        loaded = load(name, url)
+        np.savez(f"{url}/answers.npz", **answered(loaded, some))
+        np.savez(f"{url}/rows.npz", **some)
+        shutil.make_archive(str(HERE / name), "zip", url)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)}; default: those without")
+    for wanted in parser.parse_args().names or MODELS:
+        if not (HERE / f"{wanted}.zip").exists():
+            write(wanted)
