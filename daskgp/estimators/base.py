@@ -473,7 +473,7 @@ class GaussianProcess(UpdatedGP):
         self._check_columns(sums, rows)
         self._check(rows, int(sums.rows))
         self._ranges = ranges_of(sums, rows.columns)
-        scaling.warn_of_missing(sums.dropped)
+        scaling.warn_of_missing(sums.dropped, rows.weight is not None)
         measured: Sequence[str] = rows.target_names if self._codes is None else ()
         if measured:
             scaling.warn_of_discrete(sums, measured)

@@ -100,7 +100,7 @@ class SGPR(GaussianProcess):
     calibrate : {"blocks", "random", "loo"}, optional
         Learn a factor on predictive standard deviations from a second fit, to four fifths of the
         rows: it gives the others the best density.  These are blocks of space, or random rows.
-        "loo" takes leave-one-out predictions of about 2,048 rows instead, which need no other fit.
+        "loo" takes leave-one-out predictions of about 1,024 rows instead, which need no other fit.
         ``spread_`` is the factor, 1 without ``calibrate``.
 
     Attributes

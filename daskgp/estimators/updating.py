@@ -150,7 +150,7 @@ def described(
     names = rows.columns.inputs_names, rows.target_names
     scaling.check_values(sums, *names)
     scaling.check_range(sums, scale, gp.dtype, *names)
-    scaling.warn_of_missing(sums.dropped)
+    scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     _warn_of_left_out(gp, sums, rows)
     return sums, scale
 

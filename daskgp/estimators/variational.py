@@ -525,7 +525,7 @@ class VariationalGP(GaussianProcess):
             self._check_columns(sums, rows)
             scale, names = self._scaling(sums, rows), rows.columns.inputs_names
             scaling.check_range(sums, scale, self.dtype, names, rows.target_names)
-            scaling.warn_of_missing(sums.dropped)
+            scaling.warn_of_missing(sums.dropped, rows.weight is not None)
         before = getattr(self, "_ranges", None) if hasattr(self, "solved_") else None
         self._ranges = ranges_of(sums, rows.columns, before)
         units = partition.alone(spans)

@@ -7,6 +7,7 @@ line and the poles, and valid in every kernel of a distance.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -311,7 +312,24 @@ def chosen(
             f"geographic={shown(setting)} names one column twice: give that of longitude and that "
             "of latitude"
         )
+    named = names[lon], names[lat]
+    said = known is not None and tuple(known) == named[::-1]
+    if said or (_is_named(named[0], LATITUDE) and _is_named(named[1], LONGITUDE)):
+        raise SettingError(
+            f"geographic={shown(setting)}: {named[0]!r} is latitude by its "
+            f"{'attributes' if said else 'name'} and {named[1]!r} longitude: give longitude first, "
+            f"geographic={named[::-1]}"
+        )
     return lon, lat
+
+
+LONGITUDE, LATITUDE = ("lon", "long", "lng", "longitude"), ("lat", "latitude")
+"""Names of columns of longitude and latitude, also before or after an underscore."""
+
+
+def _is_named(name: str, known: Sequence[str]) -> bool:
+    """Return whether a column's name says that it is one of these."""
+    return not {*re.split(r"[_\W]+", name.lower())}.isdisjoint(known)
 
 
 def _column(column: Any, names: Sequence[str]) -> int:

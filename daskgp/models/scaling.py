@@ -388,11 +388,12 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     return slope, np.where(spread > np.maximum(rounding, 1e-14 * size), spread, stand_in)
 
 
-def warn_of_missing(count: float) -> None:
-    """Log a warning with the number of rows that are not used."""
+def warn_of_missing(count: float, weighted: bool = False) -> None:
+    """Log a warning with the number of rows that are not used; ``weighted`` ones may weigh 0."""
     if count:
         are = "is" if count == 1 else "are"
-        logger.warning("%s with missing values %s left out", checks.rows(count), are)
+        what = "missing values or a weight of zero" if weighted else "missing values"
+        logger.warning("%s with %s %s left out", checks.rows(count), what, are)
 
 
 def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:

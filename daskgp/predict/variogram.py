@@ -144,7 +144,7 @@ def variogram(
     columns : sequence of str or int, optional
         Features over which Euclidean distances are taken, which have one unit; all by default,
         which are refused where some are places on the sphere and others are not.  Longitude and
-        latitude are taken together, with distances in km.
+        latitude are taken together, with distances in km along the chord through the Earth.
     geographic : pair of str or int, False or None
         Columns with longitude and latitude; False for none; by default those of the model, or
         else those that X says.

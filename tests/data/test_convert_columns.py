@@ -223,3 +223,49 @@ def test_text_that_holds_dates_is_read_or_has_a_remedy(tmp_path):
             InputError, match=r"make times of it, as pandas\.to_datetime does; else"
         ):
             daskgp.ExactGP(progress=False).fit(other[["t"]], other["y"])
+
+
+PLAIN = ["lon,lat,z", "1,2,10", "3,4,20", "5,6,30"]
+
+
+def csv_of(folder, lines):
+    path = folder / "in.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["# lon,lat,z", *PLAIN[1:]], ""),
+        (["lon, lat, z", *PLAIN[1:]], ""),
+        (["lon,lat,z,", *(f"{line}," for line in PLAIN[1:])], "is empty"),
+        ([",lon,lat,z", *(f"{i},{line}" for i, line in enumerate(PLAIN[1:]))], "numbers the rows"),
+        (
+            [",lon,lat,z", *(f"{i},{line}" for i, line in enumerate(PLAIN[1:], 1))],
+            "numbers the rows",
+        ),
+    ],
+    ids=["comment", "blanks", "trailing comma", "index", "index from 1"],
+)
+def test_headers_as_other_software_writes_them_give_the_same_columns(lines, said, tmp_path, caplog):
+    found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", target="z")
+    X, y = daskgp.open_dataset(tmp_path / "out.zarr")
+    assert (found.features, found.targets) == (("lon", "lat"), ("z",))
+    np.testing.assert_array_equal(X.compute(), [[1, 2], [3, 4], [5, 6]])
+    np.testing.assert_array_equal(y.compute(), [10, 20, 30])
+    assert (said in caplog.text) if said else not caplog.text
+
+
+def test_a_column_without_a_name_that_counts_nothing_stays_a_feature(tmp_path):
+    lines = [",lat,z", "4,2,10", "3,4,20", "5,6,30"]
+    found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", target="z")
+    assert found.features == ("Unnamed: 0", "lat")
+
+
+@pytest.mark.parametrize("header", ["lon,z,z", "z,lon,z", "lon,lon,z", "lon, z,z"])
+def test_repeated_names_of_columns_that_are_used_are_refused(header, tmp_path):
+    source = csv_of(tmp_path, [header, *PLAIN[1:]])
+    with pytest.raises(InputError, match=r"several columns named '(z|lon)': give each a name"):
+        convert(source, tmp_path / "out.zarr", target="z")
+    assert not (tmp_path / "out.zarr").exists()

@@ -497,3 +497,19 @@ def test_lengthscales_of_times_are_in_their_unit():
     model.fit(X[["lon", "lat", "when", "depth"]], y)
     units = {row.name: row.unit for row in model.hyperparameters_}
     assert [units[f"lengthscale[{j}]"] for j in range(3)] == ["km", "days", "depth"]
+
+
+@pytest.mark.parametrize(
+    ("names", "setting"),
+    [
+        (["lat", "lon"], ("lat", "lon")),
+        (["latitude", "Longitude"], (0, 1)),
+        (["lat_deg", "lng"], (0, 1)),
+    ],
+)
+def test_longitude_and_latitude_in_the_wrong_order_are_refused_by_their_names(names, setting):
+    X = pd.DataFrame(np.random.default_rng(0).uniform(0, 50, (20, 2)), columns=names)
+    model = daskgp.ExactGP(geographic=setting, **FIXED)
+    with pytest.raises(SettingError, match=r"is latitude by its name .*give longitude first"):
+        model.fit(X, X.to_numpy().sum(axis=1))
+    model.set_params(geographic=(1, 0)).fit(X, X.to_numpy().sum(axis=1))

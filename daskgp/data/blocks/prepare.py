@@ -142,7 +142,7 @@ def prepare(
     finally:
         data.remove(spill)
     dropped = len(rows) - layout.rows
-    scaling.warn_of_missing(dropped)
+    scaling.warn_of_missing(dropped, rows.weight is not None)
     return Prepared(layout.rows, dropped, layout.n_blocks, layout.block_rows, layout.order.kind)
 
 

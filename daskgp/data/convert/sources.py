@@ -237,6 +237,7 @@ def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[
                 yield from table.read(kinds, rows, file)
 
     how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
+    how["unused"] = first.unused
     yield Table(first.columns, first.targets, first.defaults, kinds, blocks, **how)
 
 

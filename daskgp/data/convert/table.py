@@ -59,7 +59,8 @@ class Table:
     out; ``matrices`` are the columns of arrays that may be named as a whole, and ``listing``
     describes the contents where they are more than the columns. ``attributes`` are those of the
     columns of a grid, such as their units, and ``zeros`` the columns that mask where they are 0.
-    ``rows`` are all rows, where the source says so before they are read.
+    ``rows`` are all rows, where the source says so before they are read, and ``unused`` the columns
+    that are no default features because of what they hold, with the reason.
     """
 
     columns: Names
@@ -73,6 +74,7 @@ class Table:
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     zeros: Names = ()
     rows: int | None = None
+    unused: Mapping[str, str] = field(default_factory=dict)
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""

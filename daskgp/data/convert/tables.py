@@ -65,15 +65,24 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
     def whole() -> Any:
         return opened(source, compression="infer")
 
+    given, repeated = _names(header(source))
+    # All columns are read: with usecols, pandas lets rows with too many fields pass.
+    # low_memory would guess the type of a column piece by piece.
+    how: dict[str, Any] = {"header": 0, "names": given, "low_memory": False, **EXACTLY}
     with whole() as file:
-        # All columns are read: with usecols, pandas lets rows with too many fields pass.
-        # low_memory would guess the type of a column piece by piece.
-        head = pd.read_csv(file, nrows=HEAD_ROWS, low_memory=False, **EXACTLY)
+        head = pd.read_csv(file, nrows=HEAD_ROWS, **how)
     columns = tuple(str(name) for name in head.columns)
     check_known("target", targets, columns, source)
+    unused = {name: why for name in columns if (why := _nameless(name, head[name]))}
+    defaults = tuple(name for name in columns if name not in unused)
 
     def kinds(names: Names) -> dict[str, str]:
         _refuse_index(head, source)
+        twice = next((repeated[name] for name in names if name in repeated), None)
+        if twice is not None:
+            raise InputError(
+                f"{source} has several columns named {twice!r}: give each a name of its own"
+            )
         found = dict(zip(columns, (_kind(head[name]) for name in head), strict=True))
         return refusing(source, found, targets)(names)
 
@@ -81,12 +90,44 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         with whole() as file:  # evenly spaced numbers in front pass for an index of rows
             _refuse_wide(file, len(columns), source, None if EARLIER else HEAD_ROWS)
         with whole() as file:
-            for frame in pd.read_csv(file, chunksize=rows, low_memory=False, **EXACTLY):
+            for frame in pd.read_csv(file, chunksize=rows, **how):
                 _refuse_index(frame, source)
                 start = int(frame.index[0]) if len(frame) else 0
                 yield _of_frame(frame, names, source, start, targets)
 
-    yield Table(columns, targets, columns, kinds, blocks)
+    yield Table(columns, targets, defaults, kinds, blocks, unused=unused)
+
+
+UNNAMED = "Unnamed: "
+"""Beginning of the names of columns without one, as pandas gives them."""
+
+
+def _names(written: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the names in a header without blanks and a leading "#", and those that repeat another.
+
+    Those without a name are called as by pandas.
+    """
+    first, *others = (name.strip() for name in written)
+    names: list[str] = []
+    repeated: dict[str, str] = {}
+    for j, name in enumerate((first.lstrip("#").strip(), *others)):
+        own = name or f"{UNNAMED}{j}"
+        while own in names:
+            own = f"{own}.{j}"
+            repeated |= {name: name, own: name}
+        names.append(own)
+    return names, repeated
+
+
+def _nameless(name: str, values: Any) -> str:
+    """Return why a column without a name is no feature; empty if it may be one."""
+    if not name.startswith(UNNAMED):
+        return ""
+    if values.isna().all():
+        return "is empty"
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    counted = np.arange(len(numbers)) + numbers[0]
+    return "numbers the rows" if numbers[0] in (0, 1) and (numbers == counted).all() else ""
 
 
 def header(source: str) -> list[str]:
