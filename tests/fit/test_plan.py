@@ -120,7 +120,7 @@ def test_the_client_chooses_few_inducing_inputs_from_many_rows():
 
 def test_the_memory_of_a_gpu_is_that_of_its_larger_tiles():
     m, tile = 400, collapsed.TILE_ROWS
-    kernel, rows = kernels.Matern32(1.0), rows_of(20 * tile)
+    kernel, rows = kernels.Matern32(1.0), rows_of((collapsed.DEVICE_TILES + 4) * tile)
     few = in_blocks(tile, SGPR(), kernel, rows, m)
     many = planned(SGPR(), kernel, rows, m)
     rest = 2 * 8 * 3 * (len(rows) - tile)
