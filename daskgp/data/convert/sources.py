@@ -277,7 +277,8 @@ def _of_object(source: Any, targets: Names) -> AbstractContextManager[Table]:
         return tables.frame_table(source, targets)
     if hasattr(source, "__arrow_c_stream__"):
         return tables.arrow_table(source, targets)
-    store = getattr(source, "store", source)  # that of an Icechunk session or a Zarr group
+    # that of an Icechunk session or a Zarr group; a store may hold one of another kind
+    store = source if isinstance(source, Store) else getattr(source, "store", source)
     if isinstance(store, Store):
         return gridpoints.stored_grid(store, getattr(source, "path", ""), targets, what)
     raise InputError(
