@@ -513,3 +513,14 @@ def test_longitude_and_latitude_in_the_wrong_order_are_refused_by_their_names(na
     with pytest.raises(SettingError, match=r"is latitude by its name .*give longitude first"):
         model.fit(X, X.to_numpy().sum(axis=1))
     model.set_params(geographic=(1, 0)).fit(X, X.to_numpy().sum(axis=1))
+
+
+def test_columns_that_contradict_the_attributes_of_the_data_are_refused():
+    values = np.random.default_rng(0).uniform(0, 50, (4, 5))
+    axes = {"up": np.arange(4.0), "across": np.arange(5.0)}
+    field = xr.DataArray(values, axes, ("up", "across"), "t")
+    field["up"].attrs["units"], field["across"].attrs["units"] = "degrees_north", "degrees_east"
+    model = daskgp.ExactGP(geographic=("up", "across"), **FIXED)
+    with pytest.raises(SettingError, match="'up' is latitude by its attributes and 'across'"):
+        model.fit(field, field)
+    assert model.set_params(geographic=None).fit(field, field).solved_.geographic == (1, 0)
