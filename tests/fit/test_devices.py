@@ -39,6 +39,12 @@ def cupy(monkeypatch):
     return gpu.install(monkeypatch)
 
 
+def test_a_gpu_is_found_whatever_an_earlier_test_found(monkeypatch):
+    assert backend.why_no_gpu() == "cupy is not installed"  # as a task left running by it asks
+    gpu.install(monkeypatch)
+    assert not backend.why_no_gpu()
+
+
 # --- copies beside the work
 
 
