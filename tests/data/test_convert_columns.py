@@ -257,6 +257,79 @@ def test_headers_as_other_software_writes_them_give_the_same_columns(lines, said
     assert (said in caplog.text) if said else not caplog.text
 
 
+def with_empty(tmp_path, n=7):
+    """The same table in many forms: features a and b, of which b is empty, and a target."""
+    pa, dd = pytest.importorskip("pyarrow"), pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"a": np.arange(n) ** 2.0, "b": np.full(n, np.nan), "z": np.ones(n)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "t.csv.gz", index=False)
+    frame.assign(b=None).to_parquet(tmp_path / "t.parquet", row_group_size=3)
+    frame.to_parquet(tmp_path / "floats.parquet", row_group_size=3)
+    return {
+        "csv": tmp_path / "t.csv",
+        "gz": tmp_path / "t.csv.gz",
+        "parquet": tmp_path / "t.parquet",
+        "floats": tmp_path / "floats.parquet",
+        "pandas": frame,
+        "objects": frame.assign(b=None),
+        "dask": dd.from_pandas(frame, npartitions=3),
+        "arrow": pa.Table.from_pandas(frame),
+    }
+
+
+EMPTY_IN = ["csv", "gz", "parquet", "floats", "pandas", "objects", "dask", "arrow"]
+
+
+@pytest.mark.parametrize("form", EMPTY_IN)
+def test_an_empty_column_is_left_out_with_one_line(form, tmp_path, caplog):
+    found = convert(with_empty(tmp_path)[form], tmp_path / "out.zarr", target="z")
+    assert found.features == ("a",)
+    (line,) = caplog.messages
+    assert line.startswith("column 'b' of")
+    assert line.endswith("is empty: left out")
+    X, _ = daskgp.open_dataset(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(X.compute()[:, 0], np.arange(7) ** 2.0)
+
+
+def test_an_empty_column_of_a_polars_frame_is_left_out(tmp_path):
+    polars = pytest.importorskip("polars")
+    frame = polars.from_pandas(with_empty(tmp_path)["pandas"])
+    assert convert(frame, tmp_path / "out.zarr", target="z").features == ("a",)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "dask"])
+def test_an_empty_column_that_is_named_is_taken_as_said(form, tmp_path, caplog):
+    source = with_empty(tmp_path)[form]
+    found = convert(source, tmp_path / "out.zarr", target="z", features=["a", "b"])
+    assert found.features == ("a", "b")
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("form", ["csv", "dask"])
+def test_a_column_that_is_empty_only_at_its_beginning_stays_a_feature(form, tmp_path, caplog):
+    dd = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"a": np.arange(300.0) % 7, "b": np.nan, "z": 1.0})
+    frame.loc[250:, "b"] = 3.5
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = tmp_path / "t.csv" if form == "csv" else dd.from_pandas(frame, npartitions=6)
+    assert convert(source, tmp_path / "out.zarr", target="z").features == ("a", "b")
+    assert not caplog.text
+
+
+def test_a_column_that_is_empty_in_some_of_many_files_stays_a_feature(tmp_path, caplog):
+    (tmp_path / "1.csv").write_text("a,b,c,z\n1,,,3\n2,,,3\n")
+    (tmp_path / "2.csv").write_text("a,b,c,z\n1,5,,3\n2,6,,3\n")
+    assert convert(tmp_path / "*.csv", tmp_path / "o.zarr", target="z").features == ("a", "b")
+    assert [line.partition(" of ")[0] for line in caplog.messages] == ["column 'c'"]
+
+
+def test_an_empty_target_and_a_file_without_rows_are_no_empty_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,z\n1,2,\n3,4,\n")
+    assert convert(tmp_path / "t.csv", tmp_path / "o.zarr", target="z").features == ("a", "b")
+    (tmp_path / "none.csv").write_text("a,b,z\n")
+    assert "has no rows" in message(tmp_path / "none.csv", tmp_path / "p.zarr", "z")
+
+
 def test_a_column_without_a_name_that_counts_nothing_stays_a_feature(tmp_path):
     lines = [",lat,z", "4,2,10", "3,4,20", "5,6,30"]
     found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", target="z")

@@ -348,7 +348,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         if not features:
             _tell_of_errors(chosen, table.targets, beside)
             for name, why in table.unused.items():
-                logger.warning("column %r of %s has no name and %s: left out", name, what, why)
+                logger.warning("column %r of %s %s: left out", name, what, why)
         kinds = table.kinds((*chosen, *table.targets, *beside))
         times = next((name for name in beside if kinds[name] == TIMES), None)
         if times is not None:

@@ -16,7 +16,7 @@ from zarr.abc.store import Store
 
 from daskgp.data import grids
 from daskgp.data.convert import gridpoints, partitions, tables
-from daskgp.data.convert.table import MISSING, Names, Reader, Table, reading
+from daskgp.data.convert.table import EMPTY, MISSING, Names, Reader, Table, reading
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 
@@ -237,8 +237,28 @@ def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[
                 yield from table.read(kinds, rows, file)
 
     how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
-    how["unused"] = first.unused
-    yield Table(first.columns, first.targets, first.defaults, kinds, blocks, **how)
+    how["unused"] = unused = _unused_in(files, targets, first) if whole else first.unused
+    defaults = tuple(n for n in first.columns if n in first.defaults or _filled(n, first, unused))
+    yield Table(first.columns, first.targets, defaults, kinds, blocks, **how)
+
+
+def _filled(name: str, first: Table, unused: Mapping[str, str]) -> bool:
+    """Return whether a column that is unused in the first file is used after all."""
+    return name in first.unused and name not in unused
+
+
+def _unused_in(files: Mapping[str, File], targets: Names, first: Table) -> dict[str, str]:
+    """Return the columns that are no features by default, those empty in every one of the files."""
+    unused = dict(first.unused)
+    for file, how in files.items():
+        empty = [name for name, why in unused.items() if why.endswith(EMPTY)]
+        if not empty:
+            break
+        with _named(file, how, targets) as table:
+            for name in (name for name in empty if name in table.columns):
+                if not table.unused.get(name, "").endswith(EMPTY):
+                    del unused[name]
+    return unused
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Named columns of a source whose rows come in blocks, and what is said of those not read."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +26,8 @@ WRITE_TIMES = (
 
 PUBLIC = "for a public bucket add --storage-options anon=true (storage_options= in Python)"
 
+EMPTY = "is empty"
+"""Why a column without any value is no feature by default."""
 NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 """Kinds of columns that are read."""
 
@@ -75,6 +79,14 @@ class Table:
     zeros: Names = ()
     rows: int | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, empty: Names) -> Table:
+        """Return the table with columns that hold nothing left out of the features by default."""
+        unused = {name: EMPTY for name in self.defaults if name in empty} | dict(self.unused)
+        for name in self.targets:
+            unused.pop(name, None)
+        defaults = tuple(name for name in self.defaults if name not in unused)
+        return replace(self, defaults=defaults, unused=unused)
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""

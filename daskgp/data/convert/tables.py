@@ -21,6 +21,7 @@ import pandas as pd
 
 from daskgp.data import grids
 from daskgp.data.convert.table import (
+    EMPTY,
     MISSING,
     NUMBERS,
     REMEDY,
@@ -73,7 +74,8 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         head = pd.read_csv(file, nrows=HEAD_ROWS, **how)
     columns = tuple(str(name) for name in head.columns)
     check_known("target", targets, columns, source)
-    unused = {name: why for name in columns if (why := _nameless(name, head[name]))}
+    empty = _empty(whole, head, targets, how)
+    unused = {name: why for name in columns if (why := _unused(name, head[name], name in empty))}
     defaults = tuple(name for name in columns if name not in unused)
 
     def kinds(names: Names) -> dict[str, str]:
@@ -119,15 +121,30 @@ def _names(written: list[str]) -> tuple[list[str], dict[str, str]]:
     return names, repeated
 
 
-def _nameless(name: str, values: Any) -> str:
-    """Return why a column without a name is no feature; empty if it may be one."""
-    if not name.startswith(UNNAMED):
-        return ""
-    if values.isna().all():
-        return "is empty"
+def _empty(whole: Callable[[], Any], head: Any, targets: Names, how: Mapping[str, Any]) -> set[str]:
+    """Return the columns of a csv, beside the targets, that hold nothing in any row."""
+    found = {name for name in head.columns if len(head) and head[name].isna().all()}
+    found -= {*targets}
+    if not found:
+        return found
+    with whole() as file:
+        for part in pd.read_csv(file, chunksize=WRITE_ROWS, usecols=[*found], **how):
+            found -= {name for name in found if part[name].notna().any()}
+            if not found:
+                break
+    return found
+
+
+def _unused(name: str, values: Any, empty: bool) -> str:
+    """Return why a column is no feature by default, from its first values; empty if it is one."""
+    nameless = "has no name and " if name.startswith(UNNAMED) else ""
+    if empty:
+        return nameless + EMPTY
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    if not nameless or not len(numbers) or numbers[0] not in (0, 1):
+        return ""
     counted = np.arange(len(numbers)) + numbers[0]
-    return "numbers the rows" if numbers[0] in (0, 1) and (numbers == counted).all() else ""
+    return f"{nameless}numbers the rows" if (numbers == counted).all() else ""
 
 
 def header(source: str) -> list[str]:
@@ -261,9 +278,14 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
         source = source.reset_index()
     columns = tuple(str(name) for name in source.columns)
     check_known("target", targets, columns, what)
-    head = source.partitions[0].compute() if lazy and "O" in _letters(source) else source
+    head = source.partitions[0].compute() if lazy else source
     found = [_kind(head[name]) for name in source.columns]
     kinds = refusing(what, dict(zip(columns, found, strict=True)), targets)
+    none = [name for name in source.columns if len(head) and head[name].isna().all()]
+    if lazy and none:
+        some = source[none].count().compute()
+        none = [name for name in none if not some[name]]
+    empty = tuple(str(name) for name in none)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
         begun = 0
@@ -275,12 +297,7 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
             begun += len(frame)
 
     rows = None if lazy else len(source)
-    yield Table(columns, targets, columns, kinds, blocks, rows=rows)
-
-
-def _letters(frame: Any) -> set[str]:
-    """Return the kinds of the types of the columns of a data frame, "O" for text and objects."""
-    return {getattr(dtype, "kind", "O") for dtype in frame.dtypes}
+    yield Table(columns, targets, columns, kinds, blocks, rows=rows).without(empty)
 
 
 @contextmanager
@@ -297,8 +314,26 @@ def arrow_table(source: Any, targets: Names) -> Iterator[Table]:
             for start in range(0, batch.num_rows, rows):
                 yield _of_batch(batch.slice(start, rows), names)
 
-    kinds = refusing(what, _arrow_kinds(reader.schema), targets)
-    yield Table(columns, targets, columns, kinds, blocks)
+    found = _arrow_kinds(reader.schema)
+    table = Table(columns, targets, columns, refusing(what, found, targets), blocks)
+    yield table.without(_typeless(found) + _no_values(source))
+
+
+def _typeless(kinds: Mapping[str, str | Other]) -> Names:
+    """Return the columns whose type says that they hold nothing."""
+    return tuple(name for name, kind in kinds.items() if kind == MISSING)
+
+
+def _no_values(source: Any) -> Names:
+    """Return the columns of an Arrow table or a Polars frame without any value; none of others."""
+    import pyarrow as pa
+
+    if type(source).__module__.startswith("polars."):
+        source = pa.table(source)
+    if not isinstance(source, pa.Table) or not source.num_rows:
+        return ()
+    nulls = zip(source.column_names, source.columns, strict=True)
+    return tuple(name for name, values in nulls if values.null_count == source.num_rows)
 
 
 @contextmanager
@@ -318,8 +353,24 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
         for batch in batches:
             yield _of_batch(batch, names)
 
-    kinds, rows = refusing(source, _arrow_kinds(data.schema), targets), data.count_rows()
-    yield Table(columns, targets, columns, kinds, blocks, rows=rows)
+    found, rows = _arrow_kinds(data.schema), data.count_rows()
+    table = Table(columns, targets, columns, refusing(source, found, targets), blocks, rows=rows)
+    yield table.without(_typeless(found) + _nulls(data))
+
+
+def _nulls(data: Any) -> Names:
+    """Return the columns of parquet files that their statistics call missing in all rows."""
+    held: dict[str, bool] = {}
+    for fragment in data.get_fragments():
+        for group in (
+            fragment.metadata.row_group(i) for i in range(fragment.metadata.num_row_groups)
+        ):
+            for column in (group.column(j) for j in range(group.num_columns)):
+                said, name = column.statistics, column.path_in_schema
+                known = said is not None and said.has_null_count
+                null = known and said.null_count == group.num_rows
+                held[name] = held.get(name, False) or not null
+    return tuple(name for name, values in held.items() if not values)
 
 
 def _arrow_kinds(schema: Any) -> dict[str, str | Other]:
