@@ -13,11 +13,10 @@ import numpy as np
 from dask import delayed
 
 from daskgp import data
-from daskgp.checks import shown
 from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
-from daskgp.errors import NumericalError, SettingError
+from daskgp.errors import NumericalError
 from daskgp.estimators.outcome import Outcome
 from daskgp.fit import control, hyperparameters, means, rounds, subset
 from daskgp.fit.minibatches import LANE_ROWS, Share
@@ -262,11 +261,6 @@ def batches(estimator: VariationalGP, fit: Fit) -> list[list[Share]]:
 def resumed(estimator: VariationalGP, stage: rounds.Rounds) -> tuple[Fit, Run]:
     """Return the fit and run so far, on other rows."""
     solved = estimator.solved_
-    if estimator.likelihood != estimator._likelihood_name:
-        raise SettingError(
-            f"likelihood={shown(estimator.likelihood)}: the model learns with "
-            f"{estimator._likelihood_name!r}, which only fit changes: set it back or call fit"
-        )
     likelihood = estimator.likelihood_
     theta = Theta(solved.theta.kernel, float(estimator.noise_variance))
     fit = Fit(stage, theta, likelihood, solved.state.offset, 0.0, estimator._seed())

@@ -22,6 +22,7 @@ from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.trials import KeptTrials
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
+from daskgp.estimators import settings_of_fit
 from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess, refuse_alone
 from daskgp.estimators.choosing import facts as recognising
@@ -328,6 +329,12 @@ feature_names_in_, n_rows_ : as of ``best_``
         for name in ("noise_variance_", "n_features_in_", "feature_names_in_"):
             setattr(self, name, getattr(best, name))
         self._ranges = getattr(best, "_ranges", None)
+        self._settings_of_fit = settings_of_fit.of(self)
+
+    def _check_fitted(self, *besides: str) -> None:
+        super()._check_fitted(*besides)
+        self.best_._check_fitted()
+        self.solved_ = self.best_.solved_
 
     # -- what was found --------------------------------------------------------------------------
 
@@ -365,7 +372,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **more: Any) -> float:
         """Return the score of the estimator chosen, see its ``score``."""
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         return self.best_.score(X, y, sample_weight, **more)
 
     def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
@@ -389,7 +396,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         ...     len(daskgp.load(f"{folder}/model.zarr").leaderboard_) > 1
         True
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         self.best_.save(url, wait=wait, clear_lock=clear_lock)
         self.solved_ = self.best_.solved_
 

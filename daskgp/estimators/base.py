@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, likelihoods, train
-from daskgp.checks import place, shown
+from daskgp.checks import choice, place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
 from daskgp.data.folds import SHARE
@@ -23,6 +23,7 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
+from daskgp.estimators import settings_of_fit
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.estimators.updated import UpdatedGP
@@ -172,6 +173,13 @@ class GaussianProcess(UpdatedGP):
     def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
         """Return how many of the oldest rows can be taken out, from the first one."""
         return len(X)
+
+    def _check_fitted(self, *besides: str) -> None:
+        reading = ("device", "block_rows") if self.traits.reads_blocks else ("device",)
+        super()._check_fitted(*reading, *besides)
+        if self.device != self.solved_.device:
+            choice("device", self.device, get_args(Device))
+            self.solved_ = dataclasses.replace(self.solved_, device=self.device)
 
     # -- small things ----------------------------------------------------------------------------
 
@@ -435,8 +443,10 @@ class GaussianProcess(UpdatedGP):
         if self.calibrate is not None:
             from daskgp.estimators.calibration import spread_of
 
+            self._settings_of_fit = settings_of_fit.of(self) | {"calibrate": None}
             spread = spread_of(self, rows, whole, executor)
             self._set_solved(dataclasses.replace(self.solved_, spread=spread))
+            self._settings_of_fit = settings_of_fit.of(self)
 
     def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
         """Return a start from some blocks of a first order, which is written and removed again."""
@@ -562,6 +572,7 @@ class GaussianProcess(UpdatedGP):
         )
         self.objective_, self.history_ = outcome.objective, outcome.history
         self._errors, self._total, self.n_rows_ = outcome.errors, outcome.total, n
+        self._settings_of_fit = settings_of_fit.of(self)
 
     def _known(self, rows: data.Rows) -> Known | None:
         """Return the regressor that is the mean function, if it is one."""
@@ -685,7 +696,7 @@ class GaussianProcess(UpdatedGP):
         """
         from daskgp.estimators.saving import save
 
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         with locks.hold(str(url), wait, clear_lock, resume=True):
             save(self, url)
 

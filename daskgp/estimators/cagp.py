@@ -233,6 +233,7 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
             return super().predict(
                 X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
             )
+        self._check_fitted()
         part = self._computational(X)
         posterior = super().predict(
             X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
@@ -276,7 +277,7 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
         """
         if self.loss == "elbo":
             return super().log_marginal_likelihood()
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         self.solved_.refuse_transformed("the evidence of combinations", "take loss='elbo'")
         assert self.objective_ is not None
         units = np.log(self.solved_.scaling.y_scale).sum()

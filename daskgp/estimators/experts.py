@@ -238,7 +238,8 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
         check_is_fitted(self, "solved_")
         beta: np.ndarray = self.solved_.state.beta
         if not len(beta):
-            raise AttributeError(f"aggregation={self.aggregation!r} has no weights_")
+            aggregation = vars(self.solved_.model)["aggregation"]
+            raise AttributeError(f"aggregation={aggregation!r} has no weights_")
         return beta
 
     @property

@@ -17,6 +17,7 @@ from daskgp.checks import choice, shown
 from daskgp.data.seen import Source
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
+from daskgp.estimators import settings_of_fit
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
@@ -200,6 +201,7 @@ def _restored(
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
+    estimator._settings_of_fit = settings_of_fit.of(estimator)
     estimator._set_solved(stored.restored(content, settings["device"], url, regressor))
     estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
     estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))

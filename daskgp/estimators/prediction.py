@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -16,7 +16,7 @@ from daskgp import data, metrics
 from daskgp.arrays import linalg
 from daskgp.data import axes, reading
 from daskgp.errors import SettingError
-from daskgp.estimators import nested
+from daskgp.estimators import nested, settings_of_fit
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
 from daskgp.fit import named
@@ -50,6 +50,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
     noise_variance_ = Learned[float]()
     n_features_in_ = Learned[int]()
     feature_names_in_ = Learned[np.ndarray]()
+
+    acting: ClassVar[frozenset[str]] = frozenset({"progress", "store"})
+    """Settings that a fitted estimator reads anew; others have to be those of the fit."""
+    _settings_of_fit: Mapping[str, Any] | None = None
+    """Settings that the fit had; None if they are not known."""
+
+    def _check_fitted(self, *besides: str) -> None:
+        """Raise an error unless fitted, with the settings of the fit or other ones ``besides``."""
+        check_is_fitted(self, "solved_")
+        if self._settings_of_fit is not None:
+            settings_of_fit.check(self, self._settings_of_fit, self.acting.union(besides))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return settings by name.
@@ -169,7 +180,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> quantiles.shape
         (3, 2)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         spread = return_std or quantiles is not None
         known_errors.check(self.solved_, y_variance, include_noise and (spread or return_cov))
         if return_cov and spread:
@@ -235,7 +246,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> bool(np.abs(mean - y).max() < 0.3)
         True
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         return leaving_out.left_out(self.solved_, X, y, y_variance, sample_weight)
 
     def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
@@ -264,7 +275,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> p.shape, bool(p[np.argmax(np.sin(6 * X[:, 0]))] > 0.9)
         ((50,), True)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         return prediction.exceedance(self.solved_, X, threshold, include_noise)
 
     def predict_average(
@@ -310,7 +321,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> round(float(mean), 2), bool(0 < std < model.predict(X, return_std=True)[1].mean())
         (0.01, True)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
         return averaging.average(self.solved_, X, weights, include_noise)
 
@@ -396,7 +407,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> predictions["mean"].dims, predictions.sizes["x0"]
         (('x0',), 5)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
         job = Job(
             self.solved_, source, str(output), resume, None, verify, mask, wanted, self._windows
@@ -445,7 +456,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ...     before, model.is_predicted(grid, f"{folder}/map.zarr")
         (False, True)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
         job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted)
         return to_store.is_done(job)
@@ -489,7 +500,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> model.predict(grid).dims
         ('x0', 'x1')
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         names = self.solved_.feature_names
         known = getattr(self, "_ranges", None)
         pairs = () if known is None else zip(names, known, strict=True)
@@ -531,7 +542,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> model.needs_cluster(model.make_grid({"x0": 0.25}), "map.zarr")
         False
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
         job = Job(self.solved_, source, str(output), True, None, verify, mask, wanted)
         return to_store.needs_cluster(job, chosen)
@@ -553,7 +564,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> model.sample_y(X[:4], n_samples=3, random_state=0).shape
         (4, 3)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         mean, cov = prediction.joint(self.solved_, X, include_noise)
         rng = np.random.default_rng(random_state)
         flat = mean.ndim == 1
@@ -614,7 +625,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> paths(X).shape, bool((paths(X)[:5] == paths(X[:5])).all())
         ((50, 3), True)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         executor = Executor.current(self.progress, self.solved_.device)
         windows = partial(self._windows, executor)
         return sampling.draw(
@@ -664,7 +675,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> bool(model.score(X, np.sin(6 * X[:, 0])) > 0.99)
         True
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is None:
             given = (None if one is False else one for one in (sample_weight, y_variance))
@@ -715,7 +726,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         >>> bool(smooth.log_marginal_likelihood() > rough.log_marginal_likelihood())
         True
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         if self.objective_ is None:
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
         solved = self.solved_

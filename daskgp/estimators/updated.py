@@ -112,7 +112,7 @@ class UpdatedGP(FittedGP):
         300
         """
         gp = cast("GaussianProcess", self)
-        check_is_fitted(gp, "solved_")
+        self._check_fitted()
         updating.total_of(gp)
         growth = growing.look(gp, X, y, (y_variance, sample_weight), window, along)
         if growth is None:
@@ -157,7 +157,7 @@ class UpdatedGP(FittedGP):
         >>> model.forget(X[:100], y[:100]).n_rows_
         200
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         gp = cast("GaussianProcess", self)
         growing.forget(gp, X, y, (y_variance, sample_weight))
         return self

@@ -64,6 +64,15 @@ Chosen = Literal["greedy", "kmeans", "random", "stream"]
 STREAM = "stream"
 """Setting for inducing inputs that come from batches, [DGP] Algorithm 1."""
 WATCHED = ("kernel", "likelihood")
+STEPS = (
+    "learning_rate",
+    "mean_learning_rate",
+    "batch_rows",
+    "n_added",
+    "train_points",
+    "optimizer",
+)
+"""Settings of the steps to come, which may change from one call of ``partial_fit`` to the next."""
 """Parameters that the history names."""
 
 
@@ -345,7 +354,7 @@ class VariationalGP(GaussianProcess):
         >>> p.shape, bool(p[0, 1] < 0.5 < p[1, 1])
         ((2, 2), True)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         if not self.solved_.vector_target:
             raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
         one = self.predict(X, include_noise=True)
@@ -455,8 +464,10 @@ class VariationalGP(GaussianProcess):
         would from these rows; bases grow from rows of later calls until they are full.  The bound
         is that of the rows seen so far.  Hyper-parameters follow it unless ``optimizer`` is None,
         or ``fit`` has taken them from a subset.  Settings of how ``fit`` ends, such as ``max_iter``
-        and ``validation``, do not matter here.  A model read from a store has lost the moments of
-        Adam, so its first steps are as long as those of a new model.
+        and ``validation``, do not matter here.  Between calls ``learning_rate``,
+        ``mean_learning_rate``, ``batch_rows``, ``n_added``, ``train_points`` and ``optimizer`` may
+        be set anew; other settings have to be those of the first call.  A model read from a store
+        has lost the moments of Adam, so its first steps are as long as those of a new model.
 
         Parameters
         ----------
@@ -478,6 +489,8 @@ class VariationalGP(GaussianProcess):
         >>> model.predict(X[:2]).shape
         (2,)
         """
+        if hasattr(self, "solved_"):
+            self._check_fitted(*STEPS)
         check_settings(self, besides=("n_added", "average"))
         if self.target_transform is not None:
             raise SettingError(

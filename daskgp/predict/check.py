@@ -237,6 +237,7 @@ def check(
             f"model is {shown(model)}: give a fitted estimator, such as daskgp.load(...)"
         )
     check_is_fitted(model, "solved_")
+    model._check_fitted()
     solved: Solved = model.solved_
     refuse(solved, regions, distances)
     whole("random_state", random_state, 0)

@@ -429,6 +429,7 @@ def _units(rows: data.Rows, features: Sequence[int], named: bool) -> list[str]:
 
 def _solved(model: Any) -> Solved:
     check_is_fitted(model, "solved_")
+    model._check_fitted()
     solved: Solved = model.solved_
     return solved
 

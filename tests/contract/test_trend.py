@@ -374,7 +374,7 @@ def test_means_that_are_none_are_refused():
 def test_a_store_of_an_earlier_version_stays_least_squares(tmp_path):
     X, y = slanted()
     model = cases.fixed("sgpr", mean="ols").fit(X, y)
-    model.mean = "linear"  # its name then
+    model.mean, model._settings_of_fit = "linear", None  # its name then
     model.save(tmp_path / "model.zarr")
     loaded = daskgp.load(tmp_path / "model.zarr")
     assert loaded.mean == "ols"
