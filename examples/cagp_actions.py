@@ -38,7 +38,7 @@ def main(rows=300, number=16, steps=(0, 1, 2, 4, 8, 16, 32), path=None, seed=1):
             if most and choice.get("actions") in ("cg", "eigen"):
                 training["refreshes"] = 1
             model = daskgp.CaGP(
-                kernels.RBF(lengthscale=0.5),
+                kernels.RBF(lengthscale=0.5, variance=1.0),
                 n_actions=number,
                 **training,
                 mean="zero",

@@ -15,6 +15,8 @@ from daskgp.data.rows import GEOGRAPHIC
 from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
 from daskgp.kernels.registry import unknown
+from daskgp.kernels.units import in_users_units
+from daskgp.models.scaling import Scaling
 
 if TYPE_CHECKING:
     from daskgp.estimators import GaussianProcess
@@ -165,7 +167,12 @@ def stored_alone(url: str, group: Any) -> tuple[models.Stored, str] | None:
         regressor,
         url,
     )
-    return stored, kernel_text(kernels.from_dict(stored.attributes["kernel"]))
+    from daskgp.predict.stored import part
+
+    arrays: Any = part(stored.arrays, "scaling_")
+    scale = Scaling(**arrays)
+    kernel = kernels.from_dict(stored.attributes["kernel"])
+    return stored, kernel_text(in_users_units(kernel, len(scale.x_scale), scale.size))
 
 
 def kernel_text(kernel: kernels.Kernel) -> str:

@@ -233,8 +233,7 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
             table.add_row(what, said)
     if isinstance(estimator, VariationalGP):
         _add_functions(table, solved.state)
-    units = " (standardised)" if estimator.standardize else ""
-    table.add_row("kernel", kernel_text(estimator.kernel_) + units)
+    table.add_row("kernel", kernel_text(estimator.kernel_))
     _add_noise(table, estimator)
     if solved.spread != 1.0:
         how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}

@@ -71,10 +71,11 @@ class GaussianProcess(UpdatedGP):
     """Base of all estimators; use one of its subclasses.
 
     Constructor parameters are settings and are never changed; learned attributes end in an
-    underscore.  With ``standardize=True`` kernel, noise variance and objective are those of the
-    standardised data: inputs with mean 0, divided by their standard deviation, or by a common one
-    if they share a lengthscale; outputs divided by the standard deviation of what the mean function
-    leaves.  Constant inputs are left out.  Lengthscales of ``geographic`` columns are in km.
+    underscore.  Numbers in a kernel are in the units of the data, in km for ``geographic`` columns;
+    those left out are found.  With ``standardize=True`` noise variance and objective are those of
+    the standardised data: inputs with mean 0, divided by their standard deviation, or by a common
+    one if they share a lengthscale; outputs divided by the standard deviation of what the mean
+    function leaves.  Constant inputs are left out.
     """
 
     kernel: Kernel | str | None = None
@@ -436,6 +437,8 @@ class GaussianProcess(UpdatedGP):
                 begun = self._refined(stage, begun, sums, f"{keep}-first")
         stage = self._arranged(stage, begun.theta, sums, keep)
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
+        kernel, names = outcome.theta.kernel, rows.columns.inputs_names
+        hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
         self._remember(outcome, int(sums.rows))
 
     def _recalibrate(self, rows: data.Rows, whole: data.Rows, executor: Executor) -> None:

@@ -76,8 +76,9 @@ class CaGP(GaussianProcess):
     ----------
     kernel : Kernel or str, optional
         Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
-        that are not given start where the evidence of the subset is largest.
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
+        in the units of the data, and where training starts; those that are not given start where
+        the evidence of the subset is largest.
     n_actions : int
         Number of actions.
     actions : {"sparse", "cg", "random", "eigen"} or array-like (n, n_actions)
@@ -116,7 +117,8 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
 
     Attributes
     ----------
-    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_ : learned noise variance, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     n_actions_ : int, number of actions that are neither zero nor combinations of others
     actions_ : sparse array or ndarray (a, n_actions), the weights of all actions

@@ -53,7 +53,8 @@ class CGGP(GaussianProcess):
 
     Attributes
     ----------
-    kernel_, noise_variance_ : in standardised units
+    kernel_ : kernel, in the units of the data
+    noise_variance_ : in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     residual_ : float, the relative residual reached
     n_iter_ : int, the steps taken

@@ -109,7 +109,8 @@ fixed, limits, prior, target_transform, calibrate
 
     Attributes
     ----------
-    kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_, likelihood_ : learned, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     mean_points_, covariance_points_ : ndarray (m, d), in the units of X
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean

@@ -71,8 +71,9 @@ class ExpertsGP(GaussianProcess):
     ----------
     kernel : Kernel or str, optional
         Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
-        that are not given start where the evidence of the subset is largest.
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
+        in the units of the data, and where training starts; those that are not given start where
+        the evidence of the subset is largest.
     expert : {"sparse", "exact"}
         Sparse experts share their inducing inputs: with optimal weights a prediction costs no
         more than that of one sparse GP.  Exact experts are exact on their own rows, which
@@ -137,7 +138,8 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
 
     Attributes
     ----------
-    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_ : learned noise variance, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     n_experts_ : int
     weights_ : ndarray (M,), of ``aggregation="optimal"``

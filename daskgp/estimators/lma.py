@@ -60,8 +60,9 @@ class LMA(GaussianProcess):
     ----------
     kernel : Kernel or str, optional
         Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
-        that are not given start where the evidence of the subset is largest.
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
+        in the units of the data, and where training starts; those that are not given start where
+        the evidence of the subset is largest.
     n_support : int
         Number m of support inputs.
     support : {"greedy", "kmeans", "random"} or array-like (m, d)
@@ -110,7 +111,8 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
 
     Attributes
     ----------
-    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_ : learned noise variance, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int

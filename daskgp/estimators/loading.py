@@ -28,10 +28,12 @@ from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.saving import REGRESSOR, SETTING
+from daskgp.estimators.settings import kernel_of
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
+from daskgp.kernels.units import in_users_units
 from daskgp.models.method import Method
 from daskgp.models.values import Want
 from daskgp.predict import stored
@@ -203,11 +205,24 @@ def _restored(
     estimator = ESTIMATORS[attributes["model"]](**settings)
     estimator._settings_of_fit = settings_of_fit.of(estimator)
     estimator._set_solved(stored.restored(content, settings["device"], url, regressor))
+    if stored.KERNEL_UNITS not in attributes and estimator.kernel is not None:
+        estimator.kernel = _kernel_of_before(estimator)
     estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
     estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
     estimator._sources = partial(_sources_of, url, content)
     _remember(estimator, content)
     return estimator
+
+
+def _kernel_of_before(estimator: GaussianProcess) -> kernels.Kernel:
+    """Return the setting of a store of an earlier version, whose numbers are a model's, in data's.
+
+    So a fit of the loaded model to the same rows starts where it did.
+    """
+    columns, scale = estimator.solved_.columns, estimator.solved_.scaling
+    then = columns.kernel(kernel_of(estimator.kernel))
+    own = columns.scaled_as_before(then, scale.x_scale)
+    return columns.users_kernel(in_users_units(own, len(columns), scale.size))
 
 
 def _remember(estimator: GaussianProcess, content: stores.Stored) -> None:

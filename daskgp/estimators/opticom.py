@@ -38,8 +38,9 @@ class OptiComGP(GaussianProcess):
     ----------
     kernel : Kernel or str, optional
         Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Lengthscales
-        that are not given start where the evidence of the subset is largest.
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
+        in the units of the data, and where training starts; those that are not given start where
+        the evidence of the subset is largest.
     level : int
         Level of the sparse grid.
     bounds : array-like (d, 2), optional
@@ -68,7 +69,8 @@ random_state, progress, geographic, fixed, limits, prior, target_transform, cali
 
     Attributes
     ----------
-    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_ : learned noise variance, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     grid_ : ndarray (m, d), in the units of X
     levels_ : ndarray of int (g, d), the multi-index of each partial grid

@@ -96,6 +96,7 @@ def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.St
         "method": solved.model.name,
         "model_settings": vars(solved.model),
         "settings": settings,
+        stored.KERNEL_UNITS: "data",
         "kernel": describe(solved.theta.kernel),
         "noise_variance": solved.theta.noise_variance,
         "feature_names": list(solved.feature_names),

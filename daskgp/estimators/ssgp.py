@@ -50,7 +50,8 @@ progress, geographic, fixed, limits, prior, target_transform, calibrate
 
     Attributes
     ----------
-    kernel_, noise_variance_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_ : learned noise variance, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     frequencies_ : ndarray (m, d), in radians per unit of X
     trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one

@@ -39,7 +39,8 @@ prior, target_transform, calibrate
 
     Attributes
     ----------
-    kernel_, noise_variance_, likelihood_ : learned hyper-parameters, in standardised units
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_, likelihood_ : learned, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     inducing_ : ndarray (m, d), in the units of X
     objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean

@@ -13,6 +13,7 @@ from daskgp.checks import positive, shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.base import Unit
+from daskgp.kernels.units import left_open
 from daskgp.models import scaling
 from daskgp.models.values import Theta
 
@@ -127,8 +128,8 @@ def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
     """Raise SettingError for names that no hyper-parameter of a kernel of d columns has."""
     if not _any(estimator):
         return
-    near, far = (kernel.resolve(np.full(d, distance), distance) for distance in (1.0, 2.0))
-    names, held = _names(estimator, near), fixed_values(estimator.fixed)
+    resolved = kernel.resolve(np.ones(d), 1.0)
+    names, held = _names(estimator, resolved), fixed_values(estimator.fixed)
     seen: dict[str, set[int]] = {"fixed": set(), "limits": set()}
     for setting in ("fixed", "limits", "prior"):
         for name in held if setting == "fixed" else getattr(estimator, setting) or {}:
@@ -149,7 +150,7 @@ def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
             )
     for j in sorted(seen["fixed"] & seen["limits"]):
         raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
-    is_open = [*(near.log_parameters != far.log_parameters), False]
+    is_open = [*left_open(kernel, d), False]
     for name, value in held.items():
         if value is None and any(is_open[j] for j in _matching(names, name)):
             raise SettingError(

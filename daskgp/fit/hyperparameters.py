@@ -21,6 +21,7 @@ from daskgp.fit import control, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
+from daskgp.kernels.units import in_model_units, left_open
 from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
 from daskgp.models.values import Theta
@@ -87,13 +88,15 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
     kernel = _choices(estimator, stage)[0]
+    _say_without_unit(estimator._kernel(stage.rows), stage.scaling)
     median = subset.median_distances(sample.rows.X)
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = subset.Distances(per_column, median.euclidean)
-    begun = _searched(estimator, stage, sums, sample, distances, seed)
-    plain = Theta(kernel.resolve(*distances), _first_noise(estimator, sums))
+    periods = subset.periods(kernel, sample.smallest(subset.ROWS).rows, stage.rows.n_targets)
+    begun = _searched(estimator, stage, sums, sample, distances, periods, seed)
+    plain = Theta(periods.resolved(kernel, distances), _first_noise(estimator, sums))
     plain = control.of(estimator, plain, stage.scaling).started(plain)
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
@@ -120,9 +123,24 @@ def _first_noise(estimator: GaussianProcess, sums: scaling.Sums) -> float:
 
 
 def _choices(estimator: GaussianProcess, stage: rounds.Rounds) -> list[Kernel]:
-    """Return the kernels to choose from, with lengthscales of scaled inputs."""
-    columns, scale = stage.rows.columns, stage.scaling.x_scale
-    return [columns.scaled_kernel(kernel, scale) for kernel in estimator._choices(stage.rows)]
+    """Return the kernels to choose from, whose numbers are in the units of the model."""
+    d, size = stage.rows.n_features, stage.scaling.size
+    return [in_model_units(kernel, d, size) for kernel in estimator._choices(stage.rows)]
+
+
+def _say_without_unit(kernel: Kernel, scale: scaling.Scaling) -> None:
+    """Log which numbers of a user's kernel have no unit of the data, so that they are scaled."""
+    d = len(scale.x_scale)
+    resolved, is_open = kernel.resolve(np.ones(d), 1.0), left_open(kernel, d)
+    named = zip(resolved.parameter_names, resolved.units(d), is_open, strict=True)
+    names = [name for name, unit, free in named if not free and scale.size(unit) is None]
+    if names:
+        logger.info(
+            "%s of the kernel %s taken in standardised units, as the columns or targets concerned "
+            "have scales of their own: standardize=False for those of the data",
+            ", ".join(names),
+            "is" if len(names) == 1 else "are",
+        )
 
 
 def _with_inputs(
@@ -145,12 +163,13 @@ def _searched(
     sums: scaling.Sums,
     sample: sampling.Drawn,
     distances: subset.Distances,
+    periods: subset.Periods,
     seed: int,
 ) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
     noise, choices = _first_noise(estimator, sums), _choices(estimator, stage)
     kernel = choices[0]
-    theta = Theta(kernel.resolve(*distances), noise)
+    theta = Theta(periods.resolved(kernel, distances), noise)
     given = kernel == theta.kernel
     theta = control.of(estimator, theta, stage.scaling).started(theta)
     if estimator.optimizer is None or not estimator.traits.searches_start:
@@ -164,10 +183,15 @@ def _searched(
     def prior(theta: Theta) -> train.Evaluate:
         return scaled(control.of(estimator, theta, stage.scaling).prior, share)
 
+    evidence = subset.Evidence(rows, limits, estimator._tol(), prior)
     if given:  # nothing is left to search for
-        evidence = subset.Evidence(rows, limits, estimator._tol(), prior)
         return subset.at(evidence, theta)._replace(evidence=evidence)
-    return subset.search(choices, noise, rows, distances, limits, estimator._tol(), prior)
+    names = np.array([name.rpartition(".")[2] for name in theta.kernel.parameter_names])
+    lengths = np.char.startswith(names, "lengthscale") | np.char.startswith(names, "period")
+    found = subset.search(choices, noise, rows, distances, periods, limits, evidence.tol, prior)
+    if (left_open(kernel, stage.rows.n_features) & lengths).any():
+        return found
+    return found._replace(evidence=evidence)
 
 
 def scaled(prior: control.LogPrior, share: float) -> train.Evaluate:
@@ -563,8 +587,12 @@ def bounds(
     kernel[variances] += np.log(unit)
     # the noise variance is that of a row of weight 1, which may be far from the weights there are
     limits = np.concatenate([kernel, noise + np.log(unit * sums.usual)])
-    # the user's start is always allowed
+    # the user's start is always allowed, and room about a period, of which data may have many
     start = theta.to_vector(with_inputs=False)
+    period = [name.endswith("period") for name in theta.kernel.parameter_names]
+    kernel_start = start[:-1][period]
+    limits[:-1][period, 0] = np.minimum(limits[:-1][period, 0], kernel_start - np.log(2.0))
+    limits[:-1][period, 1] = np.maximum(limits[:-1][period, 1], kernel_start + np.log(2.0))
     limits = np.stack([np.minimum(limits[:, 0], start), np.maximum(limits[:, 1], start)], axis=1)
     idle = [scaling.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
     limits[:-1][idle] = start[:-1][idle, None]
@@ -572,6 +600,28 @@ def bounds(
     if not estimator._inputs.trained or theta.inputs is None:
         return limits
     return np.concatenate([limits, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
+
+
+def warn_of_periods(
+    kernel: Kernel, scale: scaling.Scaling, sums: scaling.Sums, names: Sequence[str]
+) -> None:
+    """Warn about periods that are longer than the range of their columns."""
+    ranges = np.asarray(sums.high - sums.low)
+    pairs = zip(kernel.parameter_names, kernel.log_parameters, strict=True)
+    for (name, value), unit in zip(pairs, kernel.units(len(names)), strict=True):
+        if not name.endswith("period") or not unit.columns or scaling.left_out(unit, scale.uses):
+            continue
+        own, longest = np.exp(value) * (scale.size(unit) or 1.0), ranges[list(unit.columns)].max()
+        if own > longest:
+            logger.warning(
+                "%s=%.4g is longer than the data, which span %.4g of %s, so that nothing repeats "
+                "in them: give the period in the kernel or by fixed=, in the units of the data, or "
+                "leave the periodic kernel out",
+                name,
+                own,
+                longest,
+                ", ".join(repr(names[j]) for j in unit.columns),
+            )
 
 
 def _tape(

@@ -15,6 +15,7 @@ from daskgp.data.blocks import sampling
 from daskgp.errors import NumericalError
 from daskgp.fit import rounds
 from daskgp.kernels import Kernel
+from daskgp.kernels.units import left_open
 from daskgp.models.exact import Exact
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads
@@ -47,6 +48,13 @@ RIVAL = 15.0
 """Difference in the evidence of the subset, in nats, below which more rows decide on a kernel."""
 SMOOTHNESS = (kernels.Matern12, kernels.Matern32, kernels.Matern52)
 """Kernels from which ``kernel=None`` takes the one with the largest evidence."""
+
+PEAKS, LEAST_PLACES = 4, 8
+"""Most peaks of a spectrum that periods start at, and least distinct places for a spectrum."""
+MOST_CYCLES, FINENESS = 4096, 5
+"""Most cycles over the range of a column in a spectrum, and frequencies per cycle."""
+TRIED = 4
+"""Most starts that are trained on the subset."""
 
 Bounds = Callable[[Theta], np.ndarray]
 
@@ -206,6 +214,7 @@ def search(
     noise_variance: float,
     block: Block,
     distances: Distances,
+    periods: Periods,
     bounds: Bounds,
     tol: float,
     prior: Callable[[Theta], train.Evaluate],
@@ -215,13 +224,15 @@ def search(
     Parameters
     ----------
     choices : sequence of Kernel
-        Kernels to choose from; lengthscales that they leave open are searched for, others stay.
+        Kernels to choose from; numbers that they leave open are searched for, others stay.
     noise_variance : float
         Noise variance to start from, besides QUIET.
     block : Block
         Rows whose exact evidence decides.
     distances : Distances
         Median distances that lengthscales start at; those per column are multiplied by sqrt(d).
+    periods : Periods
+        Periods that those left open start at.
     bounds : callable
         Returns the bounds (k, 2) of the vector of hyper-parameters.
     tol : float
@@ -230,7 +241,7 @@ def search(
         Returns the log prior, for as many rows, as a function of vectors of the kind of a theta.
     """
     thin = block.at(slice(None, None, -(-len(block.X) // SCREEN)))
-    kept = given(choices[0], distances)
+    kept = given(choices[0], block.X.shape[1])
 
     def within(theta: Theta) -> np.ndarray:
         limits = bounds(theta)
@@ -239,7 +250,13 @@ def search(
         return limits
 
     screen, whole = (Evidence(rows, within, tol, prior) for rows in (thin, block))
-    starts = _apart(_candidates(choices[0], noise_variance, distances), screen.value)
+    starts = [
+        best
+        for own in periods.apart
+        for best in _apart(_candidates(choices[0], noise_variance, distances, own), screen.value)
+    ]
+    if len(starts) > TRIED:
+        starts = sorted(starts, key=screen.value, reverse=True)[:TRIED]
     tried = [(screen.best(theta), theta) for theta in starts]
     first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
     begun = _at(first[1], first[0].vector)
@@ -259,14 +276,87 @@ def search(
     )
 
 
-def given(kernel: Kernel, distances: Distances) -> np.ndarray:
-    """Return a mask (k,) of the lengthscales and periods that a kernel does not leave open."""
-    near, far = (
-        kernel.resolve(factor * distances.per_column, factor * distances.euclidean)
-        for factor in (1.0, 2.0)
+def given(kernel: Kernel, d: int) -> np.ndarray:
+    """Return a mask (k,) of the lengthscales, periods and variances that a kernel has values of."""
+    names = kernel.resolve(np.ones(d), 1.0).parameter_names
+    known = [any(word in name for word in ("lengthscale", "period", "variance")) for name in names]
+    return np.array(known, dtype=bool) & ~left_open(kernel, d)
+
+
+class Periods(NamedTuple):
+    """Periods to start at: those of a spectrum, best first, for the ``places`` left open.
+
+    Attributes
+    ----------
+    places : tuple of int
+        Positions in the vector of hyper-parameters.
+    found : tuple of tuple of float
+        Periods for each place.
+    """
+
+    places: tuple[int, ...] = ()
+    found: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def apart(self) -> list[Periods]:
+        """One choice of periods each, the k-th of several places taking the k-th next."""
+        number = max(map(len, self.found), default=1)
+        return [
+            self._replace(
+                found=tuple((own[(i + k) % len(own)],) for k, own in enumerate(self.found))
+            )
+            for i in range(number)
+        ]
+
+    def resolved(self, kernel: Kernel, distances: Distances, shrink: float = 1.0) -> Kernel:
+        """Return a kernel whose lengthscales left open are distances, and periods the first."""
+        made = kernel.resolve(shrink * distances.per_column, shrink * distances.euclidean)
+        if not self.places:
+            return made
+        values = made.log_parameters.copy()
+        first = self.apart[0].found
+        values[list(self.places)] = np.log([own[0] for own in first])
+        return made.with_log_parameters(values)
+
+
+def periods(kernel: Kernel, block: Block, p: int) -> Periods:
+    """Return the periods to start at where a kernel leaves some open, from rows with p targets."""
+    d = block.X.shape[1]
+    resolved, is_open = kernel.resolve(np.ones(d), 1.0), left_open(kernel, d)
+    places, found = [], []
+    for j, (name, unit) in enumerate(zip(resolved.parameter_names, resolved.units(d), strict=True)):
+        if not (is_open[j] and name.endswith("period") and unit.columns):
+            continue
+        peaks = [peak for i in unit.columns for peak in _peaks(block.X[:, i], block.y[:, :p])]
+        best = [period for _, period in sorted(peaks, reverse=True)[:PEAKS]]
+        if best:
+            # a wave whose halves are alike has its peak at half of its period
+            places.append(j)
+            found.append((*best, 2.0 * best[0]))
+    return Periods(tuple(places), tuple(found))
+
+
+def _peaks(x: np.ndarray, Y: np.ndarray) -> list[tuple[float, float]]:
+    """Return power and period of the highest peaks of the spectrum of Y (n, p) along x (n,)."""
+    x = x - x.min()
+    reach, gaps = float(x.max()), np.diff(np.unique(x))
+    if len(gaps) < LEAST_PLACES:
+        return []
+    # one cycle over the data at least, and two places a cycle
+    cycles = np.arange(1.0, min(0.5 * reach / float(gaps.min()), MOST_CYCLES), 1.0 / FINENESS)
+    line = np.column_stack([np.ones(len(x)), x])
+    rest = Y - line @ np.linalg.lstsq(line, Y, rcond=None)[0]
+    turns = (2 * np.pi / reach) * x
+    power = np.concatenate(
+        [
+            (np.abs(np.exp(1j * np.outer(part, turns)) @ rest) ** 2).sum(axis=1)
+            for part in np.array_split(cycles, 1 + len(cycles) // 256)
+        ]
     )
-    lengths = ["lengthscale" in name or "period" in name for name in near.parameter_names]
-    return np.array(lengths, dtype=bool) & (near.log_parameters == far.log_parameters)
+    padded = np.concatenate([[-np.inf], power, [-np.inf]])
+    peaks = np.flatnonzero((power > padded[:-2]) & (power >= padded[2:]))
+    highest = peaks[np.argsort(power[peaks])[::-1][:PEAKS]]
+    return [(float(power[i]), float(reach / cycles[i])) for i in highest]
 
 
 def at(evidence: Evidence, theta: Theta) -> Start:
@@ -276,11 +366,13 @@ def at(evidence: Evidence, theta: Theta) -> Start:
     return Start(theta, curvature._replace(exact=False), len(evidence.few.X))
 
 
-def _candidates(kernel: Kernel, noise_variance: float, distances: Distances) -> list[Theta]:
+def _candidates(
+    kernel: Kernel, noise_variance: float, distances: Distances, periods: Periods
+) -> list[Theta]:
     """Return starts on several parts of the ridge, the one at median distances first."""
     pairs: dict[tuple[Kernel, float], None] = {}
     for shrink in SHRINK:
-        resolved = kernel.resolve(shrink * distances.per_column, shrink * distances.euclidean)
+        resolved = periods.resolved(kernel, distances, shrink)
         for noise in (noise_variance, min(noise_variance, QUIET)):
             pairs[resolved, noise] = None
     return [Theta(*pair) for pair in pairs]

@@ -5,7 +5,7 @@ The registry names every kernel that text and stores may use.
 
 from __future__ import annotations
 
-from daskgp.kernels.base import REGISTRY, Kernel, KernelGradient, Pullback
+from daskgp.kernels.base import REGISTRY, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.periodic import Periodic
@@ -27,6 +27,7 @@ __all__ = [
     "Pullback",
     "RationalQuadratic",
     "Sum",
+    "Unit",
     "from_dict",
     "parse",
     "register",

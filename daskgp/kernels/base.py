@@ -54,6 +54,12 @@ class Unit(NamedTuple):
     """Unit of a hyper-parameter: powers of the units of some columns and of the target.
 
     A lengthscale over columns 0 and 1 is ``Unit((0, 1), 1, 0)``, a variance ``Unit((), 0, 2)``.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import Periodic, Unit
+    >>> Periodic().units(1)[2] == Unit((0,), 1, 0)  # a period has the unit of its column
+    True
     """
 
     columns: tuple[int, ...] = ()

@@ -188,6 +188,16 @@ def positive(value: Any, name: str) -> float:
     return number
 
 
+def positive_or_open(value: Any, name: str) -> float | None:
+    """Return a positive finite number, or None for one that a fit finds."""
+    return None if value is None else positive(value, name)
+
+
+def one_if_open(value: float | None) -> float:
+    """Return a number, 1 for one that a fit finds."""
+    return 1.0 if value is None else value
+
+
 def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     """Return a positive number or a non-empty tuple of them, else raise SettingError."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.checks import flat, members
 from daskgp.kernels.radial import replaced
+from daskgp.kernels.units import reopened
 
 Where = Sequence[int | tuple[int, ...]]
 """Column of each feature, or the group of columns that it shares with others."""
@@ -148,6 +148,4 @@ def rescaled(kernel: Kernel, factors: np.ndarray) -> Kernel:
             shifts[i] = unit.of_inputs * np.log(own[own != 1.0][0])
     if not shifts.any():
         return kernel
-    fields = (field.name for field in dataclasses.fields(kernel))  # type: ignore[arg-type]
-    left = {name: None for name in fields if getattr(kernel, name) is None}
-    return replaced(kernel.with_log_parameters(kernel.log_parameters + shifts), **left)
+    return reopened(kernel.with_log_parameters(kernel.log_parameters + shifts), kernel)

@@ -24,7 +24,8 @@ from daskgp.kernels.checks import (
     check_inputs,
     check_out,
     check_work,
-    positive,
+    one_if_open,
+    positive_or_open,
     read_only,
 )
 from daskgp.kernels.weights import WeightedGradient, Weights
@@ -119,7 +120,7 @@ class Composite(Kernel):
         return [part for part in self.parts if not isinstance(part, Constant)]
 
     def _constants(self) -> list[float]:
-        return [part.variance for part in self.parts if isinstance(part, Constant)]
+        return [part._height for part in self.parts if isinstance(part, Constant)]
 
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
         inputs = check_inputs(X, Z)
@@ -241,7 +242,7 @@ class Sum(Composite):
         inputs = check_inputs(X)
         total = number(diag_bar.sum(dtype=np.float64))
         gradients = (part.diag_vjp(inputs.X, diag_bar) for part in self._tiles())
-        return self._collect(inputs, gradients, lambda part: part.variance * total)
+        return self._collect(inputs, gradients, lambda part: part._height * total)
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
@@ -254,7 +255,7 @@ class Sum(Composite):
             K_bar = check_cotangent(inputs, K_bar)
             total = number(K_bar.sum(dtype=np.float64)) if self._constants() else 0.0
             gradients = (pull(K_bar) for pull in pulls)
-            return self._collect(inputs, gradients, lambda part: part.variance * total)
+            return self._collect(inputs, gradients, lambda part: part._height * total)
 
         return read_only(K), pull
 
@@ -370,21 +371,28 @@ class Constant(Kernel):
     array([[2., 2.]])
     """
 
-    variance: float = 1.0
+    variance: float | None = None
 
     name: ClassVar[str] = "constant"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", positive(self.variance, "variance of Constant"))
+        object.__setattr__(
+            self, "variance", positive_or_open(self.variance, "variance of Constant")
+        )
+
+    @property
+    def _height(self) -> float:
+        """The variance, 1 where it is left out."""
+        return one_if_open(self.variance)
 
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
         out = check_out(check_inputs(X, Z), out)
-        out[...] = self.variance
+        out[...] = self._height
         return out
 
     def diag(self, X: Array) -> Array:
         inputs = check_inputs(X)
-        return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
+        return inputs.xp.full(len(inputs.X), self._height, dtype=inputs.dtype)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
@@ -414,7 +422,7 @@ class Constant(Kernel):
 
     @property
     def log_parameters(self) -> np.ndarray:
-        return np.log([self.variance])
+        return np.log([self._height])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Constant:
         return Constant(float(np.exp(check_count(self.parameter_names, values)[0])))
@@ -423,13 +431,13 @@ class Constant(Kernel):
         return np.log([VARIANCE_BOUNDS])
 
     def resolve(self, median: np.ndarray, distance: float) -> Constant:
-        return self
+        return self if self.variance is not None else Constant(1.0)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
         return (Unit((), 0, 2),)
 
     def _by_log(self, cotangent: Array) -> np.ndarray:
-        return np.array([self.variance * number(cotangent.sum(dtype=np.float64))])
+        return np.array([self._height * number(cotangent.sum(dtype=np.float64))])
 
 
 def redundant(kernel: Kernel) -> tuple[tuple[str, ...], ...]:

@@ -31,6 +31,7 @@ from daskgp.kernels.checks import (
     indexed,
     members,
     named,
+    one_if_open,
     positive_or_many,
     read_only,
     scatter_columns,
@@ -45,8 +46,9 @@ class Linear(Kernel):
 
     Parameters
     ----------
-    variance : float or sequence of float, default 1.0
-        One for all dimensions or one per dimension.
+    variance : float or sequence of float, optional
+        One for all dimensions or one per dimension.  None, one for all, counts as 1 when the kernel
+        is called, and is found by ``fit``.
     active_dims : sequence of int or str, optional
         The columns the kernel acts on, by number or name; all by default.  A tuple among them is a
         group whose columns share a variance.
@@ -62,13 +64,15 @@ class Linear(Kernel):
     array([[7.]])
     """
 
-    variance: float | tuple[float, ...] = 1.0
+    variance: float | tuple[float, ...] | None = None
     active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
-        variance = positive_or_many(self.variance, "variance of Linear")
+        variance = self.variance
+        if variance is not None:
+            variance = positive_or_many(variance, "variance of Linear")
         dims = dimensions(self.active_dims, "Linear")
         number = None if dims is None or named(dims) else len(dims)
         if isinstance(variance, tuple) and number not in (None, len(variance)):
@@ -135,7 +139,7 @@ class Linear(Kernel):
 
     @property
     def log_parameters(self) -> np.ndarray:
-        return np.log(np.atleast_1d(self.variance))
+        return np.log(np.atleast_1d(1.0 if self.variance is None else self.variance))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Linear:
         values = check_count(self.parameter_names, values)
@@ -147,7 +151,9 @@ class Linear(Kernel):
 
     def resolve(self, median: np.ndarray, distance: float) -> Linear:
         self._check_dims(len(median))
-        return self
+        if self.variance is not None:
+            return self
+        return Linear(1.0, active_dims=self.active_dims)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
         groups = groups_of(self.active_dims, n_features)
@@ -183,7 +189,7 @@ class Linear(Kernel):
         if isinstance(self.variance, tuple):
             each = np.repeat(self.variance, self._sizes) if self._sizes else self.variance
             return namespace(X).asarray(each, dtype=X.dtype)
-        return self.variance
+        return one_if_open(self.variance)
 
     def _by_log(self, sums: np.ndarray) -> np.ndarray:
         if not isinstance(self.variance, tuple):

@@ -1,4 +1,4 @@
-"""Kernels written as text: ``matern32(ard=true) + 0.1*linear()``; read, never evaluated."""
+"""Kernels written as text: ``matern32(ard=true) + linear()``; read, never evaluated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SettingError(
-            f"kernel {shown(text)} cannot be read ({reason}): write e.g. matern32() + 0.1*linear()"
+            f"kernel {shown(text)} cannot be read ({reason}): write e.g. matern32() + linear()"
         ) from error
     return _kernel(tree, registry)
 

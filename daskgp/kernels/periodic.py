@@ -21,7 +21,8 @@ from daskgp.kernels.checks import (
     dimensions,
     flat,
     groups_of,
-    positive,
+    one_if_open,
+    positive_or_open,
 )
 from daskgp.kernels.radial import Coincidence, Radial
 from daskgp.typing import Array
@@ -36,12 +37,12 @@ class Periodic(Radial):
 
     Parameters
     ----------
-    lengthscale : float, default 1.0
+    lengthscale : float, optional
         Relative to the circle's radius, so dimensionless.
-    period : float, default 1.0
-        In units of the inputs.
-    variance : float, default 1.0
-        k(x, x).
+    period : float, optional
+        In units of the inputs; ``fit`` looks for one that is left out in the spectrum of the data.
+    variance : float, optional
+        k(x, x).  What is None counts as 1 when the kernel is called, and is found by ``fit``.
     active_dims : sequence of int or str, optional
         The columns the kernel acts on, by number or name; all by default.
 
@@ -57,9 +58,9 @@ class Periodic(Radial):
     array([[0.36787944, 1.        ]])
     """
 
-    lengthscale: float = 1.0
-    period: float = 1.0
-    variance: float = 1.0
+    lengthscale: float | None = None
+    period: float | None = None
+    variance: float | None = None
     active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "periodic"
@@ -75,12 +76,14 @@ class Periodic(Radial):
 
     def __post_init__(self) -> None:
         for key in ("variance", "lengthscale", "period"):
-            object.__setattr__(self, key, positive(getattr(self, key), f"{key} of Periodic"))
+            object.__setattr__(
+                self, key, positive_or_open(getattr(self, key), f"{key} of Periodic")
+            )
         object.__setattr__(self, "active_dims", dimensions(self.active_dims, "Periodic"))
 
     @property
     def log_parameters(self) -> np.ndarray:
-        return np.log([self.variance, self.lengthscale, self.period])
+        return np.log([self._height, one_if_open(self.lengthscale), one_if_open(self.period)])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Periodic:
         v, scale, period = map(float, np.exp(check_count(self.parameter_names, values)))
@@ -96,7 +99,13 @@ class Periodic(Radial):
 
     def resolve(self, median: np.ndarray, distance: float) -> Periodic:
         check_dims(self.active_dims, len(median), "Periodic")
-        return self
+        period = self.period
+        if period is None:
+            groups = groups_of(self.active_dims, len(median))
+            longest = max(float(median[j]) for group in groups for j in group)
+            period = longest if longest > 0 else 1.0
+        scale = one_if_open(self.lengthscale)
+        return Periodic(scale, period, self._height, active_dims=self.active_dims)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
         active = tuple(j for group in groups_of(self.active_dims, n_features) for j in group)
@@ -108,23 +117,25 @@ class Periodic(Radial):
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)
-        if self.variance != 1.0:
-            q *= self.variance
+        if self._height != 1.0:
+            q *= self._height
 
     def _units(self, xp: Any, X: Array) -> float:
-        return self.period
+        return one_if_open(self.period)
 
     def _features(self, xp: Any, X: Array) -> Array:
-        turns = X / self.period
+        turns = X / one_if_open(self.period)
         turns -= xp.rint(turns)  # small angles lose no digits
         turns *= 2 * math.pi
-        return xp.concatenate([xp.cos(turns), xp.sin(turns)], axis=1) / self.lengthscale
+        return xp.concatenate([xp.cos(turns), xp.sin(turns)], axis=1) / one_if_open(
+            self.lengthscale
+        )
 
     def _features_vjp(self, xp: Any, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:
         # d cos = -sin, d sin = cos; the angle falls with log p as it grows with x
         a = X.shape[1]
         cos, sin, cos_bar, sin_bar = U[:, :a], U[:, a:], U_bar[:, :a], U_bar[:, a:]
-        X_bar = (cos * sin_bar - sin * cos_bar) * (2 * math.pi / self.period)
+        X_bar = (cos * sin_bar - sin * cos_bar) * (2 * math.pi / one_if_open(self.period))
         by_lengthscale = -column_sums(U, U_bar).sum()
         by_period = -column_sums(X, X_bar).sum()
         return X_bar, np.array([by_lengthscale, by_period])

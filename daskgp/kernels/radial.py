@@ -28,6 +28,7 @@ from daskgp.kernels.checks import (
     check_inputs,
     check_out,
     check_work,
+    one_if_open,
     read_only,
     scatter_columns,
     select_columns,
@@ -159,7 +160,7 @@ class Radial(Kernel):
     with whatever ``_weigh`` needs for the derivative.
     """
 
-    variance: float
+    variance: float | None
     active_dims: Dims | None
 
     _scale: ClassVar[float]
@@ -181,7 +182,12 @@ class Radial(Kernel):
         """Return what computes tiles and sums in one pass, if the device compiles the formula."""
         if inputs.xp is np:
             return None
-        return fused(inputs.xp, self._formula, self.variance, self._shape, U.shape[1])
+        return fused(inputs.xp, self._formula, self._height, self._shape, U.shape[1])
+
+    @property
+    def _height(self) -> float:
+        """The variance, 1 where it is left out."""
+        return one_if_open(self.variance)
 
     _root: ClassVar[int] = 1
     """1 if the value falls like exp(-q) far away, 2 if like exp(-sqrt(q))."""
@@ -232,13 +238,13 @@ class Radial(Kernel):
         inputs = check_inputs(X)
         columns = select_columns(inputs.X[:0], self.active_dims, type(self).__name__)
         self._features(inputs.xp, columns)  # checks their number
-        return inputs.xp.full(len(inputs.X), self.variance, dtype=inputs.dtype)
+        return inputs.xp.full(len(inputs.X), self._height, dtype=inputs.dtype)
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
         namespace(inputs.X, diag_bar)
         by_log = np.zeros(len(self.parameter_names))
-        by_log[0] = self.variance * number(diag_bar.sum(dtype=np.float64))
+        by_log[0] = self._height * number(diag_bar.sum(dtype=np.float64))
         return KernelGradient(by_log, inputs.xp.zeros_like(inputs.X), None)
 
     @property
@@ -413,7 +419,7 @@ class Radial(Kernel):
                 aside[strip] = keep
         if square:
             symmetrize(K)
-            xp.fill_diagonal(K, self.variance)
+            xp.fill_diagonal(K, self._height)
         if square and aside is not None:
             symmetrize(aside)
         return K

@@ -16,7 +16,7 @@ import numpy as np
 
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
-from daskgp.kernels.checks import flat
+from daskgp.kernels.checks import flat, one_if_open
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.periodic import Periodic
@@ -119,7 +119,7 @@ def random_features(
     """
     frequencies, amplitudes, slopes = [np.zeros((0, d))], [np.zeros(0)], [np.zeros((0, d))]
     for term in _terms(kernel):
-        variance = math.prod(float(part.variance) for part in term if type(part) is not Linear)
+        variance = math.prod(part._height for part in term if type(part) is not Linear)
         waves = [part for part in term if type(part) not in (Constant, Linear)]
         linear = [part for part in term if type(part) is Linear]
         if linear and (waves or len(linear) > 1):
@@ -194,8 +194,8 @@ def _harmonics(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndar
     1 / 2 l^2.
     """
     columns, points = columns_of(kernel, d), np.zeros((m, d))
-    up, down = rng.poisson(0.5 / kernel.lengthscale**2, (2, m, len(columns)))
-    points[:, columns] = (up - down) * (2 * math.pi / kernel.period)
+    up, down = rng.poisson(0.5 / one_if_open(kernel.lengthscale) ** 2, (2, m, len(columns)))
+    points[:, columns] = (up - down) * (2 * math.pi / one_if_open(kernel.period))
     return points
 
 

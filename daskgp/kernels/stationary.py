@@ -28,6 +28,7 @@ from daskgp.kernels.checks import (
     named,
     positive,
     positive_or_many,
+    positive_or_open,
 )
 from daskgp.kernels.radial import Coincidence, Radial, replaced
 from daskgp.typing import Array
@@ -44,8 +45,8 @@ class Stationary(Radial):
         One for all dimensions, which then share a scale if data are standardised, or one per
         dimension (ARD).  None counts as 1 when the kernel is called and is replaced by a value from
         the median distance of the data by ``fit``.
-    variance : float, default 1.0
-        k(x, x).
+    variance : float, optional
+        k(x, x).  None counts as 1 when the kernel is called, and is found by ``fit``.
     ard : bool, default False
         Give each dimension its own lengthscale once the data are known.
     active_dims : sequence of int or str, optional
@@ -68,7 +69,7 @@ class Stationary(Radial):
     _smoothness: ClassVar[float] = 2.0
     """Order nu of a Matern kernel; smoother kernels have their ridge at about this value."""
     lengthscale: Lengthscale
-    variance: float
+    variance: float | None
     ard: bool
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class Stationary(Radial):
             )
         values = {
             "lengthscale": scale,
-            "variance": positive(self.variance, f"variance of {name}"),
+            "variance": positive_or_open(self.variance, f"variance of {name}"),
             "ard": bool(self.ard) or many,
             "active_dims": dims,
         }
@@ -100,7 +101,7 @@ class Stationary(Radial):
     @property
     def log_parameters(self) -> np.ndarray:
         scale = 1.0 if self.lengthscale is None else self.lengthscale
-        return np.log(np.append(self.variance, scale))
+        return np.log(np.append(self._height, scale))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Any:
         values = check_count(self.parameter_names, values)
@@ -119,7 +120,7 @@ class Stationary(Radial):
         groups = self._active(medians)
         scale: Any = self.lengthscale
         if isinstance(scale, tuple):
-            return self
+            return replaced(self, variance=self._height)
         if scale is None and self.ard:
             scale = _usable([_root_mean_square(group) for group in groups])
         elif scale is None:
@@ -128,7 +129,7 @@ class Stationary(Radial):
             scale = float(_usable(distance * share))
         if self.ard:
             scale = tuple(map(float, np.broadcast_to(scale, len(groups))))
-        return replaced(self, lengthscale=scale)
+        return replaced(self, lengthscale=scale, variance=self._height)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
         groups = groups_of(self.active_dims, n_features)
@@ -250,7 +251,7 @@ class RBF(Stationary):
     """
 
     lengthscale: Lengthscale = None
-    variance: float = 1.0
+    variance: float | None = None
     ard: bool = field(default=False, kw_only=True)
     active_dims: Dims | None = field(default=None, kw_only=True)
 
@@ -263,7 +264,7 @@ class RBF(Stationary):
     def _evaluate(self, xp: Any, q: Array, aside: Array, work: Array, same: Coincidence) -> None:
         xp.negative(q, out=q)
         xp.exp(q, out=q)
-        times(q, self.variance)
+        times(q, self._height)
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ class RationalQuadratic(Stationary):
 
     lengthscale: Lengthscale = None
     alpha: float = 1.0
-    variance: float = 1.0
+    variance: float | None = None
     ard: bool = field(default=False, kw_only=True)
     active_dims: Dims | None = field(default=None, kw_only=True)
 
@@ -332,7 +333,7 @@ class RationalQuadratic(Stationary):
         xp.log(q, out=aside)
         xp.multiply(aside, -self.alpha, out=q)
         xp.exp(q, out=q)
-        times(q, self.variance)
+        times(q, self._height)
 
     def _weigh(self, xp: Any, K_bar: Array, K: Array, aside: Array, D: Array) -> float:
         # dk/dr^2 = -k / (2 b) and dk/dlog alpha = -alpha k (1/b - 1 + log b)
@@ -359,7 +360,7 @@ class Matern12(Stationary):
     """
 
     lengthscale: Lengthscale = None
-    variance: float = 1.0
+    variance: float | None = None
     ard: bool = field(default=False, kw_only=True)
     active_dims: Dims | None = field(default=None, kw_only=True)
 
@@ -378,7 +379,7 @@ class Matern12(Stationary):
             aside[coincident] = 0
         xp.negative(aside, out=q)
         xp.exp(q, out=q)
-        times(q, self.variance)
+        times(q, self._height)
         if needed:  # so that k / r is 0
             aside[coincident] = np.inf
 
@@ -400,7 +401,7 @@ class Matern32(Stationary):
     """
 
     lengthscale: Lengthscale = None
-    variance: float = 1.0
+    variance: float | None = None
     ard: bool = field(default=False, kw_only=True)
     active_dims: Dims | None = field(default=None, kw_only=True)
 
@@ -415,7 +416,7 @@ class Matern32(Stationary):
         xp.sqrt(q, out=q)
         xp.negative(q, out=aside)
         xp.exp(aside, out=aside)
-        times(aside, self.variance)
+        times(aside, self._height)
         q += 1
         q *= aside
 
@@ -431,7 +432,7 @@ class Matern52(Stationary):
     """
 
     lengthscale: Lengthscale = None
-    variance: float = 1.0
+    variance: float | None = None
     ard: bool = field(default=False, kw_only=True)
     active_dims: Dims | None = field(default=None, kw_only=True)
 
@@ -446,7 +447,7 @@ class Matern52(Stationary):
         xp.sqrt(q, out=aside)
         xp.negative(aside, out=work)
         xp.exp(work, out=work)
-        times(work, self.variance)
+        times(work, self._height)
         aside += 1
         aside *= work  # v (1 + s) exp(-s)
         q *= work

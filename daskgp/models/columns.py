@@ -152,20 +152,20 @@ class Columns:
         """Return a kernel of the user's columns as one of the inputs, lengths in the same units."""
         return on_columns(kernel, self.names, self.where)
 
-    def scaled_kernel(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
-        """Return a kernel of inputs over ``scale`` from one whose lengths on the sphere are km."""
-        return rescaled(kernel, 1.0 / self._kilometres(scale)) if self.sphere else kernel
+    def users_kernel(self, kernel: Kernel) -> Kernel:
+        """Return what ``kernel`` makes a kernel of the inputs from."""
+        return of_features(kernel, self.where) if self.sphere else kernel
 
-    def users_kernel(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
-        """Return what ``kernel`` and ``scaled_kernel`` make a kernel of scaled inputs from."""
+    def scaled_as_before(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
+        """Return a kernel of inputs over ``scale`` from one as earlier versions took it.
+
+        Its lengths on the sphere are in km, all other numbers are those of the scaled inputs.
+        """
         if not self.sphere:
             return kernel
-        return of_features(rescaled(kernel, self._kilometres(scale)), self.where)
-
-    def _kilometres(self, scale: np.ndarray) -> np.ndarray:
         factors, sphere = np.ones(len(self)), list(self.sphere)
         factors[sphere] = np.where(np.isfinite(scale[sphere]), scale[sphere], 1.0)
-        return factors
+        return rescaled(kernel, 1.0 / factors)
 
     def order(self, order: Any) -> Any:
         """Return an order of rows with the sphere's columns for the two names of a place.

@@ -18,6 +18,7 @@ from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe, identity
+from daskgp.kernels.units import in_users_units as kernel_in_users_units
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
 from daskgp.models.method import Method
@@ -125,8 +126,9 @@ class Solved:
 
     @property
     def users_kernel(self) -> Kernel:
-        """Kernel in the model's units; on a sphere of the columns of X, with lengthscales in km."""
-        return self.columns.users_kernel(self.theta.kernel, self.scaling.x_scale)
+        """Kernel of the columns of X, in their units and those of y; in km on a sphere."""
+        own = kernel_in_users_units(self.theta.kernel, len(self.columns), self.scaling.size)
+        return self.columns.users_kernel(own)
 
     def scaled(self, X: np.ndarray) -> np.ndarray:
         """Return the inputs in the model's units at rows X (n, d) in the user's."""

@@ -36,6 +36,8 @@ from daskgp.typing import Device
 
 NEAR, TREND, REGRESSOR = "near_", "trend_", "regressor_"
 """Prefixes of the names of arrays that belong to training rows, a trend and a regressor."""
+KERNEL_UNITS = "kernel_units"
+"""Attribute of stores whose settings have numbers of kernels in the units of the data."""
 HELD_BYTES = 512 << 20
 """Maximum bytes of fitted methods that a process keeps; the one it used last always stays."""
 

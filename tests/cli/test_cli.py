@@ -204,8 +204,7 @@ def test_info_shows_a_model_with_lengthscales_in_the_units_of_x(fitted):
     for part in ("model sgpr", "rows 300", "lon, lat", "inducing inputs 20", "matern32 constant"):
         assert part in text
     model = daskgp.load(fitted)
-    scale = model.kernel_.parts[0].lengthscale[0]
-    own = scale * model.solved_.scaling.x_scale[0]
+    own = model.kernel_.parts[0].lengthscale[0]
     assert re.search(rf"0.lengthscale\[0\] {own:.4g} \S+ lon ", text)
     gain = model.history_[-1]["predicted_gain"]
     assert f"predicted gain of one more step, nats {gain:.2g} " in f"{text} "

@@ -1,5 +1,7 @@
 """Every estimator of the registry, made small, and the rows that the contract is checked on."""
 
+import dataclasses
+
 import numpy as np
 
 import daskgp
@@ -46,6 +48,18 @@ def make(name, **settings):
     if name == "ssgp" and "kernel" not in settings:  # it does not know every kernel
         chosen["kernel"] = kernels.RBF((0.8, 0.8))
     return kind(name)(**{key: value for key, value in chosen.items() if key in known})
+
+
+def in_units(kernel, of_inputs, of_target):
+    """A kernel of columns and targets that are multiplied by these factors."""
+    units = kernel.units(2)
+    logs = [
+        unit.of_inputs * np.log(np.broadcast_to(of_inputs, 2)[list(unit.columns)][:1]).sum()
+        + unit.of_target * np.log(of_target)
+        for unit in units
+    ]
+    moved = kernel.with_log_parameters(kernel.log_parameters + logs)
+    return moved if kernel.variance is not None else dataclasses.replace(moved, variance=None)
 
 
 def fixed(name, **settings):

@@ -318,8 +318,10 @@ def test_float32_is_close_to_float64(name, d):
 @every
 def test_the_units_of_the_data_do_not_matter(name):
     X, y = cases.rows()
-    plain = cases.moments(cases.fixed(name).fit(X, y), T)
-    found = cases.moments(cases.fixed(name).fit(1000 * X - 7, 0.01 * y + 300), 1000 * T - 7)
+    one = cases.fixed(name)
+    plain = cases.moments(one.fit(X, y), T)
+    other = cases.fixed(name, kernel=cases.in_units(one.kernel, 1000.0, 0.01))
+    found = cases.moments(other.fit(1000 * X - 7, 0.01 * y + 300), 1000 * T - 7)
     equal(found, [0.01 * plain[0] + 300, *(0.01 * part for part in plain[1:])], rtol=1e-5)
 
 

@@ -1,5 +1,7 @@
 """Trends that are integrated over: universal kriging, of every method that takes a trend."""
 
+import dataclasses
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -87,7 +89,7 @@ def test_sparse_methods_are_universal_kriging_of_their_own_covariance():
     (X, y), s = slanted(), 0.1
     H, h = functions(X), functions(T)
     model = cases.fixed("sgpr", mean="linear", **RAW).fit(X, y)
-    k, Z = model.kernel_, model.inducing_
+    k, Z = model.solved_.theta.kernel, model.inducing_
     Q = oracle.nystrom(k, np.concatenate([X, T]), Z, 1e-8)
     C, K = Q[:150, :150] + s * np.eye(150), Q[150:, :150]
     mean, covariance, b, _ = universal(C, H, K, h, k(T), y)
@@ -142,7 +144,13 @@ def test_units_of_columns_do_not_matter(name):
     X, y = slanted()
     model = cases.fixed(name, mean="linear", kernel=_ard(name)).fit(X, y)
     unit = np.array([1e-6, 1e4])
-    other = cases.fixed(name, mean="linear", kernel=_ard(name)).fit(X * unit + 10 * unit, 1e-3 * y)
+    kernel = _ard(name)
+    logs = np.log(np.append(1e-3**2 if kernel.variance else 1.0, unit))
+    kernel = dataclasses.replace(
+        kernel.with_log_parameters(kernel.log_parameters + logs),
+        **({} if kernel.variance else {"variance": None}),
+    )
+    other = cases.fixed(name, mean="linear", kernel=kernel).fit(X * unit + 10 * unit, 1e-3 * y)
     for a, b in zip(
         other.predict(T * unit + 10 * unit, return_std=True),
         model.predict(T, return_std=True),
@@ -162,10 +170,12 @@ def _ard(name):
 def test_several_targets_have_trends_of_their_own(name):
     X, y = slanted()
     both = np.column_stack([y, np.cos(X[:, 1]) - 30 * X[:, 0]])
-    model = cases.fixed(name, mean=["x0"]).fit(X, both)
+    # a variance would be a share of each target's
+    shared = dataclasses.replace(_ard(name), variance=None)
+    model = cases.fixed(name, mean=["x0"], kernel=shared).fit(X, both)
     mean, cov = model.predict(T, return_cov=True)
     for j in range(2):
-        alone = cases.fixed(name, mean=["x0"]).fit(X, both[:, j])
+        alone = cases.fixed(name, mean=["x0"], kernel=shared).fit(X, both[:, j])
         for a, b in zip(alone.predict(T, return_cov=True), (mean[:, j], cov[..., j]), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
         rows = [row for row in model.trend_ if row.name.endswith(f" of y{j}")]

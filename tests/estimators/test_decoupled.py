@@ -171,7 +171,7 @@ def test_every_kind_learns(kind, table):
     names = [*model.kernel_.parameter_names, *model.likelihood_.parameter_names]
     known = {"iteration", "evaluations", "objective", "gradient_norm", "seconds"}
     assert set(model.history_[-1]) == {*known, *names}
-    assert model.history_[-1][names[0]] == pytest.approx(model.kernel_.variance)
+    assert model.history_[-1][names[0]] == pytest.approx(model.solved_.theta.kernel.variance)
     assert len(model.history_) == 60
 
 

@@ -83,11 +83,11 @@ def test_bound_and_predictions_are_dense_for_any_chunks(blocks, p, monkeypatch):
 
 def assert_dense(model, X, y, T):
     rows, Z = scaled(model, X, y), model.solved_.theta.inputs
-    bound = oracle.titsias_bound(KERNEL, rows.X, rows.y, Z, NOISE)
+    bound = oracle.titsias_bound(model.solved_.theta.kernel, rows.X, rows.y, Z, NOISE)
     assert model.objective_ == pytest.approx(bound, rel=1e-8)
     scale = model.solved_.scaling
     at = scale.inputs(T)
-    mean, cov = oracle.sparse_posterior(KERNEL, rows.X, rows.y, Z, NOISE, at)
+    mean, cov = oracle.sparse_posterior(model.solved_.theta.kernel, rows.X, rows.y, Z, NOISE, at)
     mean = mean * scale.y_scale + scale.intercept + at @ scale.slope
     std = np.sqrt(np.outer(np.diag(cov), scale.y_scale**2))
     found = [np.reshape(a, mean.shape) for a in model.predict(T, return_std=True)]
@@ -129,7 +129,7 @@ def test_inducing_inputs_at_the_data_give_the_exact_gp():
     T = data(15, seed=1)[0]
     sparse = fixed(X).fit(X, y)
     exact = ExactGP(KERNEL, noise_variance=NOISE, optimizer=None).fit(X, y)
-    assert sparse.objective_ == pytest.approx(exact.objective_, rel=1e-6)
+    assert sparse.objective_ == pytest.approx(exact.objective_, rel=1e-5)
     for a, b in zip(sparse.predict(T, True), exact.predict(T, True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
@@ -173,7 +173,7 @@ def test_log_marginal_likelihood_is_in_the_units_of_y(name, p):
     exact = ExactGP(KERNEL, noise_variance=NOISE, optimizer=None)
     model = (exact if name == "exact" else fixed(X)).fit(X, y)
     rows, scale = scaled(model, X, y), model.solved_.scaling
-    K = KERNEL(rows.X)
+    K = model.solved_.theta.kernel(rows.X)
     wanted = 0.0
     for j, unit in enumerate(scale.y_scale):
         raw = np.reshape(y, (60, -1))[:, [j]] - scale.intercept[j]
@@ -184,9 +184,11 @@ def test_log_marginal_likelihood_is_in_the_units_of_y(name, p):
 def test_several_targets_are_predicted_as_they_would_be_alone():
     X, y = data(p=2)
     Z, T = data(25, seed=2)[0], data(9, seed=1)[0]
-    both = fixed(Z).fit(X, y).predict(T, return_std=True)
+    # a variance would be a share of each target's
+    shared = {"kernel": kernels.Matern32((0.7, 1.3, 2.0)) + kernels.Linear()}
+    both = fixed(Z).set_params(**shared).fit(X, y).predict(T, return_std=True)
     for j in range(2):
-        alone = fixed(Z).fit(X, y[:, j]).predict(T, return_std=True)
+        alone = fixed(Z).set_params(**shared).fit(X, y[:, j]).predict(T, return_std=True)
         for a, b in zip(both, alone, strict=True):
             np.testing.assert_allclose(a[:, j], b, rtol=1e-9)
 
@@ -276,7 +278,7 @@ def test_training_raises_the_bound_and_writes_its_history(optimizer, train_induc
     assert model.objective_ == pytest.approx(best, rel=1e-10)
     if optimizer == "l-bfgs":
         last = model.history_[-1]
-        values = np.exp(model.kernel_.log_parameters)
+        values = np.exp(model.solved_.theta.kernel.log_parameters)
         for name, value in zip(model.kernel_.parameter_names, values, strict=True):
             assert last[name] == pytest.approx(value)
     assert np.array_equal(model.inducing_, still.inducing_) is not train_inducing
@@ -311,9 +313,7 @@ def test_lengthscales_that_are_not_given_start_at_median_distances():
     X, y = data()
     model = SGPR(n_inducing=20, optimizer=None).fit(X, y)
     medians = [np.median(np.abs(np.subtract.outer(x, x))[np.triu_indices(300, 1)]) for x in X.T]
-    np.testing.assert_allclose(
-        model.kernel_.lengthscale, np.sqrt(3) * np.array(medians) / X.std(axis=0), rtol=0.05
-    )
+    np.testing.assert_allclose(model.kernel_.lengthscale, np.sqrt(3) * np.array(medians), rtol=0.05)
 
 
 def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows():
@@ -325,7 +325,7 @@ def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows():
     assert part.n_rows_ == 300
     rows = scaled(part, X, y)
     bound = oracle.titsias_bound(
-        part.kernel_, rows.X, rows.y, part.solved_.theta.inputs, part.noise_variance_
+        part.solved_.theta.kernel, rows.X, rows.y, part.solved_.theta.inputs, part.noise_variance_
     )
     assert part.objective_ == pytest.approx(bound, rel=1e-8)
     units = partition.alone(partition.blocks(300, None, 30))
@@ -334,7 +334,7 @@ def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows():
     assert len(used) == 90
     assert part.history_[-1]["objective"] == pytest.approx(
         oracle.titsias_bound(
-            part.kernel_,
+            part.solved_.theta.kernel,
             rows.X[used],
             rows.y[used],
             part.solved_.theta.inputs,
@@ -598,7 +598,14 @@ def test_a_start_outside_the_bounds_is_not_moved():
 
 def test_targets_of_any_unit_are_fitted_alike():
     X, y = data()
-    one, tiny = (SGPR(KERNEL, n_inducing=20, max_iter=5).fit(X, u * y) for u in (1.0, 1e-20))
+    one, tiny = (
+        SGPR(
+            kernels.Matern32((0.7, 1.3, 2.0), 1.4 * u**2) + kernels.Linear(0.2 * u**2),
+            n_inducing=20,
+            max_iter=5,
+        ).fit(X, u * y)
+        for u in (1.0, 1e-20)
+    )
     np.testing.assert_allclose(tiny.predict(X) * 1e20, one.predict(X), rtol=1e-5, atol=1e-5)
 
 

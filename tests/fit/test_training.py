@@ -98,8 +98,9 @@ def test_given_lengthscales_are_where_training_starts(monkeypatch):
     monkeypatch.setattr(subset, "search", None)  # it would fail
     kernel = kernels.Matern32(2.0, 0.5)
     model = daskgp.ExactGP(kernel, max_iter=2, noise_variance=0.3).fit(X, y)
-    first = model.history_[0]
-    assert (first["lengthscale"], first["variance"]) == pytest.approx((2.0, 0.5))
+    first, scale = model.history_[0], model.solved_.scaling
+    assert first["lengthscale"] * scale.x_scale[0] == pytest.approx(2.0)
+    assert first["variance"] * scale.y_scale[0] ** 2 == pytest.approx(0.5)
     assert first["noise_variance"] == pytest.approx(0.3)
 
 
@@ -210,7 +211,8 @@ def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
 def test_a_start_from_which_only_noise_is_learned_is_told(settings, caplog):
     X, y = make_friedman1(300, noise=1.0, random_state=0)
     noise = np.random.default_rng(0).normal(size=300)
-    for target, kernel, told in ((y, "rbf(1.0)", 1), (noise, "rbf(1.0)", 0), (y, "rbf()", 0)):
+    short = f"rbf(0.29, {y.var()})"
+    for target, kernel, told in ((y, short, 1), (noise, "rbf(0.29, 1.0)", 0), (y, "rbf()", 0)):
         caplog.clear()
         daskgp.SGPR(kernel, n_inducing=40, **settings).fit(X, target)
         assert sum("ended in noise alone" in r.getMessage() for r in caplog.records) == told
@@ -361,7 +363,7 @@ def test_blocks_are_those_near_by_the_hyperparameters_found():
     settings = {"n_support": 8, "block_rows": 8, "markov_order": 2, "train_blocks": None}
     model = NotesBlocks(kernels.Matern12(ard=True), **settings).fit(X, y)
     _, arranged, of_some, final = (t.to_vector(False) for t in model.noted_)
-    assert np.array_equal(final[:-1], model.kernel_.log_parameters)
+    assert np.array_equal(final[:-1], model.solved_.theta.kernel.log_parameters)
     names = [*model.kernel_.parameter_names, "noise_variance"]
     ends = [[np.log(entry[name]) for name in names] for entry in model.history_]
     assert any(np.allclose(of_some, end) for end in ends)  # where a stage ended, the next begins

@@ -154,7 +154,7 @@ def latent(X):
 @smoothed
 def test_values_are_equation_19(xp, rng, of):
     here = Problem(rng, of, m=10, q=7, n=19)
-    P, Q, X, S, rho = here.P, here.Q, here.X, here.weights, math.sqrt(of.kernel.variance)
+    P, Q, X, S, rho = here.P, here.Q, here.X, here.weights, math.sqrt(of.kernel.variance or 1.0)
     wanted = {
         "values": rho * eq19(of.kernel, latent(X), P),
         "gram": eq19(of.kernel, P, P),
@@ -257,7 +257,7 @@ def test_inputs_far_from_zero_and_rows_far_from_points(rng, of):
 def test_scales_far_from_one(rng, of, log_scale):
     here = Problem(rng, of)
     here.P = Points(here.P.inputs, np.full_like(here.P.inputs, log_scale))
-    rho = math.sqrt(of.kernel.variance)
+    rho = math.sqrt(of.kernel.variance or 1.0)
     wanted = rho * eq19(of.kernel, latent(here.X), here.P)
     np.testing.assert_allclose(here.value("values"), wanted, rtol=1e-9, atol=0)
     np.testing.assert_allclose(here.value("gram"), eq19(of.kernel, here.P, here.P), rtol=1e-9)

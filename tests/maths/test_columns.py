@@ -1,5 +1,6 @@
 """Columns of X as methods see them: places on the sphere, and kernels of features by name."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from daskgp import kernels, testing
 from daskgp.errors import InputError, SettingError
+from daskgp.kernels import units
 from daskgp.kernels.columns import rescaled
 from daskgp.models.columns import RADIUS, Columns, chosen, on_sphere
+from daskgp.models.scaling import identity
 
 NAMES = ("day", "lat", "height", "lon")
 COLUMNS = Columns(NAMES, (3, 1))
@@ -213,12 +216,17 @@ def test_text_names_features():
 def test_lengths_in_km_are_scaled_and_come_back(length, scale):
     kernel = kernels.RBF((3.0, length), active_dims=("day", "lon", "lat"))
     inside, x_scale = COLUMNS.kernel(kernel), np.array([7.0, scale, scale, scale, 2.0])
-    scaled = COLUMNS.scaled_kernel(inside, x_scale)
-    np.testing.assert_allclose(scaled.lengthscale, (3.0, length / scale))
-    users = COLUMNS.users_kernel(scaled, x_scale)
+    scaling = identity(5, 1)
+    scaling = dataclasses.replace(scaling, x_scale=x_scale)
+    scaled = units.in_model_units(inside, 5, scaling.size)
+    assert scaled.variance is None
+    np.testing.assert_allclose(scaled.lengthscale, (3.0 / 7.0, length / scale))
+    users = COLUMNS.users_kernel(units.in_users_units(scaled, 5, scaling.size))
     assert users.active_dims == (0, (1, 3))
     np.testing.assert_allclose(users.lengthscale, (3.0, length))
     assert COLUMNS.kernel(users).active_dims == inside.active_dims
+    before = COLUMNS.scaled_as_before(inside, x_scale)  # km on the sphere alone
+    np.testing.assert_allclose(before.lengthscale, (3.0, length / scale))
 
 
 def test_open_lengthscales_stay_open_in_other_units():

@@ -579,19 +579,21 @@ def test_sums_and_products_are_flat():
 
 def test_resolve_fills_in_what_is_left_open():
     median, distance = np.array([3.0, 0.0, 4.0]), 10.0
-    assert RBF().resolve(median, distance) == RBF(10.0)
-    assert RBF(2.0).resolve(median, distance) == RBF(2.0)
+    assert RBF().resolve(median, distance) == RBF(10.0, 1.0)
+    assert RBF(2.0).resolve(median, distance) == RBF(2.0, 1.0)
     # a constant column has no distance of its own
-    assert RBF(ard=True).resolve(median, distance) == RBF((3.0, 1.0, 4.0))
-    assert RBF(2.0, ard=True).resolve(median, distance) == RBF((2.0, 2.0, 2.0))
-    assert RBF(ARD).resolve(median, distance) == RBF(ARD)
-    assert RBF(active_dims=[0]).resolve(median, distance) == RBF(6.0, active_dims=[0])
+    assert RBF(ard=True).resolve(median, distance) == RBF((3.0, 1.0, 4.0), 1.0)
+    assert RBF(2.0, ard=True).resolve(median, distance) == RBF((2.0, 2.0, 2.0), 1.0)
+    assert RBF(ARD, 3.0).resolve(median, distance) == RBF(ARD, 3.0)
+    assert RBF(active_dims=[0]).resolve(median, distance) == RBF(6.0, 1.0, active_dims=[0])
     assert RBF(ard=True, active_dims=[2, 0]).resolve(median, distance) == RBF(
-        (4.0, 3.0), active_dims=[2, 0]
+        (4.0, 3.0), 1.0, active_dims=[2, 0]
     )
-    assert RBF().resolve(np.zeros(2), 0.0) == RBF(1.0)
+    assert RBF().resolve(np.zeros(2), 0.0) == RBF(1.0, 1.0)
     composite = RBF() + 0.1 * Linear() * Periodic()
-    assert composite.resolve(median, distance) == RBF(10.0) + 0.1 * Linear() * Periodic()
+    assert composite.resolve(median, distance) == (
+        RBF(10.0, 1.0) + 0.1 * Linear(1.0) * Periodic(1.0, 4.0, 1.0)
+    )
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def covariance(theta, A, B):
     seen = list(range(A.shape[1]) if kernel.active_dims is None else kernel.active_dims)
     scale = 1.0 if kernel.lengthscale is None else np.array(kernel.lengthscale)
     turns = np.einsum("ijk,rk->ijr", (A[:, None] - B)[:, :, seen] / scale, theta.inputs[:, seen])
-    return kernel.variance * np.cos(turns).mean(axis=2)
+    return (kernel.variance or 1.0) * np.cos(turns).mean(axis=2)
 
 
 def dense(theta, X, y, T):
@@ -213,7 +213,7 @@ def test_the_covariance_of_many_features_is_the_kernel(kernel, d):
     theta = Theta(kernel, 0.1, sample_spectrum(kernel, 40_000, d, np.random.default_rng(0)))
     # the standard deviation of a mean of 40,000 cosines is at most 1 / 200
     np.testing.assert_allclose(
-        covariance(theta, X, X), kernel(X), atol=4 * kernel.variance / np.sqrt(40_000)
+        covariance(theta, X, X), kernel(X), atol=4 * (kernel.variance or 1.0) / np.sqrt(40_000)
     )
 
 

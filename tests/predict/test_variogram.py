@@ -136,7 +136,7 @@ def test_a_model_expects_its_kernel_noise_and_trend_in_the_units_of_y(mean, p, s
     found = daskgp.variogram(X, y, model, bins=EDGES)
     solved = model.solved_
     scaled = solved.scaling.inputs(X)
-    kernel, noise = model.kernel_(scaled), model.noise_variance_
+    kernel, noise = solved.theta.kernel(scaled), model.noise_variance_
     trend = scaled @ solved.scaling.slope
     if mean == "linear":
         slopes = [row.value for row in model.trend_ if "intercept" not in row.name]

@@ -18,6 +18,7 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
+from daskgp.kernels.checks import one_if_open
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
 from daskgp.models.additive import Additive
 from daskgp.models.leave_one_out import less_trend, without
@@ -118,7 +119,7 @@ class SparseSpectrum(Additive):
         check_spectrum(theta.kernel)
         kernel: Any = theta.kernel
         W = frequencies(theta).astype(np.float64)
-        return Prepared(theta, W, float(np.sqrt(kernel.variance / len(W))))
+        return Prepared(theta, W, float(np.sqrt(one_if_open(kernel.variance) / len(W))))
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Return sums over one block's rows: 4 n m^2 operations for the lower half of Phi' Phi."""

@@ -229,7 +229,7 @@ class Multiscale(Basis):
         log_scales = P.log_scales.astype(Z.dtype, copy=False)
         a = 1 / (1 + xp.exp(2 * log_scales))
         height = (xp.log(2 * a) + log_scales - 2 * a * w * w).sum(axis=1, keepdims=True) / 2
-        height += 0.5 * float(np.log(self.kernel.variance))
+        height += 0.5 * float(self.kernel.log_parameters[0])
         features = xp.concatenate([u * u, u, xp.ones((len(u), 1), dtype=u.dtype)], axis=1)
         factors = xp.concatenate([-a, 2 * a * w, height], axis=1)
         return _AgainstRows(units, w, a, features, factors)

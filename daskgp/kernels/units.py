@@ -1,0 +1,71 @@
+"""Numbers of kernels in the units of the data and in those of a model; which are left open."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from daskgp.kernels.base import Kernel, Unit
+from daskgp.kernels.radial import replaced
+
+K = TypeVar("K", bound=Kernel)
+
+Size = Callable[[Unit], float | None]
+"""Returns the size of a unit of the model in the user's; None if there is no such size."""
+
+
+def left_open(kernel: Kernel, d: int) -> np.ndarray:
+    """Return a mask (k,) of the hyper-parameters of the resolved kernel that a kernel leaves open.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF, Linear
+    >>> left_open(RBF(2.0) + Linear(0.5), 3)  # variance, lengthscale, variance
+    array([ True, False, False])
+    """
+    parts = getattr(kernel, "parts", None)
+    if parts is not None:
+        return np.concatenate([left_open(part, d) for part in parts])
+    near, far = (kernel.resolve(np.full(d, distance), distance) for distance in (1.0, 2.0))
+    names = [name.partition("[")[0] for name in near.parameter_names]
+    empty = [getattr(kernel, name, 1.0) is None for name in names]
+    return np.array(empty, dtype=bool) | (near.log_parameters != far.log_parameters)
+
+
+def in_model_units(kernel: Kernel, d: int, size: Size) -> Kernel:
+    """Return a kernel of d columns with numbers in a model's units from one in the user's.
+
+    Numbers that are left open stay so; those whose unit has no size stay as they are.
+    """
+    return _rescaled(kernel, d, size, -1.0)
+
+
+def in_users_units(kernel: Kernel, d: int, size: Size) -> Kernel:
+    """Return a kernel of d columns with numbers in the user's units from one in a model's."""
+    return _rescaled(kernel, d, size, 1.0)
+
+
+def _rescaled(kernel: Kernel, d: int, size: Size, sign: float) -> Kernel:
+    resolved, is_open = kernel.resolve(np.ones(d), 1.0), left_open(kernel, d)
+    sizes = [size(unit) for unit in resolved.units(d)]
+    shifts = np.array([0.0 if one is None else sign * np.log(one) for one in sizes])
+    shifts[is_open] = 0.0
+    if not shifts.any():
+        return kernel
+    moved = resolved.with_log_parameters(resolved.log_parameters + shifts)
+    return reopened(moved, kernel)
+
+
+def reopened(kernel: K, like: Kernel) -> K:
+    """Return a kernel with the numbers left open that another of the same structure leaves open."""
+    parts: Any = getattr(kernel, "parts", None)
+    if parts is not None:
+        pairs = zip(parts, like.parts, strict=True)  # type: ignore[attr-defined]
+        made: Any = type(kernel)
+        return made(tuple(reopened(*pair) for pair in pairs))
+    names = (field.name for field in dataclasses.fields(like))  # type: ignore[arg-type]
+    left = {name: None for name in names if getattr(like, name) is None}
+    return replaced(kernel, **left)
