@@ -203,10 +203,10 @@ def _restored(
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
-    estimator._settings_of_fit = settings_of_fit.of(estimator)
     estimator._set_solved(stored.restored(content, settings["device"], url, regressor))
     if stored.KERNEL_UNITS not in attributes and estimator.kernel is not None:
         estimator.kernel = _kernel_of_before(estimator)
+    estimator._settings_of_fit = settings_of_fit.of(estimator)
     estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
     estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
     estimator._sources = partial(_sources_of, url, content)

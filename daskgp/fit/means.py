@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,10 +16,13 @@ from daskgp.data.regressor import Regressor
 from daskgp.errors import InputError, SettingError
 from daskgp.models.method import Declared
 from daskgp.models.scaling import Scaling
+from daskgp.models.trend import collinear
 from daskgp.typing import MeanName
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
+
+logger = logging.getLogger("daskgp")
 
 WORDS: tuple[str, ...] = get_args(MeanName)
 LEAST_SQUARES = ("zero", "constant", "ols")
@@ -140,6 +144,13 @@ def of_columns(scale: Scaling, rows: Rows, n: int) -> Scaling:
         raise InputError(
             f"{n} usable rows do not determine a trend of {functions} functions: name fewer "
             "columns in mean=, or choose 'constant'"
+        )
+    names = [rows.feature_names[j] for j in rows.trend]
+    for group in scale.trend.collinear():
+        logger.warning(
+            "%s: standard deviations are infinite where the combination is another: leave one of "
+            "them out of mean=",
+            collinear(group, names),
         )
     return replace(scale, trend=replace(scale.trend, columns=rows.trend))
 

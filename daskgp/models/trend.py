@@ -11,12 +11,15 @@ Patterson & Thompson 1971, Harville 1974).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from daskgp.arrays.backend import namespace, to_host
+from daskgp.kernels.compose import united
 from daskgp.typing import Array
 
 NONE = np.zeros((0, 0))
@@ -27,6 +30,9 @@ blocks may not tell all of them apart."""
 ALIKE = 1e-10
 """Share of the largest eigenvalue of the columns' correlations below which columns are combinations
 of others."""
+OFF, UNTOUCHED = 1e-4, 1e-6
+"""Distance from where training rows lie, in standard deviations, from which the rows say nothing of
+a trend, and share of such a direction below which a column has no part in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,8 @@ class Trend:
     slope : ndarray (q, p)
         In the units of the (transformed) targets.
     basis : ndarray (q, r - 1), optional
+    beyond : ndarray (q, s), optional
+        What ``unseen`` was, of a trend whose coefficients are drawn.
     """
 
     columns: tuple[int, ...]
@@ -55,6 +63,42 @@ class Trend:
     intercept: np.ndarray
     slope: np.ndarray
     basis: np.ndarray | None = None
+    beyond: np.ndarray | None = None
+
+    @cached_property
+    def unseen(self) -> np.ndarray:
+        """Directions (q, s) of the scaled columns in which training rows do not vary.
+
+        They are there where columns are linear combinations of others; a constant column has none.
+        """
+        if self.basis is None:
+            return np.zeros((len(self.scale), 0)) if self.beyond is None else self.beyond
+        uses = np.isfinite(self.scale)
+        found = np.zeros((len(uses), int(uses.sum()) - self.basis.shape[1]))
+        if found.shape[1]:
+            found[uses] = np.linalg.svd(self.basis[uses])[0][:, self.basis.shape[1] :]
+        return found
+
+    def collinear(self) -> tuple[tuple[int, ...], ...]:
+        """Return groups of columns, numbered from 0 in the trend, that are combinations."""
+        shares = np.abs(self.unseen @ self.unseen.T)
+        touched = np.flatnonzero(shares.diagonal() > UNTOUCHED)
+        return united(tuple(np.flatnonzero(shares[j] > UNTOUCHED).tolist()) for j in touched)
+
+    def unknown(self) -> np.ndarray:
+        """Return the mask (1 + q,) of intercept and slopes that the rows do not determine."""
+        middle = np.where(np.isfinite(self.scale), self.shift / self.scale, 0.0)
+        moved = np.abs(middle @ self.unseen) > UNTOUCHED * (np.abs(middle).sum() or 1.0)
+        slopes = (np.abs(self.unseen) > UNTOUCHED).any(axis=1)
+        return np.concatenate([[moved.any()], slopes])
+
+    def off(self, values: np.ndarray) -> np.ndarray:
+        """Return the mask (n,) of values (n, q) of the columns at which rows say nothing of it."""
+        if not self.unseen.shape[1]:
+            return np.zeros(len(values), bool)
+        scaled = self._scaled(values)
+        away = np.abs(scaled @ self.unseen).max(axis=1)
+        return np.asarray(away > OFF * (1.0 + np.abs(scaled).max(axis=1)))
 
     @property
     def n_functions(self) -> int:
@@ -64,8 +108,8 @@ class Trend:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays by name."""
-        found = {name: value for name, value in vars(self).items() if name != "columns"}
-        return {name: value for name, value in found.items() if value is not None}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: v for k, v in found.items() if k != "columns" and v is not None}
 
     def functions(self, values: np.ndarray) -> np.ndarray:
         """Return h (n, r) of values (n, q) of the columns."""
@@ -115,6 +159,15 @@ def uncorrelated(correlations: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(correlations)
     kept = values > ALIKE * max(values.max(initial=0.0), 1.0)
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+
+
+def collinear(group: Sequence[int], names: Sequence[str]) -> str:
+    """Return words for columns of a trend that are combinations of one another."""
+    listed = [repr(names[j]) for j in group]
+    return (
+        f"columns {', '.join(listed[:-1])} and {listed[-1]} are linear combinations of one another "
+        "in these rows, which do not tell their slopes apart"
+    )
 
 
 class Contrasts(NamedTuple):

@@ -11,6 +11,7 @@ from daskgp.data import feature_units
 from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
+from daskgp.models.trend import collinear
 from daskgp.predict.posterior import Solved
 
 STANDARDISED = "standardised"
@@ -86,6 +87,7 @@ def of_trend(solved: Solved) -> Table:
     B, root = solved.coefficients
     values = base + T @ B * solved.scaling.y_scale
     errors = np.sqrt(((T @ root) ** 2).sum(axis=1))[:, None] * solved.scaling.y_scale
+    errors = np.where(trend.unknown()[:, None], np.inf, errors)
     names = ["intercept", *(solved.feature_names[j] for j in trend.columns)]
     known = dict(zip(solved.feature_names, solved.feature_units, strict=False))
     units = ((name, feature_units.of_differences(known.get(name, ""))) for name in names[1:])
@@ -101,7 +103,7 @@ def of_trend(solved: Solved) -> Table:
             Hyperparameter(names[i] + of, float(values[i, k]), float(errors[i, k]), each[i])
             for i in np.flatnonzero(uses)
         ]
-    return Table(rows)
+    return Table(rows, (collinear(group, names[1:]) for group in trend.collinear()))
 
 
 def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:

@@ -318,7 +318,8 @@ def repeated(scaling: Scaling, drawn: PathDraw) -> Scaling:
     own = {name: drawn.repeated(getattr(scaling, name)) for name in names}
     if trend is not None:
         fit = {name: drawn.repeated(getattr(trend, name)) for name in ("intercept", "slope")}
-        trend = replace(trend, **fit).given(drawn.trend * own["y_scale"])
+        known = replace(trend, **fit).given(drawn.trend * own["y_scale"])
+        trend = replace(known, beyond=trend.unseen)
     return replace(scaling, **own, transform=None, trend=trend)
 
 

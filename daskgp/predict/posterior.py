@@ -325,16 +325,31 @@ class Solved:
         if trend is None:
             return predicted
         values = np.where(usable[:, None], np.asarray(X, np.float64)[:, trend.columns], 0.0)
-        own = np.asarray(predicted.mean, np.float64)
+        own, off = np.asarray(predicted.mean, np.float64), trend.off(values) & usable
+        if off.any() and (predicted.covariance is not None or not trend.n_functions):
+            raise InputError(self._unknown_trend(int(off.sum()), len(X)))
         mean = own[:, :p] + trend.fitted(values) / self.scaling.y_scale
         if not trend.n_functions:
             return predicted._replace(mean=mean)
         apart, (B, root) = trend.functions(values) - own[:, p:], self.coefficients
         spread, (variance, covariance) = apart @ root, predicted[1:3]
+        added = np.where(off, np.inf, (spread**2).sum(axis=1))  # the prior of coefficients is flat
         return predicted._replace(
             mean=mean + apart @ B,
-            variance=None if variance is None else variance + (spread**2).sum(axis=1),
+            variance=None if variance is None else variance + added,
             covariance=None if covariance is None else covariance + spread @ spread.T,
+        )
+
+    def _unknown_trend(self, number: int, total: int) -> str:
+        """Return what is wrong with places off the plane that collinear columns lie in."""
+        assert self.trend is not None
+        columns = [self.feature_names[j] for j in self.trend.columns]
+        groups = "; ".join(", ".join(repr(columns[j]) for j in g) for g in self.trend.collinear())
+        return (
+            f"columns of the trend are linear combinations of one another in the training rows "
+            f"({groups}), but not at {number} of {total} places, where nothing is known of the "
+            "trend: leave one of them out of mean=, or ask for the standard deviation of each "
+            "place, which is infinite there"
         )
 
     def _scaled_moments(self, new: NewRows, want: Want) -> Moments:

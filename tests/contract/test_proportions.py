@@ -12,7 +12,7 @@ from tests.effective import effective
 from tests.logs import warnings_in
 
 N, M = 240, 24
-FIELD = kernels.Matern32(0.6, active_dims=(0, 1)) * kernels.RBF(1.5, active_dims=(2,))
+FIELD = kernels.Matern32(4.0, 1.5, active_dims=(0, 1)) * kernels.RBF(2.2, 1.0, active_dims=(2,))
 """One lengthscale over two coordinates, one over the time."""
 FIXED = {"kernel": FIELD, "noise_variance": 0.05, "optimizer": None, "progress": False}
 STEPS = {"max_iter": 20, "validation": None, "batch_rows": 60, "n_subset": 60}
@@ -98,7 +98,7 @@ def test_turned_coordinates_turn_the_answer(name, by, monkeypatch):
     plain, other = SAME[name](**FIXED), by_turn(by)[name](**FIXED)
     kernel = FIXED["kernel"]
     if name == "ssgp":  # it knows one kernel alone, and its frequencies turn too
-        kernel = kernels.RBF(0.7)
+        kernel = kernels.RBF(4.0)
         plain.set_params(kernel=kernel)
         other.set_params(kernel=kernel)
     plain.fit(turned(X, np.eye(2)), y)
