@@ -327,13 +327,27 @@ def periods(kernel: Kernel, block: Block, p: int) -> Periods:
     for j, (name, unit) in enumerate(zip(resolved.parameter_names, resolved.units(d), strict=True)):
         if not (is_open[j] and name.endswith("period") and unit.columns):
             continue
-        peaks = [peak for i in unit.columns for peak in _peaks(block.X[:, i], block.y[:, :p])]
+        peaks = [peak for i in unit.columns for peak in _peaks(*_waves(block, i, p))]
         best = [period for _, period in sorted(peaks, reverse=True)[:PEAKS]]
         if best:
             # a wave whose halves are alike has its peak at half of its period
             places.append(j)
             found.append((*best, 2.0 * best[0]))
     return Periods(tuple(places), tuple(found))
+
+
+def _waves(block: Block, column: int, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a column x (n,), and targets (n, r) whose waves along it may show.
+
+    A wave whose height depends on other columns may be gone on average over them, so that the
+    targets times these columns and their squares are there too.
+    """
+    others = np.delete(block.X, column, axis=1)
+    spread = others.std(axis=0)
+    others = (others - others.mean(axis=0))[:, spread > 0] / spread[spread > 0]
+    heights = np.hstack([np.ones((len(others), 1)), others, others**2 - 1.0])
+    Y = block.y[:, :p] - block.y[:, :p].mean(axis=0)
+    return block.X[:, column], (heights[:, :, None] * Y[:, None, :]).reshape(len(Y), -1)
 
 
 def _peaks(x: np.ndarray, Y: np.ndarray) -> list[tuple[float, float]]:

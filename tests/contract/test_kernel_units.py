@@ -168,6 +168,16 @@ def test_short_and_two_periods_are_found():
     assert found == pytest.approx([24.0, 168.0], rel=0.01)
 
 
+def test_a_wave_that_cancels_over_other_columns_is_found():
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0, [100, 100, 2_000], (900, 3))
+    y = np.sin(2 * np.pi * X[:, 2] / 365) * np.cos(X[:, 0] / 30) + 0.1 * rng.standard_normal(900)
+    place, season = Matern32(active_dims=(0, 1)), Periodic(active_dims=2)
+    model = daskgp.SGPR(place * season, n_inducing=90, max_iter=10, **QUIET).fit(X, y)
+    (period,) = [row.value for row in model.hyperparameters_ if "period" in row.name]
+    assert period == pytest.approx(365.0, rel=0.02)
+
+
 @pytest.mark.parametrize("settings", [{"optimizer": None}, {"fixed": ["period"]}])
 def test_a_period_longer_than_the_data_is_said(settings, caplog):
     X, y, *_ = days(300)

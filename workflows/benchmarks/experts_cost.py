@@ -31,7 +31,7 @@ def measure(key: dict, options: harness.Options) -> dict:
     rows, m = key["rows"], key["inducing"]
     path = datasets.store(options.folder, datasets.sines, rows, FEATURES, options.chunk)
     settings: dict[str, Any] = {
-        "kernel": kernels.RBF((2.0,) * FEATURES, 1.0, ard=True),
+        "kernel": kernels.RBF((2.3,) * FEATURES, ard=True),
         "noise_variance": 0.01,
         "inducing": np.random.default_rng(1).uniform(-2, 2, (m, FEATURES)),
         "optimizer": None,

@@ -38,7 +38,7 @@ def keys(options: harness.Options) -> harness.Keys:
 
 def measure(key: dict, options: harness.Options) -> dict:
     split = datasets.uci(key["data"], key["split"]).standardised().drawn(key["rows"])
-    model = model_of(key, split.X.shape[1], options)
+    model = model_of(key, split.X.std(axis=0), options)
     try:
         found = harness.fitted(model, split)
     except errors.NumericalError as error:
@@ -48,9 +48,9 @@ def measure(key: dict, options: harness.Options) -> dict:
     return {"n": len(split.y), **scores, "iterations": len(model.history_), "noise": noise}
 
 
-def model_of(key: dict, d: int, options: harness.Options) -> Any:
+def model_of(key: dict, scales: Any, options: harness.Options) -> Any:
     method, steps = key["method"], key["iterations"]
-    kernel = kernels.Matern32((1.0,) * d, 1.0, ard=True)
+    kernel = kernels.Matern32(tuple(scales), 1.0, ard=True)
     shared: dict[str, Any] = {"kernel": kernel, "max_iter": steps}
     if key["search"] != OWN:
         shared |= {"optimizer": "adam", "learning_rate": float(key["search"]), "tol": UNENDING}

@@ -58,7 +58,7 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 
 def made(method: str, number: int) -> Any:
-    kernel = daskgp.kernels.Matern52(lengthscale=(0.8,) * FEATURES, variance=1.0)
+    kernel = daskgp.kernels.Matern52(lengthscale=(0.92,) * FEATURES)
     if method == "ssgp":
         return daskgp.SparseSpectrumGP(kernel, n_spectral=number // 2, **PLAIN)
     sizes = {"n_inducing": number, "inducing": "random"}

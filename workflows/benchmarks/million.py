@@ -39,6 +39,10 @@ METHODS = (*DASKGP, "climatology")
 WEATHER = {"lon": 8.0, "lat": 8.0, "elevation": 1500.0, "day": 3.0}
 PLACE = {"lon": 4.0, "lat": 4.0, "elevation": 1000.0, "day": 30.0}
 """Lengthscales that training starts from, in the units of the features that the kernel acts on."""
+KERNEL = " + ".join(
+    f"{name}(lengthscale={[*part.values()]}, active_dims=[0, 1, 2, 3])"
+    for name, part in {"matern32": WEATHER, "matern12": PLACE}.items()
+)
 TEST_CHUNK = 8_192
 
 
@@ -55,7 +59,7 @@ def measure(key: dict, options: harness.Options) -> dict:
     if key["method"] == "climatology":
         found = climatology(folder)
     else:
-        settings = {**DASKGP[key["method"]], "kernel": kernel(network)}
+        settings = {**DASKGP[key["method"]], "kernel": KERNEL}
         if key["method"].startswith("lma"):
             settings["block_rows"] = options.block_rows
         if options.tiny:
@@ -80,19 +84,6 @@ def convert(network: datasets.Network, folder: Path) -> dict:
         chunk = TEST_CHUNK if part == "test" else None
         rows.append(daskgp.convert(*stores, "tmax", list(features), chunk).rows)
     return dict(zip(("n", "places"), rows, strict=True))
-
-
-def kernel(network: datasets.Network) -> str:
-    """Return the kernel as text, with lengthscales in standardised units."""
-    columns = network.features()
-    fast, slow = (
-        ", ".join(f"{reach / columns[name][1].std():.4g}" for name, reach in part.items())
-        for part in (WEATHER, PLACE)
-    )
-    return (
-        f"matern32(lengthscale=[{fast}], variance=0.8, active_dims=[0, 1, 2, 3]) + "
-        f"matern12(lengthscale=[{slow}], variance=0.2, active_dims=[0, 1, 2, 3])"
-    )
 
 
 def climatology(folder: Path) -> harness.Outcome:

@@ -58,7 +58,7 @@ def fitted(method: str, kernel: Matern32, X: np.ndarray, y: np.ndarray) -> daskg
 
 
 def moments(key: dict, options: harness.Options) -> dict:
-    rng, kernel = np.random.default_rng(0), Matern32(0.5)
+    rng, kernel = np.random.default_rng(0), Matern32(0.5, 1.0)
     X, T = rng.uniform(0, 3, (400, 2)), rng.uniform(-0.3, 3.3, (options.places, 2))
     y = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1]) + 0.05**0.5 * rng.standard_normal(400)
     model = fitted(key["method"], kernel, X, y)

@@ -73,7 +73,7 @@ def measure(key: dict, options: harness.Options) -> dict:
 
 def fitted(name: str, X: np.ndarray, y: np.ndarray) -> Any:
     kind, settings = METHODS[name]
-    kernel = daskgp.kernels.Matern32(lengthscale=(0.2, 0.2), variance=1.0)
+    kernel = daskgp.kernels.Matern32(lengthscale=(0.058, 0.058))
     settings = harness.lowered(settings, len(y) // 2)
     return kind(kernel, progress=False, **settings).fit(X, y)
 
