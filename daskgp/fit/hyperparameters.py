@@ -21,7 +21,7 @@ from daskgp.fit import control, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import Kernel, lengthscales
 from daskgp.kernels.registry import identity
-from daskgp.kernels.units import in_model_units, left_open
+from daskgp.kernels.units import in_model_units, left_open, opened
 from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
 from daskgp.models.values import Theta
@@ -113,7 +113,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
-    return chosen._replace(searched=begun.searched, sample=sample.rows.X)
+    return chosen._replace(searched=begun.searched, evidence=begun.evidence, sample=sample.rows.X)
 
 
 def _first_noise(estimator: GaussianProcess, sums: scaling.Sums) -> float:
@@ -183,7 +183,9 @@ def _searched(
     def prior(theta: Theta) -> train.Evaluate:
         return scaled(control.of(estimator, theta, stage.scaling).prior, share)
 
-    evidence = subset.Evidence(rows, limits, estimator._tol(), prior)
+    free = opened(kernel)
+    instead = Theta(subset.periods(free, rows, rows.y.shape[1]).resolved(free, distances), noise)
+    evidence = subset.Evidence(rows, limits, estimator._tol(), prior, instead)
     if given:  # nothing is left to search for
         return subset.at(evidence, theta)._replace(evidence=evidence)
     names = np.array([name.rpartition(".")[2] for name in theta.kernel.parameter_names])

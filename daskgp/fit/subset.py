@@ -140,6 +140,8 @@ class Evidence:
     bounds: Bounds
     tol: float
     prior: Callable[[Theta], train.Evaluate]
+    instead: Theta | None = None
+    """Start without the numbers in the kernel."""
 
     def _posterior(self, theta: Theta) -> train.Evaluate:
         """Return evidence and prior as a function of vectors of the kind of a theta."""
@@ -158,21 +160,33 @@ class Evidence:
         coordinates = with_noise(theta.kernel.coordinates(newton.varies(bounds)[:-1]))
         return newton.Search(self._posterior(theta), bounds, coordinates, self.tol)
 
+    def _misses(self, trained: Theta) -> bool:
+        """Return True if the start without the numbers in the kernel is better as it is."""
+        if self.instead is None:
+            return False
+        quiet = replace(self.instead, noise_variance=min(self.instead.noise_variance, QUIET))
+        least = self.value(trained) + COARSE * self.few.y.size
+        return any(self.value(start) > least for start in (self.instead, quiet))
+
     def warn_of_nothing(self, begun: Theta, trained: Theta) -> None:
-        """Warn if training ended in noise alone, where exact evidence from that start does not."""
-        if trained.noise_variance < NOTHING * self.few.y.var() or not callbacks.has_room(1.0):
+        """Warn if training ended in noise alone, where exact evidence from some start does not."""
+        alone = trained.noise_variance >= NOTHING * self.few.y.var()
+        if not (alone or self._misses(trained)) or not callbacks.has_room(1.0):
             return
         try:
-            start = replace(begun, inputs=None)  # the exact evidence has none
-            best = start.from_vector(self.best(start).vector)
+            starts = [replace(begun, inputs=None)]  # the exact evidence has none
+            starts += [self.instead] if self.instead is not None else []
+            found = [start.from_vector(self.best(start).vector) for start in starts]
+            best = max(found, key=self.value)
         except NumericalError:  # nothing is known that would help
             return
         gained = (self.value(best) - self.value(trained)) / self.few.y.size
         if np.isfinite(gained) and gained > COARSE:
             logger.warning(
-                "training from the values in the kernel ended in noise alone; the exact evidence "
+                "training from the values in the kernel ended %s; the exact evidence "
                 "of %d rows is %.2g nats per value higher with a noise variance of %.2g: leave "
                 "the lengthscales out of the kernel, so that a start is searched for",
+                "in noise alone" if alone else "far from the best",
                 len(self.few.X),
                 gained,
                 best.noise_variance,

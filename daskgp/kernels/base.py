@@ -283,7 +283,7 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def log_parameters(self) -> np.ndarray:
-        """Natural logarithms of the hyper-parameters, (k,) float64; a lengthscale of None is 1.
+        """Natural logarithms of the hyper-parameters, (k,) float64; what is None counts as 1.
 
         Examples
         --------
@@ -316,7 +316,9 @@ class Kernel(ABC):
 
     @abstractmethod
     def resolve(self, median: np.ndarray, distance: float) -> Kernel:
-        """Fill in lengthscales left None, and expand ARD ones to one per dimension.
+        """Fill in numbers left None, and expand ARD lengthscales to one per dimension.
+
+        Variances become 1, that of standardised targets.
 
         Parameters
         ----------

@@ -13,6 +13,8 @@ from daskgp.kernels.radial import replaced
 
 K = TypeVar("K", bound=Kernel)
 
+NUMBERS = ("lengthscale", "period", "variance")
+"""Fields of kernels that fits find where they are left open."""
 Size = Callable[[Unit], float | None]
 """Returns the size of a unit of the model in the user's; None if there is no such size."""
 
@@ -57,6 +59,24 @@ def _rescaled(kernel: Kernel, d: int, size: Size, sign: float) -> Kernel:
         return kernel
     moved = resolved.with_log_parameters(resolved.log_parameters + shifts)
     return reopened(moved, kernel)
+
+
+def opened(kernel: K) -> K:
+    """Return a kernel with all numbers left open that its class can leave open.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> opened(RBF((1.0, 2.0), 3.0)) == RBF(ard=True)
+    True
+    """
+    parts: Any = getattr(kernel, "parts", None)
+    if parts is not None:
+        made: Any = type(kernel)
+        return made(tuple(map(opened, parts)))
+    own = dataclasses.fields(kernel)  # type: ignore[arg-type]
+    names = [field.name for field in own if field.name in NUMBERS and field.default is None]
+    return replaced(kernel, **dict.fromkeys(names))
 
 
 def reopened(kernel: K, like: Kernel) -> K:

@@ -218,6 +218,21 @@ def test_a_start_from_which_only_noise_is_learned_is_told(settings, caplog):
         assert sum("ended in noise alone" in r.getMessage() for r in caplog.records) == told
 
 
+@pytest.mark.parametrize("kind", [daskgp.SGPR, daskgp.ExactGP])
+@pytest.mark.parametrize("kernel", ["matern32(1.0)", "rbf(1e6)", "matern32(1000, 0.001)"])
+def test_numbers_in_a_kernel_that_are_far_off_are_told(kind, kernel, caplog):
+    """As those of an earlier version are, which were in standard deviations."""
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.choice(7_300, 600, replace=False)).astype(float)
+    y = 40 * np.sin(2 * np.pi * t / 1_500) + 4 * rng.standard_normal(600)
+    model = kind(kernel).fit(t[:, None], y)
+    error = np.sqrt(np.mean((model.predict(t[:, None]) - 40 * np.sin(2 * np.pi * t / 1_500)) ** 2))
+    told = [
+        line for line in warnings_in(caplog) if "training from the values in the kernel" in line
+    ]
+    assert bool(told) == (error > 4.0)
+
+
 RESOLVED = "do not resolve the data"
 
 
