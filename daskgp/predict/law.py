@@ -68,9 +68,10 @@ class Law:
         mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
         if self.transform is not None:
             scores = ndtri(np.array(levels))
-            return np.stack([self.transform.inverse(mean + std * z) for z in scores], axis=-1)
+            return np.stack([self.transform.inverse(mean + _away(std, z)) for z in scores], axis=-1)
         if self.likelihood is None:
-            return mean[..., None] + std[..., None] * ndtri(np.array(levels))
+            away = [_away(std, z) for z in ndtri(np.array(levels))]
+            return np.asarray(mean[..., None] + np.stack(away, axis=-1))
         m, s = (np.nan_to_num(a / self.unit) for a in (mean, std))
         find = _count_quantile if isinstance(self.likelihood, Poisson) else self._quantile
         found = np.stack([find(m, s, level) for level in levels], axis=-1)
@@ -149,6 +150,11 @@ class Law:
             if (moved <= SETTLED * spread).all():
                 break
         return at
+
+
+def _away(std: np.ndarray, score: float) -> np.ndarray:
+    """Return the distance of a quantile from the mean, none for the median of any spread."""
+    return np.asarray(std * score if score else np.where(np.isnan(std), np.nan, 0.0))
 
 
 def _count_cdf(m: np.ndarray, s: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -284,7 +284,10 @@ class Solved:
         predicted = self.scaling.moments(predicted, scaled)
         if transform is not None:
             assert predicted.variance is not None
-            mean, variance = transform.moments(predicted.mean, predicted.variance)
+            unbounded = np.isinf(predicted.variance)  # and so are moments of what is transformed
+            finite = np.where(unbounded, 0.0, predicted.variance)
+            mean, variance = transform.moments(predicted.mean, finite)
+            mean, variance = (np.where(unbounded, np.inf, part) for part in (mean, variance))
             predicted = predicted._replace(mean=mean, variance=variance)
         if self.known is not None:
             predicted = predicted._replace(mean=predicted.mean + self.known.regressor(given))

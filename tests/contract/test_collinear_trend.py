@@ -114,3 +114,19 @@ def test_the_command_shows_them(tmp_path):
     shown = " ".join(invoke("info", tmp_path / "m.zarr").output.split())
     assert "'x1' and 'x2' are linear combinations" in shown
     assert invoke("info", tmp_path / "m.zarr", "--json").exit_code == 0
+
+
+@pytest.mark.parametrize("transform", [None, "log", "sqrt", "boxcox"])
+def test_what_is_unknown_has_a_median_and_no_bounds(transform):
+    X, y = rows("twice")
+    y = np.exp(0.1 * y) if transform else y
+    model = made("sgpr", ["x1", "x2"], target_transform=transform).fit(X, y)
+    T = X[:2] + np.array([[0, 0, 0, 0], [0, 1, 0, 0]])
+    _, std = model.predict(T, return_std=True)
+    np.testing.assert_array_equal(np.isinf(std), [False, True])
+    _, found = model.predict(T, quantiles=(0.05, 0.5, 0.95))
+    assert np.isfinite(found[0]).all()
+    assert np.isfinite(found[1, 1])
+    assert found[1, 0] == (0.0 if transform else -np.inf)
+    assert found[1, 2] > 1e300
+    assert model.predict_exceedance(T, float(y.mean()))[1] == pytest.approx(0.5, abs=1e-9)
