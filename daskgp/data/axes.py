@@ -13,12 +13,15 @@ from daskgp.checks import shown
 from daskgp.data import feature_units, gridded, grids
 from daskgp.data.grids import Names
 from daskgp.errors import InputError, SettingError
+from daskgp.models.columns import LATITUDES, LONGITUDES
 
 SPHERE = (
     {"standard_name": "longitude", "units": "degrees_east"},
     {"standard_name": "latitude", "units": "degrees_north"},
 )
 """Attributes of longitude and latitude."""
+HALVES = (-180.0, 180.0)
+"""Degrees of the western and the eastern half of the globe."""
 EAST, NORTH = ("lon", "longitude", "x", "easting"), ("lat", "latitude", "y", "northing")
 """Names of the last two dimensions of a map."""
 Pairs = Mapping[str, Any]
@@ -46,12 +49,13 @@ def make(
     features : tuple of str
         Names of the axes.
     resolution : mapping of str to float
-        Steps; an axis has the multiples of its step that cover its extent.
+        Steps of axes.
     extent : mapping of str to (low, high) or one value
-        Ends of axes, of times also as dates; a feature without a step has one value, where both are
-        the same.
+        Ends of axes, of times also as dates; an axis begins at the lower one and does not go beyond
+        the other.  A feature without a step has one value, where both are the same.
     ranges : mapping of str to (low, high)
-        Extents of axes that ``extent`` does not name.
+        Ranges of the features that ``extent`` does not name: their axes have the multiples of the
+        step that cover them, and no meridian twice.
     like : str, DataArray or Dataset, optional
         Grid whose coordinates are the axes of features without a step or an extent.
     units : tuple of str
@@ -83,23 +87,28 @@ def make(
         {name: unit for name, unit in zip(features, units, strict=True) if name not in taken},
         ends,
         resolution,
-        geographic,
     )
+    for name, limits in zip(geographic, (LONGITUDES, LATITUDES), strict=bool(geographic)):
+        if name in extent:
+            _check_degrees(name, extent[name], limits)
     axes = {
-        name: (name, _axis(name, resolution.get(name), ends[name], unit), attributes[name])
+        name: (
+            name,
+            _axis(name, resolution.get(name), ends[name], unit, whole=name not in extent),
+            attributes[name],
+        )
         for name, unit in zip(features, units, strict=True)
         if name not in taken
     }
     known: dict[str, Any] = axes | taken
     order = _ordered([name for name in axes if name not in dims], dims, geographic)
     made = xr.Dataset(coords={name: known[name] for name in (*order, *known) if name in known})
-    for name, said in zip(geographic, SPHERE, strict=bool(geographic)):
-        if name in taken or made.sizes[name] == 1:
-            continue
-        first = float(made[name][0])
-        end = 90.0 if said is SPHERE[1] else 180.0 if first < -180.0 else 360.0
-        low = -90.0 if said is SPHERE[1] else -180.0
-        made = made.sel({name: (made[name] >= low) & (made[name] <= end)})
+    for name in geographic:
+        if name not in taken and name not in extent and made.sizes[name] > 1:
+            limits = LATITUDES
+            if name == geographic[0]:
+                limits = HALVES if ranges[name][1] <= HALVES[1] else LONGITUDES
+            made = made.sel({name: _on_the_globe(made[name].values, limits)})
     return made
 
 
@@ -107,7 +116,6 @@ def _check_ends(
     features: Mapping[str, str],
     ends: Mapping[str, Any],
     resolution: Mapping[str, float],
-    geographic: Sequence[str],
 ) -> None:
     """Raise an error that names everything that is missing for the axes of features with units."""
     unknown = [name for name in features if ends[name] is None]
@@ -120,11 +128,9 @@ def _check_ends(
     if unknown:
         pairs = ", ".join(f"{name!r}: (low, high)" for name in unknown)
         flags = ",".join(f"{name}=LOW:HIGH" for name in unknown)
-        why = "places on the sphere have no ranges"
-        if not {*unknown} <= {*geographic}:
-            why = "the model was stored without the ranges of its training data"
         lacking.append(
-            f"the range of {_listed(unknown)} is not known, because {why}: give "
+            f"the range of {_listed(unknown)} is not known, because the model was stored without "
+            "the ranges of its training data, by an earlier version of daskgp: give "
             f"extent={{{pairs}}} (--extent {flags})"
         )
     if stepless:
@@ -136,6 +142,22 @@ def _check_ends(
         )
     if lacking:
         raise (InputError if unknown else SettingError)("; and ".join(lacking))
+
+
+def _check_degrees(name: str, ends: Sequence[Any], limits: tuple[float, float]) -> None:
+    """Raise SettingError for an extent that leaves the globe."""
+    low, high = (_end(name, end, "") for end in ends)
+    if low < limits[0] or high > limits[1]:
+        raise SettingError(
+            f"extent of {name!r} is {low:g} to {high:g}, but its degrees go from {limits[0]:g} to "
+            f"{limits[1]:g}: give ends between these"
+        )
+
+
+def _on_the_globe(axis: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    """Return flags of the values within limits in degrees, of no meridian twice."""
+    kept = (axis >= limits[0]) & (axis <= limits[1])
+    return kept & (axis < axis[kept].min(initial=limits[1]) + 360.0)
 
 
 def _is_long(name: str, ends: Sequence[Any], unit: str) -> bool:
@@ -200,8 +222,10 @@ def _end(name: str, value: Any, unit: str) -> float:
     return float(feature_units.converted(np.array([[days]]), [how])[0, 0])
 
 
-def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str = "") -> np.ndarray:
-    """Return the values of an axis, whose ends are known."""
+def _axis(
+    name: str, step: float | None, ends: Sequence[Any] | None, unit: str, whole: bool
+) -> np.ndarray:
+    """Return the values of an axis, whose ends are known; those that cover a ``whole`` range."""
     assert ends is not None
     low, high = (_end(name, end, unit) for end in ends)
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
@@ -220,4 +244,10 @@ def _axis(name: str, step: float | None, ends: Sequence[Any] | None, unit: str =
             f"makes at most {MOST:,} values"
         )
     tiny = 1e-9
-    return np.arange(np.floor(low / step + tiny), np.ceil(high / step - tiny) + 1) * step
+    first, last = low / step, high / step
+    if whole:
+        return np.arange(np.floor(first + tiny), np.ceil(last - tiny) + 1) * step
+    number = np.arange(np.floor(last - first + tiny) + 1)
+    if abs(first - np.round(first)) <= tiny:
+        return (np.round(first) + number) * step
+    return low + number * step

@@ -144,7 +144,10 @@ class Rows:
         y has more columns: those of X that a trend has, then, of rows with noise variances of their
         own, weight and y_variance.  A row of weight 0 misses its y.
         """
-        X, y = self.raw(start, stop)
+        return self.as_inputs(*self.raw(start, stop))
+
+    def as_inputs(self, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what ``read`` does of what ``raw`` returned."""
         if self.trend:
             p = y.shape[1] - self.n_noise
             y = np.concatenate([y[:, :p], X[:, self.trend], y[:, p:]], axis=1)

@@ -472,10 +472,12 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         resolution : mapping of str to float, optional
-            Steps by feature; an axis has the multiples of its step that cover its extent.
+            Steps by feature.
         extent : mapping of str to (low, high) or one value, optional
-            Ends of axes, by default those of the training data but for longitude and latitude;
-            dates for times.  A feature without a step has a single value, ``{"depth": (10, 10)}``.
+            Ends of axes, dates for times; an axis begins at the lower end and does not go beyond
+            the other.  Others have the multiples of their step that cover the training data;
+            longitudes may go across the date line or all round.  A feature without a step has a
+            single value, ``{"depth": (10, 10)}``.
         like : str, DataArray or Dataset, optional
             Grid, or its address, whose coordinates are the axes of features that neither
             ``resolution`` nor ``extent`` names.

@@ -17,7 +17,7 @@ from daskgp.data.blocks import prepared, sampling
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
 from daskgp.fit.scratch import scratch_rows
-from daskgp.models import scaling
+from daskgp.models import place_ranges, scaling
 from daskgp.models.columns import Columns
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
@@ -250,7 +250,8 @@ def elsewhere(gp: GaussianProcess, url: str) -> str:
 def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None) -> Ranges:
     """Return the least and the largest value of each feature, also of rows ``before``.
 
-    None stands for longitude and latitude, of which the places alone are known.
+    Those of longitude may go across the date line or all round.  None stands for a range of earlier
+    rows that is not known.
     """
     found: Ranges = []
     for j, where in enumerate(columns.where):
@@ -262,4 +263,13 @@ def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None
         if first is not None:
             both = [min(both[0], first[0]), max(both[1], first[1])]
         found.append(both)
+    if columns.geographic is not None and sums.ends is not None:
+        lon, lat = columns.geographic
+        ends = sums.ends
+        if before is not None:
+            west_east, south_north = before[lon], before[lat]
+            if west_east is None or south_north is None:
+                return found
+            ends = place_ranges.combine(ends, place_ranges.along(west_east, south_north))
+        found[lon], found[lat] = place_ranges.of(ends)
     return found

@@ -19,7 +19,7 @@ from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
 from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import united
-from daskgp.models import repeats
+from daskgp.models import place_ranges, repeats
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend, by_column, uncorrelated
 from daskgp.models.values import Block, Moments
@@ -71,11 +71,13 @@ class Sums(NamedTuple):
     """Transform of the targets, of which y here is the result."""
     trend: Sums | None = None
     """Sums of the columns of a trend, as users have them, in place of x."""
+    ends: Array | None = None
+    """Ends of longitudes and latitudes, as `daskgp.models.place_ranges` makes them."""
 
     @property
     def parts(self) -> list[np.ndarray]:
-        """All parts as arrays."""
-        own = [np.asarray(part) for part in self[:-1]]
+        """All parts as arrays, without the ends of places, which x has."""
+        own = [np.asarray(part) for part in self[:-2]]
         return own if self.trend is None else own + self.trend.parts
 
 
@@ -151,6 +153,7 @@ def combine(a: Sums, b: Sums) -> Sums:
         a.sphere,
         a.transform,
         None if a.trend is None or b.trend is None else combine(a.trend, b.trend),
+        None if a.ends is None or b.ends is None else place_ranges.combine(a.ends, b.ends),
     )
 
 

@@ -537,19 +537,103 @@ def test_ends_of_times_are_dates_too():
         model.make_grid(steps, {"time": ("soon", "later")})
 
 
-@pytest.mark.parametrize("step", [7.0, 25.0, 30.0])
-def test_grids_on_the_globe_end_where_it_does(step):
+def on_globe(lon, lat=None, method=daskgp.ExactGP, **settings):
+    """A model of rows at longitudes and latitudes."""
+    lat = np.random.default_rng(1).uniform(-80, 80, len(lon)) if lat is None else lat
+    model = method("matern32()", geographic=("x0", "x1"), optimizer=None, **settings)
+    return model.fit(np.column_stack([lon, lat]), np.sin(np.radians(lat)))
+
+
+@pytest.mark.parametrize("step", [0.5, 7.0, 25.0, 30.0])
+@pytest.mark.parametrize("home", [-180.0, 0.0])
+def test_grids_on_the_globe_go_all_round_and_end_where_it_does(step, home):
     rng = np.random.default_rng(0)
-    X = np.column_stack([rng.uniform(-180, 180, 60), rng.uniform(-90, 90, 60)])
-    model = daskgp.ExactGP("matern32()", geographic=("x0", "x1"), optimizer=None)
-    model.fit(X, np.sin(np.radians(X[:, 1])))
-    with pytest.raises(InputError, match="places on the sphere have no ranges: give extent="):
-        model.make_grid({"x0": step, "x1": step})
-    made = model.make_grid({"x0": step, "x1": step}, {"x0": (-180, 180), "x1": (-90, 90)})
+    lat = rng.uniform(-90, 90, 90)
+    model = on_globe(rng.uniform(home, home + 360, 90), lat)
+    made = model.make_grid({"x0": step, "x1": step})
+    lon = made.x0.values
+    assert home <= lon[0]
+    assert lon[-1] <= home + 360
+    assert lon[-1] < lon[0] + 360  # no meridian twice
+    assert lon[0] + 360 - lon[-1] < 2 * step
     assert abs(made.x1).max() <= 90
-    assert abs(made.x0).max() <= 180
-    assert made.x0.attrs["standard_name"], made.x1.attrs["units"] == ("longitude", "degrees_north")
-    assert np.isfinite(model.predict(made)).all()
+    assert made.x1[0] - step < lat.min()
+    assert lat.max() < made.x1[-1] + step
+    said = made.x0.attrs["standard_name"], made.x1.attrs["units"]
+    assert said == ("longitude", "degrees_north")
+    assert np.isfinite(model.predict(made[{"x0": slice(9), "x1": slice(9)}])).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "start"),
+    [(5, 11, 5), (170, 190, 170), (170, 190, 170 - 360), (-20, 20, -20), (-30, 10, -30 + 360)],
+)
+def test_a_grid_has_the_ranges_of_its_rows_across_any_meridian(low, high, start, tmp_path):
+    rng = np.random.default_rng(0)
+    lon = np.append(rng.uniform(low, high, 60), [low, high]) + (start - low)
+    lon = np.where(lon < -180, lon + 360, np.where(lon > 360, lon - 360, lon))
+    model, lat = on_globe(lon), np.random.default_rng(1).uniform(-80, 80, len(lon))
+    assert model._ranges == [pytest.approx([low, high]), [lat.min(), lat.max()]]
+    made = model.make_grid({"x0": 0.5, "x1": 20})
+    np.testing.assert_allclose(made.x0, np.arange(low, high + 0.1, 0.5))
+    model.save(str(tmp_path / "m.zarr"))
+    output = str(tmp_path / "map.zarr")
+    succeed("predict", tmp_path / "m.zarr", "--resolution", "x0=0.5,x1=20", output)
+    np.testing.assert_array_equal(xr.open_zarr(output).x0, made.x0)
+
+
+def test_ranges_on_the_globe_grow_with_updates():
+    model = on_globe(np.linspace(160, 178, 40), method=daskgp.SGPR, n_inducing=10)
+    for lon, wanted in (
+        (np.linspace(-175, -150, 30), [160, 210]),
+        (np.linspace(165, 170, 30), [160, 210]),
+        (np.linspace(100, 140, 30), [100, 210]),
+        (np.linspace(-140, 80, 60), [-180, 180]),
+    ):
+        lat = np.full(len(lon), 10.0)
+        model.update(np.column_stack([lon, lat]), np.sin(np.radians(lat)))
+        assert model._ranges[0] == pytest.approx(wanted)
+    stream = daskgp.SVGP(n_inducing=8, geographic=("x0", "x1"), progress=False)
+    for lon in (np.linspace(160, 178, 40), np.linspace(-175, -150, 40)):
+        stream.partial_fit(np.column_stack([lon, lon / 10]), lon)
+    assert stream._ranges == [pytest.approx([160, 210]), pytest.approx([-17.5, 17.8])]
+
+
+def test_a_place_of_no_range_is_asked_for():
+    model = on_globe(np.linspace(0, 20, 30), method=daskgp.SGPR, n_inducing=10)
+    model._ranges = [None, None]  # as earlier versions stored them
+    with pytest.raises(InputError, match="the range of 'x0', 'x1' is not known, because the model"):
+        model.make_grid({"x0": 1.0, "x1": 1.0})
+    model.update([[5.0, 5.0]], [0.0])
+    assert model._ranges == [None, None]  # that of the others is still unknown
+
+
+@pytest.mark.parametrize(
+    ("extent", "step", "wanted"),
+    [
+        ((-85, 85), 2.0, np.arange(-85, 86, 2)),
+        ((-179.75, 179.75), 0.5, np.arange(-179.75, 180, 0.5)),
+        ((0.05, 0.5), 0.1, [0.05, 0.15, 0.25, 0.35, 0.45]),
+        ((0, 0.3), 0.1, [0, 0.1, 0.2, 0.3]),
+        ((3, 9.9), 2.5, [3, 5.5, 8]),
+        ((3, 4), 2.5, [3]),
+    ],
+)
+def test_a_grid_stays_within_its_extent(extent, step, wanted):
+    for geographic in ((), ("lon", "lat")):
+        made = axes.make(
+            ("lon", "lat"), {"lon": step}, {"lon": extent, "lat": 0}, {}, None, (), geographic
+        )
+        np.testing.assert_allclose(made.lon, wanted, atol=1e-12)
+        assert extent[0] <= made.lon[0]
+        assert made.lon[-1] <= extent[1] + 1e-9 * step
+
+
+def test_an_extent_beyond_the_poles_is_refused():
+    model = on_globe(np.linspace(0, 20, 30))
+    for extent in ({"x1": (-95, 85)}, {"x1": 91}, {"x0": (-190, -170)}, {"x0": (350, 370)}):
+        with pytest.raises(SettingError, match="but its degrees go from -"):
+            model.make_grid({"x0": 1, "x1": 1}, extent)
 
 
 def test_a_grid_like_another_has_its_coordinates(model, saved, tmp_path):

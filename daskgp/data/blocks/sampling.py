@@ -13,7 +13,7 @@ from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
-from daskgp.models import scaling
+from daskgp.models import place_ranges, scaling
 from daskgp.models.transform import Transform
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor, map_reduce
@@ -37,15 +37,19 @@ def _describe_block(
     rows: Rows, usual: tuple[float, float], transform: Transform | None, span: Span
 ) -> scaling.Sums:
     with single_blas_thread():
-        X, y = rows.read(*span)
+        raw, y = rows.raw(*span)
+        X, y = rows.as_inputs(raw, y)
         p, end = rows.n_targets, rows.noise_from
         if transform is not None:
             y = np.concatenate([transform.forward(y[:, :p]), y[:, p:]], axis=1)
         noise = y[:, end:] if rows.n_noise else None
         sums = scaling.local(X, y[:, :p], noise, usual)
+        kept = scaling.complete_rows(X, y[:, :p]) & ~np.isinf(X).any(axis=1)
+        if rows.geographic is not None:
+            places = raw[kept][:, rows.geographic].astype(np.float64)
+            sums = sums._replace(ends=place_ranges.local(*places.T))
         if rows.trend is None:
             return sums
-        kept = scaling.complete_rows(X, y[:, :p]) & ~np.isinf(X).any(axis=1)
         of_trend = scaling.local(
             y[kept, p:end], y[kept, :p], None if noise is None else noise[kept], usual
         )
