@@ -276,6 +276,7 @@ def find_complete(url: str, inputs: AnyInputs[T], shape: Shape, model_checksum: 
 def refuse_taken(url: str, resume: bool) -> bool:
     """Return True for predictions to resume, False for a free URL; StoreError for all else."""
     if groups.vacant(url):
+        groups.refuse_ending(url, "predictions")
         return False
     groups.refuse_other(url, "prediction")
     if not resume:

@@ -608,6 +608,7 @@ def test_a_place_of_no_range_is_asked_for():
     assert model._ranges == [None, None]  # that of the others is still unknown
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("extent", "step", "wanted"),
     [
@@ -634,6 +635,42 @@ def test_an_extent_beyond_the_poles_is_refused():
     for extent in ({"x1": (-95, 85)}, {"x1": 91}, {"x0": (-190, -170)}, {"x0": (350, 370)}):
         with pytest.raises(SettingError, match="but its degrees go from -"):
             model.make_grid({"x0": 1, "x1": 1}, extent)
+
+
+@pytest.mark.parametrize("ending", [".nc", ".NC4", ".tif", ".parquet", ".zarr.zip", ".csv.gz"])
+def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
+    name = f"{tmp_path}/out{ending}"
+    made = ("predict", saved, "--resolution", "time=9,lat=9,lon=9")
+    line = refused(*made, name)
+    assert ending.lower().startswith(".csv") or f"name it {tmp_path}/out.zarr" in line
+    assert (".to_netcdf(" in line) == ending.lower().startswith(".nc")
+    assert refused(*made, f"{name}/")
+    table()[0].assign(y=1.0 * np.arange(len(table()[0]))).to_csv(tmp_path / "in.csv", index=False)
+    rows = str(tmp_path / "rows.zarr")
+    succeed("convert", tmp_path / "in.csv", rows, "--target", "y")
+    before = sorted(os.listdir(tmp_path))
+    for what, words in (
+        ("dataset", ("convert", tmp_path / "in.csv", name, "--target", "y")),
+        ("dataset", ("prepare", rows, name)),
+        ("model store", ("fit", rows, name, "--model", "exact")),
+    ):
+        line = refused(*words)
+        assert f"{what} {name} would be a Zarr store, which is a folder and no " in line
+    if not name.endswith(".csv.gz"):
+        assert "would be a Zarr store" in refused("predict", saved, rows, name)
+    with pytest.raises(StoreError, match="would be a Zarr store"):
+        daskgp.load(saved).save(name)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_store_of_an_earlier_version_that_is_named_as_a_file_is_resumed(
+    model, tmp_path, monkeypatch
+):
+    output = str(tmp_path / "map.nc")
+    with monkeypatch.context() as patch:
+        patch.setattr("daskgp.data.stores.groups.FILES", ())
+        model.predict_store(grid(), output)
+    assert model.predict_store(grid(), output, resume=True).rows == 0
 
 
 def test_a_grid_like_another_has_its_coordinates(model, saved, tmp_path):

@@ -50,6 +50,14 @@ KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
 
 
+FILES = (
+    *(".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt", ".json", ".xlsx"),
+    *(".parquet", ".feather", ".npy", ".npz", ".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".grib"),
+    *(".grib2", ".grb", ".tif", ".tiff", ".png", ".html", ".pkl", ".pickle", ".joblib", ".zip"),
+)
+"""Endings of files of other formats, which no new store may have."""
+
+
 def remove(url: str) -> None:
     """Remove a store and everything in it; do nothing where nothing exists."""
     fs, path = filesystem(url)
@@ -137,10 +145,30 @@ def parent_of(array: zarr.Array) -> zarr.Group | None:
 
 
 def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
-    """Raise StoreError if something exists already; ``remedy`` is for a store of the same kind."""
+    """Raise StoreError if something exists already; ``remedy`` is for a store of the same kind.
+
+    A new store that has the name of a file is refused, too.
+    """
     if not vacant(url):
         refuse_other(url, "model" if what == "model store" else "dataset")
         raise StoreError(f"{what} {url} exists already: {remedy}")
+    refuse_ending(url, what)
+
+
+def refuse_ending(url: str, what: str) -> None:
+    """Raise StoreError for a new store whose name ends as that of a file of another format."""
+    name = url.rstrip("/").lower()
+    ending = next((end for end in FILES if name.endswith(end)), None)
+    if ending is not None:
+        other = f"{url.rstrip('/')[: -len(ending)].removesuffix('.zarr')}.zarr"
+        own = what == "predictions" and ending.startswith(".nc")
+        made = (
+            f"; xarray.open_zarr({other!r}).to_netcdf({url!r}) then makes the file" if own else ""
+        )
+        raise StoreError(
+            f"{what} {url} would be a Zarr store, which is a folder and no {ending[1:]} file: name "
+            f"it {other}{made}"
+        )
 
 
 def refuse_other(url: str, kind: str) -> None:
