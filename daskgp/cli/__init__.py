@@ -91,7 +91,6 @@ def main(ctx: click.Context) -> None:
 )
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
-@geographic_option
 @store_options("like", destination="destination")
 @lock_options
 @verbose_option
@@ -160,6 +159,17 @@ def _place(text: str | None) -> list[str] | bool | None:
     if text is None:
         return None
     return False if text.lower() in ("none", "false") else _names(text)
+
+
+def _columns(features: str | None, geographic: str | None, **single: str | None) -> dict[str, Any]:
+    """Return what the options of `column_options` name."""
+    return {"features": _names_or_none(features), "geographic": _place(geographic), **single}
+
+
+def _place_in(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return ``--geographic`` as a setting of a model, nothing where it is not given."""
+    place = columns["geographic"]
+    return {} if place is None else {"geographic": place}
 
 
 @main.command()
@@ -237,6 +247,7 @@ def fit(
     y_variance: str | None,
     weight: str | None,
     mask: str | None,
+    geographic: str | None,
     report: str | None,
     start: str | None,
     resume: bool,
@@ -261,11 +272,12 @@ def fit(
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     own = {"time_budget": time_budget, "memory": memory, "task": task, "metric": metric}
-    name, searched = search_settings(model, config, own)
-    estimator = build_estimator(name, assignments, config, mean, searched)
-    write_report = reporter(report)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    columns = {"features": _names_or_none(features), "mask": mask, **errors}
+    columns = _columns(features, geographic, mask=mask, **errors)
+    name, searched = search_settings(model, config, own)
+    estimator = build_estimator(name, assignments, config, mean, searched | _place_in(columns))
+    write_report = reporter(report)
+    columns |= {"geographic": estimator.geographic}
     training = training_rows(data, _names_or_none(target), columns, ignore_errors)
     begun = None if start is None else load(start)
     resumed: dict[str, bool] = {}
@@ -524,6 +536,7 @@ def score(
     y_variance: str | None,
     weight: str | None,
     mask: str | None,
+    geographic: str | None,
     device: Device | None,
     scheduler: str | None,
     workers: int | None,
@@ -543,7 +556,8 @@ def score(
     estimator = load(model_store, device)
     solved = estimator.solved_
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    rows = _test_rows(solved, test, target, features, mask, errors)
+    columns = _columns(features, geographic, mask=mask, **errors)
+    rows = _test_rows(solved, test, target, columns)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, said),
@@ -554,21 +568,14 @@ def score(
 
 
 def _test_rows(
-    solved: Solved,
-    test: str,
-    target: str | None,
-    features: str | None,
-    mask: str | None,
-    errors: dict[str, str | None],
+    solved: Solved, test: str, target: str | None, columns: dict[str, Any]
 ) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
     """Return a context of X, y and what to say of them, with the features of a model by default."""
-    from daskgp.fit import named
+    from daskgp.models.columns import refuse_other
 
-    targets, names = _names_or_none(target), _names_or_none(features)
-    if targets is not None and names is None:
-        names = named.names_in(test, targets, solved.feature_names)
-    columns = {"features": names, "mask": mask, **errors}
-    return training_rows(test, targets, columns, until="again")
+    names = columns["features"] or solved.feature_names
+    refuse_other(columns["geographic"], names, solved.columns)
+    return training_rows(test, _names_or_none(target), columns, until="again", model=solved)
 
 
 @main.command()
@@ -602,6 +609,7 @@ def check(
     y_variance: str | None,
     weight: str | None,
     mask: str | None,
+    geographic: str | None,
     figures: str | None,
     regions: int,
     as_json: bool,
@@ -630,7 +638,8 @@ def check(
     solved = estimator.solved_
     refuse(solved, regions)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    rows = _test_rows(solved, test, target, features, mask, errors)
+    columns = _columns(features, geographic, mask=mask, **errors)
+    rows = _test_rows(solved, test, target, columns)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, said),
@@ -689,6 +698,7 @@ def plan(
     y_variance: str | None,
     weight: str | None,
     mask: str | None,
+    geographic: str | None,
     as_json: bool,
     measure: bool,
     scheduler: str | None,
@@ -710,12 +720,12 @@ def plan(
     from daskgp.runtime.executor import chosen
 
     cluster = Workers(scheduler, workers, memory_limit)
-    estimator = build_estimator(model, assignments, config, mean)
-    errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    columns = {"features": _names_or_none(features), "mask": mask, **errors}
-    training = training_rows(data, _names_or_none(target), columns, until="again")
-    started = scheduler or measure
-    device = estimator.device
+    single = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
+    columns = _columns(features, geographic, **single)
+    estimator = build_estimator(model, assignments, config, mean, _place_in(columns))
+    named = columns | {"geographic": estimator.geographic}
+    training = training_rows(data, _names_or_none(target), named, until="again")
+    started, device = scheduler or measure, estimator.device
     with (
         scratch_rows(estimator.store) as url,
         training(url) as (X, y, _),

@@ -113,6 +113,19 @@ def lock_options(command: F) -> F:
     )
 
 
+def geographic_option(command: F) -> F:
+    """Add ``--geographic`` to a command, as the argument ``geographic``."""
+    return _added(
+        command,
+        click.option(
+            "--geographic",
+            metavar="LON,LAT",
+            help="Features that are longitude and latitude, or none.  [default: as the source, or "
+            "a fitted MODEL, says]",
+        ),
+    )
+
+
 def column_options(command: F) -> F:
     """Add ``--features`` and what else names columns of a source to a command."""
     return _added(
@@ -128,6 +141,7 @@ def column_options(command: F) -> F:
             metavar="NAME",
             help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
         ),
+        geographic_option,
     )
 
 
@@ -307,18 +321,6 @@ def numeric(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def geographic_option(command: F) -> F:
-    """Add ``--geographic`` to a command, as the argument ``geographic``."""
-    return _added(
-        command,
-        click.option(
-            "--geographic",
-            metavar="LON,LAT",
-            help="Features that are longitude and latitude, or none.  [default: as SOURCE says]",
-        ),
-    )
 
 
 def json_option(command: F) -> F:

@@ -19,6 +19,7 @@ import click
 from daskgp.errors import DaskgpError, InputError, SettingError
 
 if TYPE_CHECKING:
+    from daskgp.predict.posterior import Solved
     from daskgp.runtime.executor import Executor
     from daskgp.typing import Device
 
@@ -152,17 +153,20 @@ def training_rows(
     columns: dict[str, Any],
     ignore_errors: bool = False,
     until: str = "after the fit",
+    model: Solved | None = None,
 ) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
     """Return a context of X, y and what to say of them: of a dataset store, or converted to one.
 
     ``columns`` are named for sources with a ``target`` alone, which are converted at a URL for a
-    time that ``until`` tells.
+    time that ``until`` tells, as the training rows of a ``model`` were; stores may be given
+    ``geographic``, too.
     """
     from daskgp.data import open_dataset
     from daskgp.fit import named
 
     if target is None:
-        option = next((name for name, value in columns.items() if value is not None), None)
+        named_here = (name for name, value in columns.items() if value is not None)
+        option = next((name for name in named_here if name != "geographic"), None)
         if option is not None:
             raise SettingError(
                 f"--{option.replace('_', '-')} names a column of a grid or a table: give its "
@@ -177,6 +181,8 @@ def training_rows(
             f"--ignore-errors leaves out --{errors[0].replace('_', '-')}: give one of them"
         )
     rows = named.Named(source, target, **columns)
+    if model is not None:
+        rows = rows.like(model.columns)
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:

@@ -47,7 +47,7 @@ def build_estimator(
     mean : str, optional
         The setting ``mean``, which wins over the others.
     more : mapping, optional
-        Settings of model auto, which win over the others, too.
+        Settings that options of their own give, which win over the others, too.
 
     Raises
     ------

@@ -186,7 +186,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         ('exact', 100)
         """
         place("checkpoint", checkpoint, "a checkpoint")
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
         if columns is not None:
             self._check()
             with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
@@ -433,7 +433,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         100
         """
         self._check()
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
         if columns is not None:
             with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
                 return self.plan(X, y, measure)

@@ -17,6 +17,7 @@ from daskgp import data, likelihoods, train
 from daskgp.checks import choice, place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
+from daskgp.data.feature_units import count_of
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
 from daskgp.data.seen import noticed
@@ -315,7 +316,7 @@ class GaussianProcess(UpdatedGP):
         50
         """
         place("checkpoint", checkpoint, "a checkpoint")
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
         if columns is not None:
             check_settings(self)
             with (
@@ -490,7 +491,11 @@ class GaussianProcess(UpdatedGP):
         measured: Sequence[str] = rows.target_names if self._codes is None else ()
         if measured:
             scaling.warn_of_discrete(sums, measured)
-        scaling.warn_of_outliers(sums, (*rows.columns.inputs_names, *measured))
+        names = rows.columns.inputs_names
+        scaling.warn_of_outliers(sums, (*names, *measured))
+        units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
+        times = {name for name, unit in units.items() if count_of(unit)}
+        scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
         return sums
 
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
@@ -656,7 +661,7 @@ class GaussianProcess(UpdatedGP):
         (1000000, True)
         """
         check_settings(self)
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
         if columns is not None:
             with (
                 scratch_rows(self.store) as url,

@@ -229,7 +229,7 @@ def cross_validate(
     wanted.check()
     if max_rows is not None:
         whole("max_rows", max_rows, 1)
-    columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+    columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, model.geographic)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")
     executor = Executor.current(model.progress, model.device)

@@ -682,7 +682,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         if columns is None:
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
-        columns = columns.like(self.solved_.feature_names)
+        columns = columns.like(self.solved_.columns)
         with (
             scratch_rows(self.store) as url,
             columns.converted(url, self.progress) as (X, y, _),

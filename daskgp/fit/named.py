@@ -14,6 +14,7 @@ from daskgp.data.convert.convert import Conversion, convert
 from daskgp.data.rows import unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
+from daskgp.models.columns import Columns
 from daskgp.runtime.progress import ShowProgress
 
 
@@ -27,12 +28,14 @@ class Named(NamedTuple):
     y_std: str | None = None
     y_variance: str | None = None
     weight: str | None = None
+    geographic: Any = None
 
-    def like(self, names: tuple[str, ...]) -> Named:
-        """Return the source with the features of a model, where none are named."""
-        if self.features is not None:
-            return self
-        return self._replace(features=names_in(self.source, self.target, names))
+    def like(self, columns: Columns) -> Named:
+        """Return the source with the columns of a model: its features, where none are named."""
+        features = self.features
+        if features is None:
+            features = names_in(self.source, self.target, columns.names)
+        return self._replace(features=features, geographic=columns.geographic or False)
 
     @contextmanager
     def converted(
@@ -62,7 +65,13 @@ def names_in(source: Any, target: Any, features: tuple[str, ...]) -> list[str] |
 
 
 def columns_of(
-    X: Any, y: Any, features: Any, mask: str | None, y_variance: Any, sample_weight: Any
+    X: Any,
+    y: Any,
+    features: Any,
+    mask: str | None,
+    y_variance: Any,
+    sample_weight: Any,
+    geographic: Any = None,
 ) -> Named | None:
     """Return what ``fit`` is asked to take of a source, None where it is given arrays.
 
@@ -86,7 +95,8 @@ def columns_of(
         if value is not None and value is not False and not isinstance(value, str):
             raise SettingError(f"y={shown(y)} is a name, {name} is not: give its column in X, too")
     error, weight = (value or None for value in noise.values())
-    return Named(X, y, features, mask, y_variance=error, weight=weight)
+    own = {"y_variance": error, "weight": weight, "geographic": geographic}
+    return Named(X, y, features, mask, **own)
 
 
 def refuse_unnamed(source: str) -> None:

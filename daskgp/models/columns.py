@@ -323,6 +323,20 @@ def chosen(
     return lon, lat
 
 
+def refuse_other(setting: Any, names: Sequence[str], columns: Columns) -> None:
+    """Raise SettingError if a setting contradicts what a model was fitted with.
+
+    ``names`` are those of the columns that the setting is about, in the order of the model's.
+    """
+    if setting is None or chosen(setting, names, None) == columns.geographic:
+        return
+    own = ", ".join(columns.names[j] for j in columns.geographic or ())
+    fitted = f"with distances on the sphere, of {own}" if own else "without longitude and latitude"
+    raise SettingError(
+        f"geographic={shown(setting)}: the model was fitted {fitted}: leave it out, or fit again"
+    )
+
+
 LONGITUDE, LATITUDE = ("lon", "long", "lng", "longitude"), ("lat", "latitude")
 """Names of columns of longitude and latitude, also before or after an underscore."""
 

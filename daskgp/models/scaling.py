@@ -38,6 +38,9 @@ FEW_VALUES, ROWS_A_VALUE = 20, 10
 OUTLIER, ROWS_WITHOUT_OUTLIER, ROUNDED = 0.5, 100, 1e-12
 """Share of a column's variance above which a single value is warned of, least rows for that, and
 standard deviation relative to the size of the values below which they are constant."""
+ROWS_TO_NUMBER, UNEVEN = 20, 0.1
+"""Least rows that a feature is said to number, and how far its variance may be off that of the
+numbers, in proportion, where some rows are left out or weighted."""
 Ties = Sequence[Sequence[int]]
 """Groups of columns that share a scale, as `Kernel.tied_columns` returns them."""
 
@@ -475,6 +478,30 @@ def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
             "a single value makes most of the variance of %s: if it is not a measurement, such as "
             "a fill value, set it to NaN",
             ", ".join(said),
+        )
+
+
+def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
+    """Warn about features beside others that merely number the rows, in any order, from 0 or 1.
+
+    Those without a name are not looked at.
+    """
+    n, longest = sums.rows, sums.rows + sums.dropped
+    if n < ROWS_TO_NUMBER or len(feature_names) < 2:
+        return
+    plain, rounding = n == longest == sums.weight, 1e-7 * n
+    span = sums.high - sums.low + 1
+    numbers = np.isin(sums.low, (0, 1)) & (sums.high % 1 == 0) & (span > 1)
+    numbers &= (span >= n - rounding) & (span <= longest + rounding)
+    variance = (np.where(numbers, span, 2) ** 2 - 1) / 12
+    off = np.abs(np.diag(sums.scatter) / sums.weight / variance - 1)
+    numbers &= off < (1e-6 if plain else UNEVEN)
+    said = [repr(name) for j, name in enumerate(feature_names) if name and numbers[j]]
+    if said:
+        logger.warning(
+            "%s only to number the rows: leave %s out unless the order of the rows tells something",
+            f"features {', '.join(said)} seem" if said[1:] else f"feature {said[0]} seems",
+            "them" if said[1:] else "it",
         )
 
 

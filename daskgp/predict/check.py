@@ -243,7 +243,7 @@ def check(
     whole("random_state", random_state, 0)
     source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
     if source is not None:
-        source = source.like(solved.feature_names)
+        source = source.like(solved.columns)
         with scratch_rows(store) as url, source.converted(url, progress) as (X, y, _):
             chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
             return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)

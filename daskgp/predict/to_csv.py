@@ -69,7 +69,9 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     if twice:
         raise InputError(f"{source} has two columns {twice!r}: rename or remove one of them")
     try:
-        rows = convert(source, url, features=solved.feature_names, progress=progress).rows
+        own: dict[str, Any] = {"features": solved.feature_names}
+        own["geographic"] = solved.geographic or False
+        rows = convert(source, url, **own, progress=progress).rows
     except ColumnError as error:
         raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
     inner = job._replace(source=url, output=f"{url}-predictions")

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from commands import refused, succeed
+from commands import invoke, refused, succeed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -370,6 +371,37 @@ def test_the_command_converts_fits_predicts_and_tells(tmp_path):
     assert "'la'" in line
     succeed("prepare", known, f"{tmp_path}/blocks.zarr", "--block-rows", "30")
     assert zarr.open(f"{tmp_path}/blocks.zarr").attrs["geographic"] == ["lon", "lat"]
+
+
+def test_every_command_that_reads_a_source_is_told_the_place(tmp_path):
+    X, y = globe()
+    source, target = f"{tmp_path}/d.csv", ("--target", "t")
+    frame(X).assign(t=y).to_csv(source, index=False)
+    fit = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=2")
+    place = ("--geographic", "lon,lat")
+    model, flat, stored = (f"{tmp_path}/{name}.zarr" for name in ("m", "flat", "stored"))
+    succeed("fit", source, model, *fit, *target, *place)
+    succeed("fit", source, flat, *fit, *target)
+    found, wanted = daskgp.load(model), daskgp.SGPR(n_inducing=10, max_iter=2, **QUIET)
+    assert found.solved_.geographic == (0, 1)
+    wanted.set_params(geographic=PLACE).fit(source, "t")
+    np.testing.assert_array_equal(found.predict(X), wanted.predict(X))
+    succeed("convert", source, stored, *target)
+    succeed("fit", stored, f"{tmp_path}/n.zarr", *fit, *place)
+    assert daskgp.load(f"{tmp_path}/n.zarr").solved_.geographic == (0, 1)
+    assert invoke("plan", source, *fit, *target, *place).exit_code == 0
+    scored = succeed("score", model, source, *target)
+    assert succeed("score", model, source, *target, *place)["rmse"] == scored["rmse"]
+    assert succeed("score", model, stored, *place)["rmse"] == scored["rmse"]
+    assert succeed("check", model, source, *target, *place, "--json")["n"] == len(X)
+    for command in ("score", "check"):
+        line = refused(command, model, source, *target, "--geographic", "none")
+        assert "fitted with distances on the sphere, of lon, lat: leave it out" in line
+        line = refused(command, flat, stored, *place)
+        assert "fitted without longitude and latitude: leave it out" in line
+    line = refused("fit", source, f"{tmp_path}/o.zarr", *fit, *target, "--geographic", "lat,lon")
+    assert "give longitude first" in line
+    assert not Path(f"{tmp_path}/o.zarr").exists()
 
 
 def test_info_speaks_of_kilometres(tmp_path, capsys):

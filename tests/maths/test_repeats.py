@@ -3,6 +3,7 @@
 import logging
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +113,13 @@ QUICK = {"n_inducing": 10, "progress": False}
 def said(caplog, X, y, model=None):
     with caplog.at_level(logging.INFO, "daskgp"):
         (model or SGPR(optimizer=None, **QUICK)).fit(X, y)
-    words = ("repeat the inputs", "distinct values", "nothing to learn", "not a measurement")
+    words = (
+        "repeat the inputs",
+        "distinct values",
+        "nothing to learn",
+        "not a measurement",
+        "rows: leave",
+    )
     return [r.getMessage() for r in caplog.records if any(w in r.getMessage() for w in words)]
 
 
@@ -178,3 +185,46 @@ def test_a_fill_value_is_said_in_one_line(column, value, caplog):
 def test_heavy_tails_are_not_remarked_on(caplog):
     X, y = np.exp(2 * rng().normal(size=(2_000, 2))), rng().standard_t(2, size=2_000)
     assert not said(caplog, X, y)
+
+
+NUMBERS = np.arange(400.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "gaps", "weights"),
+    [
+        (NUMBERS, 0, None),
+        (NUMBERS + 1, 0, None),  # as spreadsheets count
+        (rng().permutation(NUMBERS), 0, None),
+        (NUMBERS, 60, None),  # rows that lack y leave gaps
+        (NUMBERS, 0, rng().uniform(0.5, 2.0, 400)),
+    ],
+)
+def test_a_feature_that_numbers_the_rows_is_said_in_one_line(column, gaps, weights, caplog):
+    X, y = np.stack([rng().normal(size=400), column], axis=1), rng().normal(size=400)
+    y[1 : 1 + 5 * gaps : 5] = np.nan
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        SGPR(max_iter=3, **QUICK).fit(X, y, sample_weight=weights)
+    (line,) = (text for text in caplog.messages if "rows: leave" in text)
+    assert line.startswith("feature 'x1' seems only to number the rows: leave it out unless ")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        NUMBERS + 2,
+        NUMBERS % 399,
+        rng().integers(0, 400, 400).astype(float),
+        399 * rng().beta(0.5, 0.5, 400).round(2),
+    ],
+)
+def test_numbers_that_are_not_those_of_rows_are_not_remarked_on(column, caplog):
+    column[[0, 1]] = column.min(), column.max()
+    assert not said(caplog, np.stack([rng().normal(size=400), column], axis=1), NUMBERS)
+
+
+def test_times_and_a_single_feature_may_number_the_rows(caplog):
+    assert not said(caplog, NUMBERS[:, None], np.sin(NUMBERS))
+    days = np.datetime64("1970-01-01") + NUMBERS.astype("m8[D]")
+    X = pd.DataFrame({"day": days, "x": rng().normal(size=400)})
+    assert not said(caplog, X, rng().normal(size=400))
