@@ -395,10 +395,10 @@ class GaussianProcess(UpdatedGP):
                 whole = self._rows_of(X, y, spill, executor.shares_memory, *noise)
                 rows = self._residuals(whole, executor, residual(spill))
                 with self._place(keep, spill) as place, executor.memory_is_kept():
-                    self._fit_rows(rows, executor, checkpoint, place, start)
+                    sums = self._fit_rows(rows, executor, checkpoint, place, start)
                     self._recalibrate(rows, whole, executor)
                 url = None if dataset is None else dataset.url
-                self._seen = [seen("fit", self.n_rows_, len(rows), url)]
+                self._seen = [seen("fit", self._of_whole(sums, rows, whole, executor), whole, url)]
                 self._sources = () if dataset is None else (dataset.source(executor),)
         except MemoryRunError as error:
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
@@ -408,6 +408,14 @@ class GaussianProcess(UpdatedGP):
         """Return rows with what a regressor leaves of y, kept at a URL; else the same rows."""
         regressor = means.regressor(self.mean, rows)
         return rows if regressor is None else residuals(rows, regressor, executor, url)
+
+    def _of_whole(
+        self, sums: scaling.Sums, rows: data.Rows, whole: data.Rows, executor: Executor
+    ) -> scaling.Sums:
+        """Return sums over rows with the checksum of what they were before a regressor."""
+        if rows is whole:
+            return sums
+        return sums._replace(checksum=sampling.checksum_of(whole, self._spans(whole), executor))
 
     def _place(self, keep: str | None, spill: str) -> AbstractContextManager[str]:
         """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
@@ -422,7 +430,7 @@ class GaussianProcess(UpdatedGP):
         checkpoint: Place | None,
         keep: str = "",
         start: GaussianProcess | None = None,
-    ) -> None:
+    ) -> scaling.Sums:
         """Describe and scale the rows, start, arrange them, train and solve, and remember it."""
         spans = self._spans(rows)
         sums = self._described(rows, spans, executor)
@@ -441,6 +449,7 @@ class GaussianProcess(UpdatedGP):
         kernel, names = outcome.theta.kernel, rows.columns.inputs_names
         hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
         self._remember(outcome, int(sums.rows))
+        return sums
 
     def _recalibrate(self, rows: data.Rows, whole: data.Rows, executor: Executor) -> None:
         """Learn a factor on the spread of predictions, where the settings ask for one."""

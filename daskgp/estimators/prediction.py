@@ -221,7 +221,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X, y : array-like (n, d) and (n,) or (n, p)
-            The rows that the model was fitted to, or some of them.
+            The rows that the model has, or some of them; of `SGPR` and `SparseSpectrumGP`, which
+            keep sums over the rows, all of them in any order.
         y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
             As ``fit`` was given them; default those of a dataset store, False leaves these out.
 
@@ -235,6 +236,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ------
         SettingError
             If the method has no leave-one-out predictions.
+        InputError
+            If rows, their y or their noise are not those of the fit; for lazy rows once they are
+            computed.
 
         Examples
         --------
@@ -247,7 +251,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         True
         """
         self._check_fitted()
-        return leaving_out.left_out(self.solved_, X, y, y_variance, sample_weight)
+        known = leaving_out.KnownRows.of(getattr(self, "_seen", ()), self.n_rows_)
+        return leaving_out.left_out(self.solved_, known, X, y, y_variance, sample_weight)
 
     def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
         """Return the posterior probability that f exceeds a threshold.

@@ -14,6 +14,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import prepared, sampling
+from daskgp.data.rows import GIVEN
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
 from daskgp.fit.scratch import scratch_rows
@@ -67,7 +68,7 @@ def changed(
         grown = arranged(stage, sums, spill)
         _conclude(gp, grown, total, int(sums.rows), forget)
     gp._ranges = ranges_of(sums, rows.columns, getattr(gp, "_ranges", None))
-    gp._seen = [*seen_by(gp), seen("forget" if forget else "update", int(sums.rows), len(rows))]
+    gp._seen = [*seen_by(gp), seen("forget" if forget else "update", sums, rows)]
 
 
 def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
@@ -225,13 +226,17 @@ def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int)
 # -- what a model has seen -------------------------------------------------------------------
 
 
-def seen(what: What, used: int, number: int, store: str | None = None) -> dict[str, Any]:
-    """Return a note of rows that a model has seen: how many it used, when, and where they lie."""
+def seen(
+    what: What, sums: scaling.Sums, rows: data.Rows, store: str | None = None
+) -> dict[str, Any]:
+    """Return a note of rows that a model has seen: how many, which, when, and where they lie."""
     return {
         "what": what,
-        "rows": used,
+        "rows": int(sums.rows),
+        "given": [GIVEN[name] for name in rows.arrays if name in GIVEN],
+        "checksum": f"{sums.checksum:016x}",
         "store": store,
-        "span": [0, number],
+        "span": [0, len(rows)],
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

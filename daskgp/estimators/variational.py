@@ -521,7 +521,7 @@ class VariationalGP(GaussianProcess):
         else:
             before, (fit, run) = 0, self._opened(stage, sums)
         self._follow(fit._replace(rows=before + sums.rows), run, before)
-        self._seen = [*(seen_by(self) if before else []), seen("update", int(sums.rows), len(rows))]
+        self._seen = [*(seen_by(self) if before else []), seen("update", sums, rows)]
         return self
 
     def _take(self, X: Any, y: Any, y_variance: Any, weight: Any) -> None:

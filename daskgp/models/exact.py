@@ -17,7 +17,7 @@ from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
-from daskgp.models.leave_one_out import less_trend, places_of, refuse_unknown, units
+from daskgp.models.leave_one_out import Known, less_trend, places_of, refuse_unknown, units
 from daskgp.models.method import Pass, Rounds
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
 from daskgp.models.trend import NONE, contrasts
@@ -67,6 +67,7 @@ class Exact(Additive):
     state_type: ClassVar[Any] = State
     divisible: ClassVar[bool] = False
     takes_trend: ClassVar[bool] = True
+    tells_rows: ClassVar[bool] = True
 
     def prepare(self, theta: Theta) -> Theta:
         """Return ``theta``: there is nothing to prepare."""
@@ -170,7 +171,8 @@ class Exact(Additive):
         Raise InputError for rows that are not among those of the fit.
         """
         L, weights = state.factor, state.weights
-        places = places_of(block.X, block.y, state.X, L @ (L.T @ weights))
+        noise = linalg.row_squares(L) - theta.kernel.diag(state.X)
+        places = places_of(theta, block, Known(state.X, L @ (L.T @ weights), noise))
         refuse_unknown(places)
         variance = 1.0 / linalg.row_squares(linalg.whiten_rows(L, units(places, len(L), L)))
         found = Moments(block.y - weights[places] * variance[:, None], variance, noisy=True)

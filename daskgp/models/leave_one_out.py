@@ -16,18 +16,22 @@ row follow from, which predict
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgp.arrays.backend import namespace, to_host
 from daskgp.errors import InputError, NumericalError
 from daskgp.models.trend import posterior
-from daskgp.models.values import Moments
+from daskgp.models.values import Block, Moments, Theta, variances
 from daskgp.typing import Array
 
 LEAST = 1e-12
 """Least 1 - h; below it nothing but rounding is left of a prediction without the row."""
+ROUNDING = 1e-5
+"""Share of the sizes of y and of variances below which they are equal: a factor gives them back."""
+NOISE = "y_variance or sample_weight"
+GIVE = "leave-one-out predictions are of the rows of the fit, as they were given to it"
 
 
 def without(y: Array, mean: Array, spread: Array, noise: Any) -> Moments:
@@ -90,25 +94,53 @@ def _left(share: Array) -> Array:
     return left
 
 
-def places_of(X: Array, y: Array, known_X: Array, known_y: Array) -> np.ndarray:
-    """Return the place (n,) of rows among known ones: of the same inputs, the nearest target.
+class Known(NamedTuple):
+    """Rows of a fit in the model's units: X (w, d), y (w, p) and noise variances (w,)."""
 
-    It is -1 for rows with other inputs; each of equal rows has a place of its own.
+    X: Array
+    y: Array
+    noise: Array
+
+
+def places_of(theta: Theta, rows: Block, known: Known) -> np.ndarray:
+    """Return the place (n,) of rows among known ones, -1 for those with other inputs.
+
+    Each of several rows with the same inputs has a place of its own, by y and noise.
+
+    Raises
+    ------
+    InputError
+        If a row has another y or noise variance than the known ones with its inputs.
     """
-    X, y, known_X, known_y = (
-        np.ascontiguousarray(to_host(a), np.float64) for a in (X, y, known_X, known_y)
+    X, known_X = (np.ascontiguousarray(to_host(a), np.float64) for a in (rows.X, known.X))
+    values, known_values = (
+        np.column_stack([to_host(y), np.broadcast_to(to_host(noise), len(y))])
+        for y, noise in (
+            (rows.y, variances(theta.noise_variance, rows.noise)),
+            (known.y, known.noise),
+        )
     )
-    rows: dict[bytes, list[int]] = {}
+    at: dict[bytes, list[int]] = {}
     for i, row in enumerate(known_X + 0.0):
-        rows.setdefault(row.tobytes(), []).append(i)
+        at.setdefault(row.tobytes(), []).append(i)
     found = np.full(len(X), -1)
     for i, row in enumerate(X + 0.0):
-        same = rows.get(row.tobytes())
+        same = at.get(row.tobytes())
         if same:
-            away = [float(np.abs(known_y[j] - y[i]).sum()) for j in same]
+            away = [float(np.abs(known_values[j] - values[i]).sum()) for j in same]
             found[i] = same[int(np.argmin(away))]
             if len(same) > 1:
                 same.remove(int(found[i]))
+    inside = found >= 0
+    size = np.ones_like(values)
+    size[:, -1] = to_host(theta.kernel.diag(rows.X))
+    own = known_values[found[inside]]
+    off = np.abs(own - values[inside]) > ROUNDING * (size[inside] + np.abs(own))
+    for what, wrong in (("y", off[:, :-1].any(axis=1)), (NOISE, off[:, -1])):
+        if wrong.any():
+            raise InputError(
+                f"{int(wrong.sum())} of {len(X)} rows have another {what} than in the fit: {GIVE}"
+            )
     return found
 
 
@@ -125,6 +157,5 @@ def refuse_unknown(places: np.ndarray) -> None:
     unknown = int((places < 0).sum())
     if unknown:
         raise InputError(
-            f"{unknown} of {len(places)} rows are not rows that the model was fitted to: "
-            "leave-one-out predictions are of its training rows"
+            f"{unknown} of {len(places)} rows are not rows that the model was fitted to: {GIVE}"
         )

@@ -175,6 +175,8 @@ class Declared(Protocol):
     """True if the rows of a unit may be summarised in parts: the summary is a sum over rows."""
     takes_trend: ClassVar[bool] = False
     """True if it has a setting ``trend``, and with it products of targets and trend functions."""
+    tells_rows: ClassVar[bool] = False
+    """True if ``loo`` can be given some of the rows: they are told from others by what is kept."""
 
     @property
     def likelihood_name(self) -> str:

@@ -41,6 +41,14 @@ def hashes(rows: np.ndarray) -> np.ndarray:
     return hashed
 
 
+def checksum(rows: np.ndarray) -> int:
+    """Return the sum modulo 2^64 of the hashes of rows (n, k), whatever their order.
+
+    Those of two sets of rows add up to that of both.
+    """
+    return int(hashes(rows).sum(dtype=np.uint64))
+
+
 def local(rows: np.ndarray) -> np.ndarray:
     """Return the sketch (2, K) of rows (n, k): rising hashes, and how many rows have each."""
     hashed = hashes(rows)

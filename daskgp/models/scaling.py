@@ -76,11 +76,13 @@ class Sums(NamedTuple):
     """Sums of the columns of a trend, as users have them, in place of x."""
     ends: Array | None = None
     """Ends of longitudes and latitudes, as `daskgp.models.place_ranges` makes them."""
+    checksum: int = 0
+    """Sum modulo 2^64 of the hashes of the rows as they were given."""
 
     @property
     def parts(self) -> list[np.ndarray]:
-        """All parts as arrays, without the ends of places, which x has."""
-        own = [np.asarray(part) for part in self[:-2]]
+        """All parts as arrays, without the ends of places, which x has, and the checksum."""
+        own = [np.asarray(part) for part in self[:-3]]
         return own if self.trend is None else own + self.trend.parts
 
 
@@ -157,6 +159,7 @@ def combine(a: Sums, b: Sums) -> Sums:
         a.transform,
         None if a.trend is None or b.trend is None else combine(a.trend, b.trend),
         None if a.ends is None or b.ends is None else place_ranges.combine(a.ends, b.ends),
+        (a.checksum + b.checksum) % 2**64,
     )
 
 

@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
 import numpy as np
+from dask import delayed
 
 from daskgp import data
 from daskgp.arrays import backend
+from daskgp.checks import rows as counted
 from daskgp.data import grids, reading
+from daskgp.data.blocks import sampling
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError, SettingError
+from daskgp.models import leave_one_out as leaving
+from daskgp.models import repeats
+from daskgp.models.columns import Columns
 from daskgp.models.scaling import complete_rows, usable_rows
-from daskgp.models.values import TILE_ROWS, Block, Moments, move
+from daskgp.models.values import TILE_ROWS, Block, Moments, move, variances
 from daskgp.predict import lazy
 from daskgp.predict.near import Local, Nearby
 from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread
+
+logger = logging.getLogger("daskgp")
+
+
+class KnownRows(NamedTuple):
+    """What tells the rows of a fit: how many, the arguments beside X and y, and their checksum."""
+
+    number: int
+    given: frozenset[str]
+    checksum: int
+
+    @classmethod
+    def of(cls, notes: Sequence[Mapping[str, Any]], number: int) -> KnownRows | None:
+        """Return what notes of a fit and of later changes tell of the ``number`` rows that stay.
+
+        None for notes of earlier versions.  The checksums of rows that were added and taken out
+        make that of all.
+        """
+        fits = [i for i, note in enumerate(notes) if note.get("what") == "fit"]
+        notes = notes[fits[-1] if fits else 0 :]
+        if not notes or not all({"given", "checksum"} <= note.keys() for note in notes):
+            return None
+        signs = [-1 if note["what"] == "forget" else 1 for note in notes]
+        each = [int(note["checksum"], 16) for note in notes]
+        total = sum(sign * own for sign, own in zip(signs, each, strict=True)) % 2**64
+        return cls(number, frozenset(name for note in notes for name in note["given"]), total)
 
 
 def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
@@ -76,12 +110,30 @@ def _of_groups(solved: Solved, inputs: np.ndarray, block: Block) -> Moments:
     assert isinstance(solved.kept, Nearby)
     device, n, model = backend.resolve_device(solved.device), len(inputs), _looing(solved)
     local = Local(solved.fitted(device), solved.kept)
-    mean, variance = np.empty((n, solved.n_targets)), np.empty(n)
+    mean, variance, far = np.empty((n, solved.n_targets)), np.empty(n), []
     for key, group in solved.kept.groups(inputs):
-        own = move(block.at(group), device)
-        found = move(model.loo(local.fit.theta, local.fit.state, own, local.near(key)), "cpu")
+        near, own = local.near(key), block.at(group)
+        found = move(model.loo(local.fit.theta, local.fit.state, move(own, device), near), "cpu")
         mean[group], variance[group] = found.mean, found.variance
+        there = repeats.hashes(local.inputs_near(key))
+        far.append(group[~np.isin(repeats.hashes(np.asarray(own.X, np.float64)), there)])
+    if any(map(len, far)):
+        _refuse_strangers(solved, inputs, block, np.concatenate(far))
     return Moments(mean, variance)
+
+
+def _refuse_strangers(solved: Solved, inputs: np.ndarray, block: Block, far: np.ndarray) -> None:
+    """Raise InputError for some rows that are nowhere among all that a local method keeps."""
+    assert isinstance(solved.kept, Nearby)
+    wanted, found = repeats.hashes(inputs[far]), []
+    for number in range(solved.kept.layout.n_blocks):
+        X, y = solved.kept.read(number)
+        same = np.isin(repeats.hashes(X), wanted)
+        found.append(solved.scaling.block(X[same], y[same]))
+    known = Block.join(found)
+    noise = np.broadcast_to(variances(solved.theta.noise_variance, known.noise), len(known.X))
+    there = leaving.Known(known.X, known.y, noise)
+    leaving.refuse_unknown(leaving.places_of(solved.theta, block.at(far), there))
 
 
 def _looing(solved: Solved) -> Any:
@@ -99,32 +151,92 @@ def _joined(tiles: list[Moments]) -> Moments:
 # -- of any kind of rows ---------------------------------------------------------------------
 
 
-def left_out(solved: Solved, X: Any, y: Any, y_variance: Any, weight: Any) -> tuple[Any, Any]:
+def left_out(
+    solved: Solved, known: KnownRows | None, X: Any, y: Any, y_variance: Any, weight: Any
+) -> tuple[Any, Any]:
     """Return mean and standard deviation of training rows, each without itself.
 
     NumPy in, NumPy out; lazy rows give dask arrays with their chunks, and nothing is computed.
+    ``known`` tells the rows of the fit; None for a store of an earlier version.
     """
     _looing(solved)
     given = {Y_VARIANCE: y_variance, WEIGHT: weight}
     noise = data.noise_beside(y) | {k: v for k, v in given.items() if v is not None}
+    noise = {k: v for k, v in noise.items() if v is not False}
+    _refuse_other_arguments(solved, known, {GIVEN[name] for name in noise})
     if grids.is_xarray(X) or grids.is_xarray(y):
         noise = {
             k: grids.training_arrays(X, grids.like(y, v, GIVEN[k]))[1] for k, v in noise.items()
         }
         X, y, _ = grids.training_arrays(X, y)
     X = lazy.rows_for(solved, X)
-    arrays = {"y": y, **{k: v for k, v in noise.items() if v is not False}}
-    own = {name: _columns(name, a, len(X), solved) for name, a in arrays.items()}
+    own = {name: _columns(name, a, len(X), solved) for name, a in {"y": y, **noise}.items()}
     one, none = np.ones((len(X), 1)), np.zeros((len(X), 1))
     parts = [own["y"]]
     if len(own) > 1:
         parts += [own.get(WEIGHT, one), own.get(Y_VARIANCE, none)]
+    whole = None if solved.model.tells_rows else known
     if not any(isinstance(a, da.Array) for a in (X, *parts)):
-        return _in_memory(solved, X, np.concatenate(parts, axis=1))
+        return _in_memory(solved, whole, X, np.concatenate(parts, axis=1))
     X = da.asarray(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     together = [da.asarray(a).rechunk((X.chunks[0], -1)) for a in parts]
-    return _lazily(solved, X, da.concatenate(together, axis=1).rechunk({1: -1}), True)
+    y = da.concatenate(together, axis=1).rechunk({1: -1})
+    sums: Any = da.map_blocks(
+        _checksum, X, y, solved.columns, solved.n_targets, chunks=(1, 2), dtype=np.uint64
+    )
+    passed = None if whole is None else delayed(_refuse_other_rows)(sums.sum(axis=0), whole)
+    return _lazily(solved, X, y, True, passed)
+
+
+def _refuse_other_arguments(solved: Solved, known: KnownRows | None, names: set[str]) -> None:
+    """Raise InputError if noise of the rows is given to a fit without, or the other way round."""
+    if known is not None:
+        wanted: frozenset[str] = known.given
+    elif isinstance(solved.kept, Nearby):
+        wanted = frozenset(GIVEN[name] for name in solved.kept.rows.arrays if name in GIVEN)
+    else:
+        if not solved.model.tells_rows:
+            logger.warning(
+                "this model was stored by an earlier version of daskgp, without what tells its "
+                "rows: leave-one-out predictions are right for all rows of the fit with their own "
+                "y_variance and sample_weight"
+            )
+        return
+    for name in sorted(wanted - names):
+        raise InputError(f"the model was fitted with {name}: give {name}= of these rows as well")
+    for name in sorted(names - wanted):
+        raise InputError(
+            f"the model was fitted without {name}: leave it out, {name}=False where the store of "
+            "y has it"
+        )
+
+
+def _checksum(X: np.ndarray, y: np.ndarray, columns: Columns, p: int) -> np.ndarray:
+    """Return the number (1, 2) of complete rows, and their checksum."""
+    X, y = reading.unmasked(X), _measured(y, p)
+    inputs = columns.inputs(X)
+    kept = complete_rows(inputs, y) & ~np.isinf(inputs).any(axis=1)
+    return np.array([[kept.sum(), sampling.checksum(X[kept], y[kept], p)]], np.uint64)
+
+
+def _refuse_other_rows(sums: np.ndarray, known: KnownRows) -> None:
+    """Raise InputError for the number and checksum of rows that are not those of the fit."""
+    count, checksum = (int(number) for number in sums)
+    if (count, checksum) == (known.number, known.checksum):
+        return
+    seen = f"{counted(count)} of {known.number}" if count != known.number else "other rows"
+    raise InputError(
+        f"the rows are not those of the fit ({seen}): this method keeps sums over its rows alone, "
+        "so give all of them, as they were given to fit, or take daskgp.cross_validate"
+    )
+
+
+def _measured(y: np.ndarray, p: int) -> np.ndarray:
+    """Return y (n, p + 2) without the targets of rows of weight 0, which no fit takes."""
+    if y.shape[1] == p or (y[:, p] != 0).all():
+        return y
+    return np.where(y[:, [p]] == 0, np.nan, y)
 
 
 def _columns(name: str, values: Any, n: int, solved: Solved) -> Any:
@@ -140,22 +252,29 @@ def _columns(name: str, values: Any, n: int, solved: Solved) -> Any:
     return values.reshape(n, width) if values.ndim == 1 else values
 
 
-def _in_memory(solved: Solved, X: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+def _in_memory(
+    solved: Solved, whole: KnownRows | None, X: np.ndarray, y: np.ndarray
+) -> tuple[Any, Any]:
+    if whole is not None:
+        _refuse_other_rows(_checksum(X, y, solved.columns, solved.n_targets)[0], whole)
     order = solved.grouped(X)
     order = np.arange(len(X)) if order is None else order
     rows, columns = (da.from_array(a[order], chunks=(TILE_ROWS, -1)) for a in (X, y))
     with single_blas_thread():
-        parts = dask.compute(*_lazily(solved, rows, columns, False), scheduler="threads")
+        parts = dask.compute(*_lazily(solved, rows, columns, False, None), scheduler="threads")
     back = np.argsort(order)
     return parts[0][back], parts[1][back]
 
 
-def _lazily(solved: Solved, X: da.Array, y: da.Array, travels: bool) -> tuple[Any, Any]:
+def _lazily(
+    solved: Solved, X: da.Array, y: da.Array, travels: bool, passed: Any
+) -> tuple[Any, Any]:
     task: Any = _block
     both = X.map_blocks(
         task,
         y,
         lazy.solved_node(solved, travels),
+        passed,
         chunks=(X.chunks[0], (2 * solved.n_targets,)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
@@ -163,8 +282,9 @@ def _lazily(solved: Solved, X: da.Array, y: da.Array, travels: bool) -> tuple[An
     return lazy.split(both, solved, "std")
 
 
-def _block(X: Any, y: np.ndarray, node: Node) -> np.ndarray:
-    solved = opened(node)
+def _block(X: Any, y: np.ndarray, node: Node, passed: None) -> np.ndarray:
+    solved = opened(node)  # ``passed`` is there once all rows have been looked at
+    y = _measured(y, solved.n_targets)
     with single_blas_thread():
         found = leave_one_out(solved, reading.unmasked(X), y)
     mean, variance = found.mean, np.asarray(found.variance)

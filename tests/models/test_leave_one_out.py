@@ -1,7 +1,10 @@
 """Leave-one-out predictions from the fit to all rows, against fits without each row."""
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from sklearn.linear_model import LinearRegression
 
 import daskgp
@@ -216,10 +219,122 @@ def test_they_are_on_the_scale_of_transformed_targets():
     np.testing.assert_allclose(mean, np.exp(m + s**2 / 2), rtol=1e-9)
 
 
-def test_other_rows_are_refused():
+WEIGHTS = np.linspace(0.5, 2.0, 60)
+ERRORS = np.linspace(0.01, 0.3, 60)
+
+
+def told(name, **more):
+    """Rows, and a model that was fitted to them with y_variance and sample_weight."""
     X, y = cases.rows(60)
-    with pytest.raises(InputError, match="1 of 2 rows are not rows that the model was fitted to"):
-        cases.fixed("exact").fit(X, y).loo(np.concatenate([X[:1], X[:1] + 0.1]), y[:2])
+    noise = {"y_variance": ERRORS, "sample_weight": WEIGHTS}
+    return X, y, noise, cases.fixed(name, block_rows=30, **more).fit(X, y, **noise)
+
+
+def given(noise, **others):
+    return {k: v for k, v in (noise | others).items() if v is not None}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", sorted(KEEPS))
+def test_rows_come_with_the_noise_of_the_fit(name, tmp_path):
+    X, y, noise, model = told(name)
+    model.save(tmp_path / "model.zarr")
+    right = model.loo(X, y, **noise)
+    for gp in (model, daskgp.load(tmp_path / "model.zarr")):
+        np.testing.assert_allclose(gp.loo(X, y, **noise), right, rtol=1e-9)
+        for missing in noise:
+            with pytest.raises(InputError, match=f"fitted with {missing}: give {missing}="):
+                gp.loo(X, y, **given(noise, **{missing: None}))
+        for key in noise:
+            changed = np.where(np.arange(60) == 7, 1.01, 1.0) * noise[key]
+            with pytest.raises(InputError, match=r"rows have another y_v|the rows are not those"):
+                gp.loo(X, y, **noise | {key: changed})
+    plain = cases.fixed(name, block_rows=30).fit(X, y)
+    for extra in noise:
+        with pytest.raises(InputError, match=f"fitted without {extra}: leave it out"):
+            plain.loo(X, y, **{extra: noise[extra]})
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", sorted(KEEPS))
+def test_other_rows_are_refused_whoever_gives_them(name):
+    X, y, noise, model = told(name)
+    one = np.where(np.arange(60) == 11, 1e-3, 0.0)
+    for rows in ((X + one[:, None], y), (X, y + one)):
+        where = r"1 of \d+ rows (are not rows|have another y than)|rows are not those of the fit"
+        with pytest.raises(InputError, match=where):
+            model.loo(*rows, **noise)
+        lazy = model.loo(*(da.from_array(a, chunks=(20, -1)[: a.ndim]) for a in rows), **noise)
+        with pytest.raises(InputError, match=where):  # of whichever chunk
+            dask.compute(lazy[0], scheduler="synchronous")
+    some = slice(5, 25)
+    part = {k: v[some] for k, v in noise.items()}
+    if model.solved_.model.tells_rows:
+        found = model.loo(X[some], y[some], **part)
+        np.testing.assert_allclose(found, np.array(model.loo(X, y, **noise))[:, some], rtol=1e-9)
+    else:
+        with pytest.raises(InputError, match=r"20 rows of 60.*give all of them"):
+            model.loo(X[some], y[some], **part)
+    for order in (np.arange(60)[::-1], np.r_[30:60, 0:30]):
+        found = model.loo(X[order], y[order], **{k: v[order] for k, v in noise.items()})
+        np.testing.assert_allclose(found, np.array(model.loo(X, y, **noise))[:, order], rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["sgpr", "ssgp", "lma", "pic"])
+def test_rows_that_were_added_are_rows_of_the_fit_and_those_taken_out_are_none(name):
+    X, y = cases.rows(90)
+    error = np.linspace(0.01, 0.3, 90)
+    model = cases.fixed(name, block_rows=30).fit(X[:60], y[:60], y_variance=error[:60])
+    model.update(X[60:], y[60:], y_variance=error[60:])
+    assert np.isfinite(model.loo(X, y, y_variance=error)).all()
+    if name in ("lma", "pic"):
+        return
+    model.forget(X[:30], y[:30], y_variance=error[:30])
+    assert np.isfinite(model.loo(X[30:], y[30:], y_variance=error[30:])).all()
+    with pytest.raises(InputError, match="90 rows of 60"):
+        model.loo(X, y, y_variance=error)
+
+
+@pytest.mark.parametrize("name", ["sgpr", "lma"])
+def test_those_of_a_store_are_given_with_it(name, make_store):
+    X, y = cases.rows(60)
+    weight = WEIGHTS.copy()
+    weight[[3, 40]] = 0.0
+    url = make_store(X, y, 20)
+    zarr.open_group(url, mode="r+").create_array("weight", data=weight, chunks=(20,))
+    rows = daskgp.open_dataset(url)
+    model = cases.fixed(name, block_rows=30, mean=LinearRegression().fit(X, y)).fit(*rows)
+    found = np.array(dask.compute(model.loo(*rows))[0])
+    assert np.isnan(found[0]).nonzero()[0].tolist() == [3, 40]  # a weight of 0 leaves a row out
+    wanted = model.loo(X, y, sample_weight=weight)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    with pytest.raises(InputError, match="fitted with sample_weight"):
+        model.loo(X, y)
+
+
+def test_a_store_of_an_earlier_version_tells_what_it_cannot_check(caplog):
+    X, y, noise, model = told("sgpr")
+    right = model.loo(X, y, **noise)
+    for note in model._seen:
+        del note["checksum"], note["given"]
+    np.testing.assert_array_equal(model.loo(X, y, **noise), right)
+    assert "stored by an earlier version" in caplog.text
+
+
+def test_equal_rows_with_other_errors_are_told_apart():
+    X, y = cases.rows(60)
+    X[20], y[20] = X[10], y[10]
+    for name in ("exact", "lma"):
+        model = cases.fixed(name, block_rows=60).fit(X, y, y_variance=ERRORS)
+        mean, std = model.loo(X, y, y_variance=ERRORS)
+        order = np.arange(60)[::-1]
+        other = model.loo(X[order], y[order], y_variance=ERRORS[order])
+        np.testing.assert_allclose(np.array(other)[:, order], [mean, std], rtol=1e-8)
+        assert mean[10] != mean[20]
+
+
+def test_what_rows_of_another_shape_are_told():
+    X, y = cases.rows(60)
     with pytest.raises(InputError, match="y has shape"):
         cases.fixed("exact").fit(X, y).loo(X, y[:2])
     alone = daskgp.SGPR(inducing=X[:1], optimizer=None, noise_variance=1e-3).fit(X[:20], y[:20])

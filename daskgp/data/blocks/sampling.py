@@ -13,7 +13,7 @@ from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
-from daskgp.models import place_ranges, scaling
+from daskgp.models import place_ranges, repeats, scaling
 from daskgp.models.transform import Transform
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor, map_reduce
@@ -37,14 +37,15 @@ def _describe_block(
     rows: Rows, usual: tuple[float, float], transform: Transform | None, span: Span
 ) -> scaling.Sums:
     with single_blas_thread():
-        raw, y = rows.raw(*span)
-        X, y = rows.as_inputs(raw, y)
+        raw, given = rows.raw(*span)
+        X, y = rows.as_inputs(raw, given)
         p, end = rows.n_targets, rows.noise_from
         if transform is not None:
             y = np.concatenate([transform.forward(y[:, :p]), y[:, p:]], axis=1)
         noise = y[:, end:] if rows.n_noise else None
         sums = scaling.local(X, y[:, :p], noise, usual)
         kept = scaling.complete_rows(X, y[:, :p]) & ~np.isinf(X).any(axis=1)
+        sums = sums._replace(checksum=checksum(raw[kept], given[kept], p))
         if rows.geographic is not None:
             places = raw[kept][:, rows.geographic].astype(np.float64)
             sums = sums._replace(ends=place_ranges.local(*places.T))
@@ -54,6 +55,27 @@ def _describe_block(
             y[kept, p:end], y[kept, :p], None if noise is None else noise[kept], usual
         )
         return sums._replace(trend=of_trend)
+
+
+def checksum(X: np.ndarray, y: np.ndarray, p: int) -> int:
+    """Return what tells complete rows from others, in any order: X and y as ``Rows.raw`` does.
+
+    Rows of weight 1 without a known error are those without either.
+    """
+    noise = y[:, p:] if y.shape[1] > p else np.broadcast_to([1.0, 0.0], (len(y), 2))
+    return repeats.checksum(np.column_stack([X, y[:, :p], noise]))
+
+
+def checksum_of(rows: Rows, spans: Sequence[Span], executor: Executor) -> int:
+    """Return the ``checksum`` of all complete rows."""
+    total: np.ndarray = map_reduce(partial(_checksum_block, rows), np.add, spans, executor, "rows")
+    return int(total[0])
+
+
+def _checksum_block(rows: Rows, span: Span) -> np.ndarray:
+    X, y = rows.raw(*span)
+    kept = scaling.complete_rows(X, y) & ~np.isinf(X).any(axis=1)
+    return np.array([checksum(X[kept], y[kept], rows.n_targets)], np.uint64)
 
 
 def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.leave_one_out import less_trend, places_of, units, without
+from daskgp.models.leave_one_out import Known, less_trend, places_of, units, without
 from daskgp.models.markov.windows import (
     Cotangent,
     Given,
@@ -125,6 +125,7 @@ class LMA(Additive):
     stats_type: ClassVar[Any] = Stats
     divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+    tells_rows: ClassVar[bool] = True
 
     def steadier(self) -> str:
         """Return the setting that cannot make a variance negative."""
@@ -355,8 +356,9 @@ class LMA(Additive):
         noise = variances(theta.noise_variance, block.noise)
         new = self.predict(theta, state, block.X, near, "variance")
         L, A = near.factor, near.features
-        y = L @ (L.T @ near.weights) + A @ state.weights
-        places = places_of(block.X, block.y, near.X, y)
+        y, diagonal = L @ (L.T @ near.weights) + A @ state.weights, theta.kernel.diag(near.X)
+        prior = diagonal - linalg.row_squares(A)
+        places = places_of(theta, block, Known(near.X, y, linalg.row_squares(L) - prior))
         inside = np.flatnonzero(places >= 0)
         mean, variance = new.mean, new.variance + noise
         if len(inside):
