@@ -111,7 +111,7 @@ def _predictions(url: str, group: Any) -> dict[str, Any]:
     else:
         mean = groups.array_of(group, "mean")
         done = groups.values_of(groups.array_of(group, "done"))
-        sizes = {"rows": mean.shape[0], "chunk_rows": mean.chunks[0]}
+        sizes = {"rows": mean.shape[0], "chunk_rows": groups.row_step(mean)}
     names = ("model", "model_checksum", "input", "input_checksum")
     return {
         **sizes,

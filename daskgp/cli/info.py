@@ -133,7 +133,7 @@ def _add_rows(table: Table, group: Any) -> str:
     mean = groups.array_of(group, "mean")
     done = groups.values_of(groups.array_of(group, "done"))
     table.add_row("rows", f"{mean.shape[0]:,}")
-    return f"{int(done.sum()):,} of {len(done):,}, of {mean.chunks[0]:,} rows"
+    return f"{int(done.sum()):,} of {len(done):,}, of {groups.row_step(mean):,} rows"
 
 
 def _add_map(table: Table, target: map_store.MapTarget) -> str:

@@ -331,7 +331,7 @@ class Gridded:
             mark = chunk_marks.file_mark(self.url)
             return lambda part: mark if mark != chunk_marks.UNKNOWN else None
         array = groups.array_of(groups.open_group(self.url, "grid"), name)
-        marks, sizes = chunk_marks.box_marks(self.url, array), array.shards or array.chunks
+        marks, sizes = chunk_marks.box_marks(self.url, array), groups.written_together(array)
         order = [
             groups.dims_in(array).index(dim) for dim in self.grid.parts[self.names.index(name)][1]
         ]

@@ -85,6 +85,11 @@ class MapInputs(NamedTuple):
         }
         return {**self.grid.layout, **wanted}
 
+    @property
+    def unit(self) -> Index:
+        """Cells that a task writes along each dimension."""
+        return self.grid.steps
+
     def target(self, url: str, group: zarr.Group) -> MapTarget:
         """Return the map that predictions of this grid go to."""
         return MapTarget(url, _afresh(group))
@@ -146,7 +151,15 @@ class MapInputs(NamedTuple):
             )
 
     def refuse_shrunk(self, target: MapTarget) -> None:
-        """Raise StoreError for a map that is larger along some dimension."""
+        """Raise StoreError for a map that is larger, or has other chunks than its flags are for."""
+        flags = groups.array_of(target.flags, "input_mark").shape
+        before = (-(-n // step) for n, step in zip(target.shape, target.steps, strict=True))
+        ends = zip(before, flags, self.grid.counts, strict=True)
+        if not all(least <= own <= max(least, most) for least, own, most in ends):
+            raise StoreError(
+                f"predictions {target.url} were rewritten in other chunks or shards than they "
+                f"were made in, which the flags of what is done are for: {REMEDY}"
+            )
         for dim, made, now in zip(self.grid.grid.dims, target.shape, self.grid.shape, strict=True):
             if made > now:
                 raise StoreError(
@@ -217,8 +230,8 @@ class MapTarget(prediction_store.Target):
 
     @property
     def steps(self) -> Index:
-        """Cells of a chunk along each dimension."""
-        return groups.array_of(self.group, "mean").chunks[: self._ndim]
+        """Cells of a chunk, or shard, along each dimension."""
+        return groups.written_together(groups.array_of(self.group, "mean"))[: self._ndim]
 
     @property
     def shape(self) -> Index:

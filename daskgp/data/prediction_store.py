@@ -57,6 +57,8 @@ class AnyInputs(Protocol[T]):
     def rows(self) -> int: ...
     @property
     def layout(self) -> dict[str, Any]: ...
+    @property
+    def unit(self) -> tuple[int, ...]: ...
     def target(self, url: str, group: zarr.Group) -> T: ...
     def made(self, group: zarr.Group) -> bool: ...
     def create(self, group: zarr.Group, shape: Shape) -> None: ...
@@ -72,6 +74,11 @@ class Inputs(NamedTuple):
     layout: dict[str, Any]
     marks: np.ndarray
     samples: tuple[int, int] | None = None
+
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """Rows that a task writes."""
+        return (self.chunk_rows,)
 
     def target(self, url: str, group: zarr.Group) -> Target:
         """Return the store that predictions of these rows go to."""
@@ -144,6 +151,31 @@ class Target:
         """Group of the arrays that have one entry per chunk of the input."""
         return self.group
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the predicted arrays, that which tells the number of rows last."""
+        return tuple(name for name in ("samples", "variance", "mean") if name in self.group)
+
+    def refuse_shared(self, inputs: AnyInputs[Any]) -> None:
+        """Raise StoreError for arrays of which two tasks would write one chunk, or shard."""
+        values = {name: groups.array_of(self.group, name) for name in self.names}
+        flags = {
+            name: groups.array_of(self.flags, name)
+            for name in ("done", *(name for name, _ in INPUT_ARRAYS))
+        }
+        one = (1,) * len(inputs.unit)
+        for arrays, unit in ((values, inputs.unit), (flags, one)):
+            for name, array in arrays.items():
+                own = groups.written_together(array)[: len(unit)]
+                if any(size % step for size, step in zip(unit, own, strict=True)):
+                    kind = "chunks" if array.shards is None else "shards"
+                    mine, wanted = (" x ".join(map(str, sizes)) for sizes in (own, unit))
+                    raise StoreError(
+                        f"predictions {self.url}: array {name!r} lies in {kind} of {mine} and a "
+                        f"task writes {wanted}, so that tasks would lose each other's values: "
+                        f"rewrite it in {kind} of {wanted}, or {REMEDY}"
+                    )
+
     def say(self, said: Mapping[str, Any]) -> None:
         """Change attributes of the store."""
         self.group.attrs.update(said)
@@ -192,17 +224,14 @@ class Target:
         before, rows = self.rows, inputs.rows
         if rows == before:
             return
-        mean = groups.array_of(self.group, "mean")
-        step = mean.chunks[0]
+        step = inputs.chunk_rows
         with groups.writing(self.url, "predictions"):
             self.say({"complete": False})
             if before % step:
                 groups.array_of(self.flags, "done")[before // step] = False
             for name in ("input_checksum", "input_mark", "done"):
                 groups.array_of(self.flags, name).resize((-(-rows // step),))
-            for name in ("samples", "variance", "mean"):
-                if name not in self.group:
-                    continue
+            for name in self.names:
                 array = groups.array_of(self.group, name)
                 array.resize((rows, *array.shape[1:]))
 

@@ -30,6 +30,7 @@ from tenacity import (
 )
 
 from daskgp.data import feature_units
+from daskgp.data.stores import groups
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.runtime.process import Held
 
@@ -302,7 +303,7 @@ def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
 def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exception) -> StoreError:
     """Return the error of the first damaged chunk among some rows."""
     span = rows[1] if isinstance(rows, tuple) else rows
-    step = int((array.shards or array.chunks)[isinstance(rows, tuple)])
+    step = groups.written_together(array)[isinstance(rows, tuple)]
     for start in range(span.start - span.start % step, span.stop, step):
         piece = slice(max(start, span.start), min(start + step, span.stop))
         part = (rows[0], piece) if isinstance(rows, tuple) else piece
@@ -326,7 +327,7 @@ def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarra
     Without the cache, each small slice of a chunk would pay for all of it.  ``key`` tells the
     array from others.
     """
-    step = int((array.shards or array.chunks)[0])
+    step = groups.row_step(array)
     parts = []
     for i in range(rows.start // step, -(-rows.stop // step)):
         whole = _chunk(array, (*key, i), slice(i * step, min((i + 1) * step, array.shape[0])))
@@ -365,9 +366,10 @@ class Source:
 def from_zarr(array: zarr.Array, chunks: Any = None, name: str | None = None) -> da.Array:
     """Return a Dask array of a Zarr array, in its chunks and with the name that Dask gives it.
 
-    ``chunks`` and ``name`` replace these.
+    Where there are shards, they take the place of chunks: results that are written to an array
+    with the same ones are then written by one task each.  ``chunks`` and ``name`` replace these.
     """
-    plain = da.from_zarr(array, chunks=chunks, name=name)
+    plain = da.from_zarr(array, chunks=chunks or array.shards, name=name)
     made: da.Array = da.from_array(
         Source(array), chunks=plain.chunks, name=plain.name, meta=plain._meta
     )

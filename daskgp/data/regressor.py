@@ -109,7 +109,7 @@ def residuals(rows: Rows, regressor: Regressor, executor: Executor, url: str) ->
             part = slice(*span)
             left[part] -= regressor(rows.X[part]).reshape(left[part].shape)
         return rows.with_arrays({**rows.arrays, "y": left})
-    step = int(rows.X.chunks[0] if rows.X.shards is None else rows.X.shards[0])
+    step = groups.row_step(rows.X)
     with groups.creating(url, "temporary dataset", writers.marks()) as group:
         y = writers.create_rows(group, "y", rows.y.shape, step, np.float64)
         spans = [Span(i, min(i + step, len(rows))) for i in range(0, len(rows), step)]

@@ -140,6 +140,8 @@ def _write(
     target = prediction_store.open_or_create(
         job.output, inputs, solved, solved.token, notes, job.resume
     )
+    if target.rows < inputs.rows or not target.done().all():
+        target.refuse_shared(inputs)
     try:
         visibility.check(executor, target.flags["done"], "the output", remedy)
         began()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskgp.data.stores import remote
+from daskgp.data.stores import groups, remote
 
 UNKNOWN = 0
 """Mark of a chunk about which the file system says too little; such a chunk is read again."""
@@ -61,7 +61,7 @@ def _objects(
     fs.invalidate_cache()  # what other processes wrote since counts
     root = "/".join(part for part in (path.rstrip("/"), array.path) if part)
     listing = fs.find(root, detail=True)
-    sizes = array.shards or array.chunks
+    sizes = groups.written_together(array)
     counts = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
     key = array.metadata.encode_chunk_key
     return counts, lambda index: listing.get(f"{root}/{key(index)}")

@@ -420,7 +420,12 @@ def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
 
 def row_step(array: zarr.Array) -> int:
     """Return the rows that are read in one go: those of a shard where there are shards."""
-    return int((array.shards or array.chunks)[0])
+    return int(written_together(array)[0])
+
+
+def written_together(array: zarr.Array) -> tuple[int, ...]:
+    """Return the sizes of what lies in one object, which two tasks must not write at once."""
+    return tuple(array.shards or array.chunks)
 
 
 def chunk_rows(n: int, step: int) -> tuple[int, ...]:
