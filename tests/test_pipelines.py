@@ -383,8 +383,9 @@ def test_a_mask_on_a_grid_leaves_places_out(small_tiles):
     np.testing.assert_allclose([float(a) for a in weighted], wanted, rtol=1e-8)
 
 
-def test_one_worker_and_threads_give_the_bits_of_two_workers(scheduler, small_tiles):
-    model, X = fitted("sgpr"), da.from_array(rows(150, seed=8), chunks=(40, 2))
+@pytest.mark.parametrize("name", ["sgpr", "lma"])
+def test_one_worker_and_threads_give_the_bits_of_two_workers(name, scheduler, small_tiles):
+    model, X = fitted(name), da.from_array(rows(150, seed=8), chunks=(40, 2))
     lazy = model.predict_average(X)
     with Client(scheduler, set_as_default=False) as client:
         theirs = client.gather(client.compute(lazy))

@@ -152,7 +152,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             Also return the standard deviation, with the shape of the mean.
         return_cov : bool
             Also return the joint covariance (n, n), or (n, n, p) for several targets; for rows
-            in memory.
+            in memory.  `LMA` and `PIC` then condition all rows, their means too, on the training
+            rows near any of them, at most 10,000.
         include_noise : bool
             Whether the spread is that of a new observation y rather than of f.
         y_variance : float or array-like (n,), (n, 1) or (n, p), optional
@@ -290,8 +291,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         The variance of the average of n places is w' C w with their joint covariance C, which is
         computed and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
-        entries of C are computed.  A local method takes places that are conditioned on different
-        training rows to be correlated only through what these share, as with ``return_cov``.
+        entries of C are computed.  `LMA` and `PIC` condition all places on the training rows near
+        any of them, at most 10,000, as with ``return_cov``.
 
         Parameters
         ----------
@@ -313,7 +314,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If there are too many places, or weights that cannot be used.
+            If there are too many places, or training rows near them, or weights that cannot be
+            used.
         SettingError
             If the method has no joint covariance.
 
@@ -558,6 +560,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self, X: Any, n_samples: int = 1, random_state: int | None = 0, include_noise: bool = False
     ) -> np.ndarray:
         """Draw samples from the joint posterior at X, for rows in memory.
+
+        It is that of ``return_cov``; `sample_paths` draws functions, for any number of rows.
 
         Returns
         -------

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from daskgp.models.values import (
+    Across,
     Block,
     Footprint,
     Moments,
@@ -300,6 +301,17 @@ class Conditioned(Method, Protocol):
         """Return what predictions need of the rows of ``blocks``; features may be given.
 
         The result has ``nbytes``.
+        """
+
+    def across(self, theta: Theta, state: Any, X: Array, near: Array) -> Across:
+        """Return what ties places X (n, d) to training rows (w, d)."""
+
+    def predict_from(
+        self, state: Any, near: Any, across: Across, prior: Array, want: Want
+    ) -> Moments:
+        """Return the posterior of places, or of sums over places, that are so tied to rows.
+
+        ``near`` is the result of ``condition``, ``prior`` are variances (n,) or covariances (n, n).
         """
 
 

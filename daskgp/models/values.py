@@ -121,18 +121,27 @@ class Moments(NamedTuple):
     """Posterior of f at test inputs: mean (n, p) and variance (n,) or covariance (n, n).
 
     The outputs share one kernel, so one variance serves them all; None if not requested.
-    ``shared`` (n, m) is returned by a local method along with the covariance: its products with
-    those of rows predicted near other blocks are the covariances with them.  ``far`` (n,) marks
-    rows about which no training row is informative, where a local method returns the prior.
+    ``far`` (n,) marks rows about which no training row is informative, where a local method returns
+    the prior.
     ``noisy`` says that the variance is that of a new observation, noise included.
     """
 
     mean: Array
     variance: Array | None = None
     covariance: Array | None = None
-    shared: Array | None = None
     far: Array | None = None
     noisy: bool = False
+
+
+class Across(NamedTuple):
+    """What ties places to training rows: features (n, m), kernel (n, w), and which places are far.
+
+    Weighted sums of the rows of both are those of the sum of f over the places.
+    """
+
+    features: Array
+    kernel: Array
+    far: Array | None = None
 
 
 class Shape(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import getitem
 from typing import Any, NamedTuple
 
 import dask
@@ -10,9 +12,13 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from daskgp import data
+from daskgp.arrays import backend
 from daskgp.data import grids, reading
+from daskgp.data.blocks.around import Key, Part
 from daskgp.errors import InputError
+from daskgp.models.values import Across, Moments
 from daskgp.predict.lazy import grid_for, rows_for, solved_node
+from daskgp.predict.near import Local, Nearby
 from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.process import single_blas_thread
@@ -25,13 +31,26 @@ MAX_ROWS = 200_000
 NOTHING = "no place has a weight and all its features: there is no average"
 
 
+class _Ties(NamedTuple):
+    """Sums over places of w X (1, d), in the user's units and the model's, and of w `Across`."""
+
+    X: np.ndarray
+    scaled: np.ndarray
+    features: np.ndarray
+    kernel: np.ndarray
+
+
 class _Tile(NamedTuple):
-    """Sums over the places of a tile: w, w^2 and w mean (p,), and their largest prior variance."""
+    """Sums over the places of a tile: w, w^2 and w mean (p,), and their largest prior variance.
+
+    That mean is what a regressor says where ``ties`` to training rows tell the rest.
+    """
 
     weight: float
     squares: float
     mean: np.ndarray
     prior: float
+    ties: _Ties | None = None
 
 
 def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
@@ -87,16 +106,29 @@ def lazy_average(
     """Return dask arrays () or (p,): mean and std for rows X (n, d) with weights w (n,).
 
     Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows, so bits do
-    not depend on the workers.  The mean needs only the tiles.
+    not depend on the workers.  The mean needs only the tiles.  A local method conditions all places
+    on the training rows that serve any of them: pairs are then those of the prior, and what the
+    rows say of the average follows from sums over its places.
     """
     node, count = solved_node(solved, travels), X.numblocks[0]
     token = dask.base.tokenize(solved, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
     own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
+    local: Any = isinstance(solved.kept, Nearby)
+    groups, near, given = (f"average-{part}-{token}" for part in ("groups", "near", "given"))
     sums: dict[Any, Any] = {
-        key: (_tile, node.key, *place) for key, place in zip(tiles, own, strict=True)
+        key: (_tile, node.key, *place, near if local else None)
+        for key, place in zip(tiles, own, strict=True)
     }
+    of_mean: Any = (_mean, tiles)
+    if local:
+        served: dict[Any, Any] = {
+            (groups, i): (_groups, node.key, *place) for i, place in enumerate(own)
+        }
+        sums |= {**served, near: (_near, node.key, [*served])}
+        sums[given] = (_given, node.key, tiles, near)
+        of_mean = (getitem, given, 0)
     squares: dict[Any, Any] = {
         (pair, i, j): (_pair, node.key, *own[i], *own[j], i == j)
         for i in range(count)
@@ -105,8 +137,8 @@ def lazy_average(
     for i, key in enumerate(rows):
         squares[key] = (_added, [(pair, i, j) for j in range(i, count)])
     p = solved.n_targets
-    mean = _array(f"average-mean-{token}", (_mean, tiles), sums, [X, w, node], p)
-    last = (_variance, node.key, tiles, rows, include_noise)
+    mean = _array(f"average-mean-{token}", of_mean, sums, [X, w, node], p)
+    last = (_variance, node.key, tiles, rows, given if local else None, include_noise)
     needs = [mean, X, w, node]
     std = da.sqrt(_array(f"average-variance-{token}", last, squares, needs, p))
     return (mean[0], std[0]) if solved.vector_target else (mean, std)
@@ -198,12 +230,52 @@ def _used(solved: Solved, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.
     return X[keep], w[keep]
 
 
-def _tile(node: Node, X: np.ndarray, w: np.ndarray) -> _Tile:
+def _tile(node: Node, X: np.ndarray, w: np.ndarray, near: list[Part] | None) -> _Tile:
     solved = opened(node)
     X, w = _used(solved, X, w)
+    mean, ties = np.zeros(solved.n_targets), None
     with single_blas_thread():
-        mean = solved.moments(X, "mean").mean
-    return _Tile(float(w.sum()), float(w @ w), w @ mean, solved.prior(X))
+        if near is None:
+            mean = w @ solved.moments(X, "mean").mean
+        elif len(w):
+            if solved.known is not None:
+                mean = w @ solved.known.regressor(X)
+            solved.refuse_unknown_trend(np.asarray(X, np.float64))
+            scaled = solved.scaled(X)
+            across = _local(solved).summed(scaled, w, near)
+            ties = _Ties(w[None] @ X, w[None] @ scaled, across.features, across.kernel)
+    return _Tile(float(w.sum()), float(w @ w), mean, solved.prior(X), ties)
+
+
+def _local(solved: Solved) -> Local:
+    assert isinstance(solved.kept, Nearby)
+    return Local(solved.fitted(backend.resolve_device(solved.device)), solved.kept)
+
+
+def _groups(node: Node, X: np.ndarray, w: np.ndarray) -> list[Key]:
+    """Return the groups of a local method that the places of a tile are in."""
+    solved = opened(node)
+    X, w = _used(solved, X, w)
+    return _local(solved).keys(solved.columns.inputs(X))
+
+
+def _near(node: Node, groups: list[list[Key]]) -> list[Part]:
+    """Return the training rows that serve some groups."""
+    return _local(opened(node)).union(sorted({*chain.from_iterable(groups)}))
+
+
+def _given(node: Node, tiles: list[_Tile], near: list[Part]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean (p,) of an average, and what w' C w (p,) is more than that of the prior."""
+    solved, total = opened(node), _total(tiles)
+    parts = zip(*(tile.ties for tile in tiles if tile.ties is not None), strict=True)
+    X, scaled, *across = (_added([*sums]) / total for sums in parts)
+    with single_blas_thread():
+        found = _local(solved).of_sum(Across(*across), near)
+        assert found.variance is not None
+        own = Moments(found.mean, covariance=found.variance[:, None])
+        own = solved.jointly(own, X, scaled)
+    assert own.covariance is not None
+    return _mean(tiles) + own.mean[0], total**2 * own.covariance[0, 0]
 
 
 def _pair(
@@ -216,6 +288,10 @@ def _pair(
     if not (len(w) and len(v)):
         return np.zeros(solved.n_targets)
     with single_blas_thread():
+        if isinstance(solved.kept, Nearby):
+            prior = _local(solved).prior(solved.scaled(X), w, solved.scaled(Z), v)
+            unit = np.square(solved.spread * solved.scaling.y_scale)
+            return np.asarray((1.0 if same else 2.0) * prior * unit)
         C = solved.moments(X if same else np.concatenate([X, Z]), "covariance").covariance
         assert C is not None
         across = C if same else C[: len(w), len(w) :]
@@ -247,11 +323,15 @@ def _mean(tiles: list[_Tile]) -> np.ndarray:
 
 
 def _variance(
-    node: Node, tiles: list[_Tile], parts: list[np.ndarray], include_noise: bool
+    node: Node,
+    tiles: list[_Tile],
+    parts: list[np.ndarray],
+    given: tuple[np.ndarray, np.ndarray] | None,
+    include_noise: bool,
 ) -> np.ndarray:
     solved = opened(node)
     unit = solved.scaling.y_scale**2
-    total = _added(parts)
+    total = _added(parts) if given is None else _added([*parts, given[1]])
     if include_noise:
         total = total + solved.noise * sum(tile.squares for tile in tiles)
     scaled = total / (unit * _total(tiles) ** 2)

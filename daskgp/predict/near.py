@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from daskgp.arrays import backend
+from daskgp.arrays.backend import number
 from daskgp.data import Rows
 from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
-from daskgp.errors import StoreError
+from daskgp.errors import InputError, StoreError
 from daskgp.models.method import Conditioned
-from daskgp.models.values import Block, Moments, Want, move
+from daskgp.models.values import Across, Block, Moments, Want, move
 from daskgp.predict.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
 from daskgp.runtime.process import this_worker
 
@@ -26,6 +27,13 @@ BLOCK = -2
 BOUNDS = "bounds"
 CHANGED = ("cuts", "centroids", BOUNDS, "ends", "near")
 """Names of the arrays that describe blocks of which some were added or taken out."""
+JOINT_ROWS = 10_000
+"""Most training rows that one joint prediction is conditioned on; they are factored at once."""
+MANY = (
+    f"the places of this joint prediction are near more than {JOINT_ROWS:,} training rows, which "
+    "it would be conditioned on: ask for fewer places or places closer together, for return_std, "
+    "or for sample_paths, which take any number and have averages"
+)
 NEAR_BLOCKS = 4
 """Blocks that a place consults, for a rough estimate of work."""
 
@@ -174,43 +182,99 @@ class Local:
         """Return the posterior at new rows; those that are not ``usable`` come out as 0.
 
         Rows conditioned on the same training rows are predicted together, ``most`` of them at a
-        time.
+        time.  A covariance is that of rows which are all conditioned on what serves any of them.
         """
         X, scaled, usable = new
-        total = _Gathered.empty(len(X), self.fit.scaling.n_sides, want)
+        if want == "covariance":
+            return self._joint(X, scaled)
+        mean = np.zeros((len(X), self.fit.scaling.n_sides))
+        variance = np.zeros(len(X)) if want == "variance" else None
         places = np.flatnonzero(usable)
         for key, group in self.nearby.groups(np.asarray(X, np.float64)[usable]):
             near = self.near(key)
-            step = most if want != "covariance" else len(group)
-            for start in range(0, len(group), step):
-                rows = places[group[start : start + step]]
-                inputs = backend.to_device(scaled[rows], self.fit.device)
-                tile = self.fit.model.predict(self.fit.theta, self.fit.state, inputs, near, want)
-                total.put(rows, move(tile, "cpu"))
-        if total.far:
+            for start in range(0, len(group), most):
+                rows = places[group[start : start + most]]
+                tile = self._predict(scaled[rows], near, want)
+                mean[rows] = tile.mean
+                if variance is not None:
+                    variance[rows] = tile.variance
+        return Moments(mean, variance)
+
+    def _joint(self, X: np.ndarray, scaled: np.ndarray) -> Moments:
+        if not len(X):
+            return Moments(np.zeros((0, self.fit.scaling.n_sides)), covariance=np.zeros((0, 0)))
+        return self._predict(scaled, self._factored(self.union(self.keys(X))), "covariance")
+
+    def _predict(self, scaled: np.ndarray, near: Any, want: Want) -> Moments:
+        fit = self.fit
+        inputs = backend.to_device(scaled, fit.device)
+        found = move(fit.model.predict(fit.theta, fit.state, inputs, near, want), "cpu")
+        self._say_far(found.far)
+        return found
+
+    def _say_far(self, far: Any) -> None:
+        if far is not None and far.any():
             _say_far(self.fit.token)
-        return total.moments()
+
+    def keys(self, X: np.ndarray) -> list[Key]:
+        """Return the groups of rows X (n, d), in the user's units."""
+        return [key for key, _ in self.nearby.groups(np.asarray(X, np.float64))]
+
+    def union(self, keys: Iterable[Key]) -> list[Part]:
+        """Return all training rows that serve some groups; InputError if they are too many."""
+        found: dict[int, np.ndarray] = {}
+        for key in keys:
+            for block, rows in self._parts(key):
+                start, stop = self.nearby.layout.span(block)
+                own = np.arange(stop - start) if rows is None else rows
+                found[block] = np.union1d(found.get(block, own), own)
+            if sum(map(len, found.values())) > JOINT_ROWS:
+                raise InputError(MANY)
+        return [Part(block, found[block]) for block in sorted(found)]
+
+    def summed(self, scaled: np.ndarray, weights: np.ndarray, parts: Sequence[Part]) -> Across:
+        """Return what ties a weighted sum over scaled places (n, d) to training rows: (1, ...)."""
+        fit, near = self.fit, [block.X for block, _ in self._rows(parts)]
+        inputs, w = (backend.to_device(a, fit.device) for a in (scaled, weights[None]))
+        rows = backend.namespace(inputs).concatenate(near)
+        across = self.model.across(fit.theta, fit.state, inputs, rows)
+        self._say_far(across.far)
+        return move(Across(w @ across.features, w @ across.kernel), "cpu")
+
+    def of_sum(self, across: Across, parts: Sequence[Part]) -> Moments:
+        """Return the posterior of a weighted sum over places, less its variance a priori."""
+        fit, near = self.fit, self._factored(parts)
+        ties, none = move(across, fit.device), backend.to_device(np.zeros(1), fit.device)
+        return move(self.model.predict_from(fit.state, near, ties, none, "variance"), "cpu")
+
+    def prior(self, scaled: np.ndarray, w: np.ndarray, others: np.ndarray, v: np.ndarray) -> float:
+        """Return the covariance a priori of two weighted sums over scaled places."""
+        X, Z, w, v = (backend.to_device(a, self.fit.device) for a in (scaled, others, w, v))
+        return number(w @ (self.fit.theta.kernel(X, Z) @ v))
 
     def near(self, key: Key) -> Any:
         """Return what predictions of a group need of the training rows that serve it."""
-        return self._cached(key, partial(self._condition, key))
+        return self._cached(key, lambda: self._factored(self._parts(key)))
 
     def _cached(self, key: Key, make: Callable[[], Any]) -> Any:
         return cached((self.fit.token, key), make, self.fit.device, CACHE_BYTES)
 
-    def _condition(self, key: Key) -> Any:
-        """Return what predictions need of the training rows that serve a group."""
-        blocks, features = zip(*self._rows(key), strict=True)
+    def _factored(self, parts: Sequence[Part]) -> Any:
+        """Return what predictions need of training rows."""
+        blocks, features = zip(*self._rows(parts), strict=True)
         return self.model.condition(self.fit.theta, self.fit.state, blocks, features)
 
     def inputs_near(self, key: Key) -> np.ndarray:
         """Return the scaled inputs (w, d) of the training rows that serve a group."""
-        blocks = [backend.to_host(block.X) for block, _ in self._rows(key)]
+        blocks = [backend.to_host(block.X) for block, _ in self._rows(self._parts(key))]
         return np.concatenate(blocks).astype(np.float64)
 
-    def _rows(self, key: Key) -> list[tuple[Block, Any]]:
-        """Return the training rows that serve a group, and their features."""
-        parts = self.nearby.parts(key, lambda block: self._block(block).inputs)
+    def _parts(self, key: Key) -> list[Part]:
+        """Return the training rows that serve a group."""
+        return self.nearby.parts(key, lambda block: self._block(block).inputs)
+
+    def _rows(self, parts: Sequence[Part]) -> list[tuple[Block, Any]]:
+        """Return training rows, and their features."""
         return [self._block(part.block).rows(part.rows) for part in parts]
 
     def _block(self, number: int) -> _Block:
@@ -223,47 +287,6 @@ class Local:
             raise StoreError("training rows that the model reads back are gone: fit again")
         features = self.model.features(self.fit.theta, self.fit.state, block.X)
         return _Block(np.asarray(X, np.float64), block, features)
-
-
-@dataclass(eq=False)
-class _Gathered:
-    """Moments of groups of rows, put together.
-
-    Rows conditioned on different blocks are correlated only through what they share: given the
-    training rows, their residuals are independent.
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray | None
-    covariance: np.ndarray | None
-    shared: np.ndarray | None = None
-    far: int = 0
-
-    @classmethod
-    def empty(cls, n: int, p: int, want: Want) -> Self:
-        return cls(
-            np.zeros((n, p)),
-            np.zeros(n) if want == "variance" else None,
-            np.zeros((n, n)) if want == "covariance" else None,
-        )
-
-    def put(self, rows: np.ndarray, moments: Moments) -> None:
-        self.mean[rows] = moments.mean
-        self.far += 0 if moments.far is None else int(np.count_nonzero(moments.far))
-        if self.variance is not None:
-            self.variance[rows] = moments.variance
-        if self.covariance is not None:
-            assert moments.shared is not None
-            if self.shared is None:
-                self.shared = np.zeros((len(self.mean), moments.shared.shape[1]))
-            across = moments.shared @ self.shared.T
-            self.covariance[rows] = across
-            self.covariance[:, rows] = across.T
-            self.covariance[np.ix_(rows, rows)] = moments.covariance
-            self.shared[rows] = moments.shared
-
-    def moments(self) -> Moments:
-        return Moments(self.mean, self.variance, self.covariance)
 
 
 @cache

@@ -155,9 +155,6 @@ class Solved:
         missing = self.model.why_no_joint()
         if missing:
             raise SettingError(missing)
-        self._refuse_joint_noise(include_noise)
-
-    def _refuse_joint_noise(self, include_noise: bool) -> None:
         if include_noise and self.likelihood is not None:
             raise SettingError(
                 f"a joint covariance of new observations of likelihood {self.likelihood.name!r} "
@@ -238,7 +235,7 @@ class Solved:
         """
         X = unmasked(X)
         if want == "covariance":
-            self._refuse_joint_noise(include_noise)
+            self.refuse_joint(include_noise)
             if len(X) > DENSE_ROWS:
                 raise InputError(
                     f"a joint covariance of {len(X)} rows needs {8e-9 * len(X) ** 2:.0f} GB: "
@@ -310,13 +307,19 @@ class Solved:
         diagonal = np.diag_indices(len(X))
         covariance[diagonal] = self._checked(covariance[diagonal], scaled)
         covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
-        predicted = predicted._replace(covariance=covariance)
-        predicted = self._with_trend(predicted, given, new.usable)
-        wider = np.asarray(predicted.covariance) * self.spread**2
-        found = self.scaling.moments(predicted._replace(covariance=wider), scaled)
+        found = self.jointly(predicted._replace(covariance=covariance), given, scaled)
         if self.known is None:
             return found
         return found._replace(mean=found.mean + self.known.regressor(given))
+
+    def jointly(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
+        """Return a joint posterior with the trend, in the user's units, without a regressor.
+
+        All of this is linear in X and ``scaled``, so those of an average of places may be given.
+        """
+        predicted = self._with_trend(predicted, X, np.ones(len(X), bool))
+        wider = np.asarray(predicted.covariance) * self.spread**2
+        return self.scaling.moments(predicted._replace(covariance=wider), scaled)
 
     def _with_trend(self, predicted: Moments, X: np.ndarray, usable: np.ndarray) -> Moments:
         """Return the posterior of a trend and the rest, from that of targets and trend functions.
@@ -330,7 +333,7 @@ class Solved:
         values = np.where(usable[:, None], np.asarray(X, np.float64)[:, trend.columns], 0.0)
         own, off = np.asarray(predicted.mean, np.float64), trend.off(values) & usable
         if off.any() and (predicted.covariance is not None or not trend.n_functions):
-            raise InputError(self._unknown_trend(int(off.sum()), len(X)))
+            self.refuse_unknown_trend(np.asarray(X, np.float64)[usable])
         mean = own[:, :p] + trend.fitted(values) / self.scaling.y_scale
         if not trend.n_functions:
             return predicted._replace(mean=mean)
@@ -343,14 +346,17 @@ class Solved:
             covariance=None if covariance is None else covariance + spread @ spread.T,
         )
 
-    def _unknown_trend(self, number: int, total: int) -> str:
-        """Return what is wrong with places off the plane that collinear columns lie in."""
-        assert self.trend is not None
-        columns = [self.feature_names[j] for j in self.trend.columns]
-        groups = "; ".join(", ".join(repr(columns[j]) for j in g) for g in self.trend.collinear())
-        return (
+    def refuse_unknown_trend(self, X: np.ndarray) -> None:
+        """Raise InputError for places off the plane that collinear columns of a trend lie in."""
+        trend = self.trend
+        off = 0 if trend is None else int(trend.off(X[:, trend.columns]).sum())
+        if trend is None or not off:
+            return
+        columns = [self.feature_names[j] for j in trend.columns]
+        groups = "; ".join(", ".join(repr(columns[j]) for j in g) for g in trend.collinear())
+        raise InputError(
             f"columns of the trend are linear combinations of one another in the training rows "
-            f"({groups}), but not at {number} of {total} places, where nothing is known of the "
+            f"({groups}), but not at {off} of {len(X)} places, where nothing is known of the "
             "trend: leave one of them out of mean=, or ask for the standard deviation of each "
             "place, which is infinite there"
         )

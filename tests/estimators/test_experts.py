@@ -162,7 +162,7 @@ def test_other_aggregations_give_no_joint_covariance(expert, aggregation, table,
 
 def test_the_paper_s_variance_of_exact_experts_is_no_joint_covariance(table, T):
     model = build(**FIXED, expert="exact", variance="paper").fit(*table)
-    with pytest.raises(InputError, match="choose variance='linear'"):
+    with pytest.raises(InputError, match="variance='linear'"):
         model.predict(T, return_cov=True)
 
 

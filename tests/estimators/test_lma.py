@@ -17,6 +17,7 @@ from commands import dataset, refused, rows, succeed
 from effective import effective
 from fits import forget, zarr_rows
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import LMA, PIC, SGPR, ExactGP, kernels, testing
@@ -26,6 +27,8 @@ from daskgp.estimators import lma
 from daskgp.fit import rounds
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
+from daskgp.predict import average
+from daskgp.predict import near as near_rows
 from daskgp.runtime.executor import Executor
 from tests import oracle
 
@@ -78,8 +81,11 @@ def rows_serving(nearby, key):
     return np.concatenate(found)
 
 
-def dense(model, T):
-    """Evidence, and mean and covariance at T, of the joint Gaussian in the units of y."""
+def dense(model, T, jointly=False):
+    """Evidence, and mean and covariance at T, of the joint Gaussian in the units of y.
+
+    Places are drawn given what serves their group, or all together given what serves any of them.
+    """
     solved = model.solved_
     scale, theta, layout = solved.scaling, solved.theta, solved.kept.layout
     X, y = solved.kept.rows.read(0, layout.rows)
@@ -93,6 +99,9 @@ def dense(model, T):
     for key, members in solved.kept.groups(T):
         groups.append(n + members)
         near.append(rows_serving(solved.kept, key))
+    if jointly:
+        groups[len(own) :] = [np.arange(n, len(both))]
+        near[len(own) :] = [np.unique(np.concatenate(near[len(own) :]))]
     line = list(range(len(groups)))
     if model.neighbours == "order":  # the last block is drawn first
         line = line[: len(own)][::-1] + line[len(own) :]
@@ -133,7 +142,10 @@ def test_a_fit_is_the_dense_definition(kind, p, settings, table, tmp_path):
     found = model.predict(T, return_std=True)
     np.testing.assert_allclose(found[0].reshape(mean.shape), mean, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(found[1].reshape(mean.shape) ** 2, np.einsum("iij->ij", cov))
-    full = model.predict(T, return_cov=True)[1].reshape(cov.shape)
+    _, mean, cov = dense(model, T, jointly=True)
+    found = model.predict(T, return_cov=True)
+    np.testing.assert_allclose(found[0].reshape(mean.shape), mean, rtol=1e-8, atol=1e-8)
+    full = found[1].reshape(cov.shape)
     np.testing.assert_allclose(full, cov, rtol=1e-7, atol=1e-9 * np.abs(cov).max())
 
 
@@ -314,14 +326,103 @@ def test_one_chunk_may_touch_every_block(fitted):
 @pytest.mark.parametrize("noise", [False, True])
 def test_a_joint_covariance_over_blocks_is_one(fitted, noise):
     T = np.concatenate([rows(60, seed=3)[0], rows(300, seed=5)[0][:5]])
-    mean, cov = fitted.predict(T, return_cov=True, include_noise=noise)
-    marginal, std = fitted.predict(T, return_std=True, include_noise=noise)
-    np.testing.assert_allclose(mean, marginal, rtol=1e-9)
-    np.testing.assert_allclose(np.diag(cov), std**2, rtol=1e-9)
+    _, cov = fitted.predict(T, return_cov=True, include_noise=noise)
     np.testing.assert_array_equal(cov, cov.T)
     assert np.linalg.eigvalsh(cov).min() > -1e-9 * np.trace(cov)
-    across = fitted.solved_.kept.layout.blocks_of(T)
-    assert np.abs(cov[across[:, None] != across]).max() > 0
+    some = [3, 17, 40]  # of any call, what is said depends on the places asked for
+    alone = fitted.predict(T[some], return_cov=True, include_noise=noise)[1]
+    assert (np.diag(alone) >= np.diag(cov)[some] * (1 - 1e-9)).all()  # fewer rows are surer of less
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Models of one field, those of local methods in small blocks, and pairs of places."""
+    X, kernel = np.random.default_rng(1).uniform(0, 1, (600, 2)), kernels.Matern32(0.3)
+    rng = np.random.default_rng(2)
+    f = np.linalg.cholesky(kernel(X) + 1e-9 * np.eye(600)) @ rng.standard_normal(600)
+    given = X, f + 0.3 * rng.standard_normal(600)
+    settings = {"kernel": kernel, "noise_variance": 0.1, "optimizer": None}
+    local = {**settings, "n_support": 20, "block_rows": 50}
+    models = {
+        "exact": ExactGP(**settings).fit(*given),
+        "lma": LMA(**local, predict_rows=100).fit(*given),
+        "pic": PIC(**local).fit(*given),
+    }
+    pairs = rng.uniform(0.2, 0.8, (100, 2)) + np.array([[[-0.01]], [[0.01]]])
+    return models, pairs
+
+
+@pytest.mark.parametrize(("name", "within"), [("lma", 0.005), ("pic", 0.05)])
+def test_places_on_both_sides_of_an_edge_are_as_correlated_as_they_are(name, within, drawn):
+    models, (left, right) = drawn
+    kept, found = models[name].solved_.kept, []
+    for pair in zip(left, right, strict=True):
+        T = np.stack(pair)
+        if len(list(kept.groups(T))) == 2:
+            covs = [models[one].predict(T, return_cov=True)[1] for one in ("exact", name)]
+            found.append([c[0, 1] / np.sqrt(c[0, 0] * c[1, 1]) for c in covs])
+    exact, ours = np.array(found).T
+    assert len(found) > 2
+    assert exact.min() > 0.7
+    np.testing.assert_allclose(ours, exact, atol=within)
+
+
+@pytest.mark.parametrize("name", ["lma", "pic"])
+def test_an_average_over_many_groups_is_as_sure_as_it_is(name, drawn):
+    T = np.random.default_rng(3).uniform(0.2, 0.8, (80, 2))
+    exact, ours = (drawn[0][one].predict_average(T)[1] for one in ("exact", name))
+    assert ours == pytest.approx(exact, rel=0.01)
+
+
+SLOPE = LinearRegression().fit(rows(50)[0], rows(50)[0].sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"mean": "linear"}, {"mean": SLOPE}, {"mean": "ols", "dtype": "float32"}],
+    ids=["trend", "regressor", "float32"],
+)
+def test_an_average_is_that_of_the_joint_covariance(more, table, monkeypatch):
+    monkeypatch.setattr(average, "TILE_ROWS", 16)
+    X, y = table
+    y = y if more["mean"] is SLOPE else np.column_stack([y, 10 * y**2])
+    model, T = LMA(**{**FIXED, **more}, predict_rows=60).fit(X, y), rows(50, seed=3)[0]
+    w = np.random.default_rng(4).uniform(0.2, 3.0, 50)
+    for noise in (False, True):
+        mean, cov = model.predict(T, return_cov=True, include_noise=noise)
+        spread = np.tensordot(w, np.tensordot(w, cov, 1), (0, 0))
+        wanted = w @ mean / w.sum(), np.sqrt(spread) / w.sum()
+        found = model.predict_average(T, w, include_noise=noise)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-8)
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["lma", "pic"])
+def test_joint_predictions_near_too_many_rows_are_refused(name, drawn, monkeypatch):
+    monkeypatch.setattr(near_rows, "JOINT_ROWS", 150)
+    model, T = drawn[0][name], np.random.default_rng(3).uniform(0, 1, (80, 2))
+    for ask in (
+        lambda: model.predict(T, return_cov=True),
+        lambda: model.sample_y(T),
+        lambda: model.predict_average(T),
+        lambda: model.predict_average(da.from_array(T, chunks=(20, 2)))[1].compute(),
+    ):
+        with pytest.raises(InputError, match=r"are near more than .* rows.* sample_paths") as error:
+            ask()
+        assert "\n" not in str(error.value)
+    assert np.isfinite(model.predict(T[:1], return_cov=True)[1]).all()
+
+
+def test_the_papers_prediction_has_no_joint_covariance(table):
+    model = LMA(**FIXED, neighbours="order", prediction="paper").fit(*table)
+    T = table[0][:5]
+    for ask in (
+        lambda: model.predict(T, return_cov=True),
+        lambda: model.sample_y(T),
+        lambda: model.predict_average(T),
+    ):
+        with pytest.raises(SettingError, match=r"prediction='paper' .* prediction='consistent'"):
+            ask()
 
 
 def test_variances_lie_between_the_noise_and_the_prior(fitted, table):

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 
-import daskgp
 from daskgp import metrics
 from daskgp.errors import DaskgpError
 
@@ -67,8 +66,6 @@ ASKED = {
     "evidence": lambda m, *_: {"value": m.log_marginal_likelihood()},
     "loo": _loo,
 }
-JOINT = ("covariance", "average", "samples")
-"""Not kept of local methods, whose joint covariance was that of blocks alone when written."""
 NOISY = ("moments", "quantiles", "covariance", "exceedance", "average")
 QUESTIONS = (*ASKED, *(f"{name}+noise" for name in NOISY))
 
@@ -85,10 +82,7 @@ def answers(model, question, rows):
 def answered(model, rows):
     """Return the answers to all questions that a model does not refuse."""
     found = {}
-    left_out = JOINT if isinstance(model, (daskgp.LMA, daskgp.PIC)) else ()
     for question in QUESTIONS:
-        if question.startswith(left_out or "?"):
-            continue
         try:
             found |= answers(model, question, rows)
         except (DaskgpError, AttributeError):

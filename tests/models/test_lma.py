@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daskgp import kernels, testing
 from daskgp.models.exact import Exact
 from daskgp.models.markov.lma import LMA, markov_covariance
-from daskgp.models.values import Block, Shape, Theta
+from daskgp.models.values import Across, Block, Shape, Theta
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.9), variance=1.4) + kernels.Linear(variance=0.3)
@@ -264,12 +264,27 @@ def test_the_consistent_prediction_is_that_of_one_joint_gaussian(number, p):
     found = [predict(theta, state, X, y, rows, given_blocks[i], places[i]) for i in range(count)]
     np.testing.assert_allclose(np.concatenate([f.mean for f in found]), mean, rtol=1e-8, atol=1e-9)
     at = [u - len(X) for u in U]
-    for a, b in itertools.product(range(count), repeat=2):
-        wanted = cov[np.ix_(at[a], at[b])]
-        have = found[a].covariance if a == b else found[a].shared @ found[b].shared.T
-        np.testing.assert_allclose(have, wanted, rtol=1e-8, atol=1e-9)
-        marginal = predict(theta, state, X, y, rows, given_blocks[a], places[a], "variance")
-        np.testing.assert_allclose(marginal.variance, np.diag(cov)[at[a]], rtol=1e-8, atol=1e-9)
+    for i in range(count):
+        wanted = cov[np.ix_(at[i], at[i])]
+        np.testing.assert_allclose(found[i].covariance, wanted, rtol=1e-8, atol=1e-9)
+        marginal = predict(theta, state, X, y, rows, given_blocks[i], places[i], "variance")
+        np.testing.assert_allclose(marginal.variance, np.diag(cov)[at[i]], rtol=1e-8, atol=1e-9)
+
+
+def test_sums_over_places_follow_from_sums_of_what_ties_them_to_the_rows():
+    X, y, theta = problem()
+    rows = cut(SIZES)
+    state, _, _ = fit(theta, X, y, rows, following(len(rows), 2))
+    T, w = np.random.default_rng(1).uniform(0, 1, (9, 2)), np.random.default_rng(2).uniform(0, 1, 9)
+    model, blocks = LMA(), [Block(X[i], y[i]) for i in rows[1:4]]
+    near = model.condition(theta, state, blocks)
+    wanted = model.predict(theta, state, T, near, "covariance")
+    ties = model.across(theta, state, T, near.X)
+    ties = Across(w[None] @ ties.features, w[None] @ ties.kernel)
+    prior = np.array([w @ KERNEL(T) @ w])
+    found = model.predict_from(state, near, ties, prior, "variance")
+    np.testing.assert_allclose(found.mean[0], w @ wanted.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.variance[0], w @ wanted.covariance @ w, rtol=1e-9)
 
 
 # -- both ends -------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from daskgp.models.pathwise import ConditionedPaths, PathDraw, Paths, PathState
 from daskgp.models.trend import NONE, contrasts
 from daskgp.models.values import (
     TILE_ROWS,
+    Across,
     Block,
     Footprint,
     Moments,
@@ -323,9 +324,23 @@ class LMA(Additive):
         With W = R(X, near) R^-1 and E = A - W A_near the mean is W y + E (I + G)^-1 g and the
         covariance R(X, X) - W R(near, X) + E (I + G)^-1 E'.
         """
-        kernel, A = theta.kernel, self.features(theta, state, X)
-        R = wide(kernel(X, near.X.astype(X.dtype, copy=False)))
-        far = _negligible(R, A, kernel.diag(X))
+        prior = theta.kernel(X) if want == "covariance" else theta.kernel.diag(X)
+        return self.predict_from(state, near, self.across(theta, state, X, near.X), prior, want)
+
+    def across(self, theta: Theta, state: State, X: Array, near: Array) -> Across:
+        """Return what ties places X (n, d) to training rows (w, d)."""
+        A, near = self.features(theta, state, X), near.astype(X.dtype, copy=False)
+        K = wide(theta.kernel(X, near))
+        return Across(A, K, _negligible(K, A, theta.kernel.diag(X)))
+
+    def predict_from(
+        self, state: State, near: Near, across: Across, prior: Array, want: Want
+    ) -> Moments:
+        """Return the posterior of places, or of sums over them, so tied to rows ``near``.
+
+        ``prior`` are their variances (n,), or covariances (n, n).
+        """
+        A, R, far = across
         R -= A @ near.features.T
         mean = R @ near.weights + A @ state.weights
         if want == "mean":
@@ -335,10 +350,19 @@ class LMA(Additive):
         E = A - W @ near.features
         shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
         if want == "variance":
-            variance = wide(kernel.diag(X)) - linalg.row_squares(A) - linalg.row_squares(V)
+            variance = wide(prior) - linalg.row_squares(A) - linalg.row_squares(V)
             return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
-        covariance = wide(kernel(X)) - A @ A.T - V @ V.T + shared @ shared.T
-        return Moments(mean, covariance=covariance, shared=shared, far=far)
+        covariance = wide(prior) - A @ A.T - V @ V.T + shared @ shared.T
+        return Moments(mean, covariance=covariance, far=far)
+
+    def why_no_joint(self) -> str | None:
+        """Return why there is no joint covariance; None if there is one."""
+        if self.prediction == "paper":
+            return (
+                "prediction='paper' has no covariance of places in several blocks: fit with "
+                "prediction='consistent', or ask for return_std or sample_paths"
+            )
+        return None
 
     def why_no_loo(self) -> str | None:
         """Return why there are no leave-one-out predictions; None if there are."""
