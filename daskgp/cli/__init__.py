@@ -107,6 +107,7 @@ def convert(
     append: bool,
     like: str | None,
     geographic: str | None,
+    dates: str | None,
     wait: float,
     clear_lock: bool,
 ) -> None:
@@ -130,7 +131,8 @@ def convert(
         y_variance=y_variance,
         weight=weight,
         mask=mask,
-        geographic=_place(geographic),
+        geographic=_names_or_false(geographic),
+        dates=_names_or_false(dates),
         wait=wait,
         clear_lock=clear_lock,
     )
@@ -154,16 +156,19 @@ def _names_or_none(text: str | None) -> list[str] | None:
     return None if text is None else _names(text)
 
 
-def _place(text: str | None) -> list[str] | bool | None:
-    """Return the columns that ``--geographic`` names; False for none of them."""
+def _names_or_false(text: str | None) -> list[str] | bool | None:
+    """Return the columns that an option names; False for none of them."""
     if text is None:
         return None
     return False if text.lower() in ("none", "false") else _names(text)
 
 
-def _columns(features: str | None, geographic: str | None, **single: str | None) -> dict[str, Any]:
+def _columns(
+    features: str | None, geographic: str | None, dates: str | None, **single: str | None
+) -> dict[str, Any]:
     """Return what the options of `column_options` name."""
-    return {"features": _names_or_none(features), "geographic": _place(geographic), **single}
+    several = {"geographic": _names_or_false(geographic), "dates": _names_or_false(dates)}
+    return {"features": _names_or_none(features), **several, **single}
 
 
 def _place_in(columns: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +212,9 @@ def prepare(
     began = time.perf_counter()
     chosen = _names(order) if "," in order else order
     with Workers(scheduler, workers, memory_limit).executor():
-        prepared = run(source, destination, chosen, block_rows, geographic=_place(geographic))
+        prepared = run(
+            source, destination, chosen, block_rows, geographic=_names_or_false(geographic)
+        )
     result(dataset=destination, **prepared._asdict(), seconds=_since(began))
 
 
@@ -248,6 +255,7 @@ def fit(
     weight: str | None,
     mask: str | None,
     geographic: str | None,
+    dates: str | None,
     report: str | None,
     start: str | None,
     resume: bool,
@@ -273,7 +281,7 @@ def fit(
     cluster = Workers(scheduler, workers, memory_limit)
     own = {"time_budget": time_budget, "memory": memory, "task": task, "metric": metric}
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    columns = _columns(features, geographic, mask=mask, **errors)
+    columns = _columns(features, geographic, dates, mask=mask, **errors)
     name, searched = search_settings(model, config, own)
     estimator = build_estimator(name, assignments, config, mean, searched | _place_in(columns))
     write_report = reporter(report)
@@ -537,6 +545,7 @@ def score(
     weight: str | None,
     mask: str | None,
     geographic: str | None,
+    dates: str | None,
     device: Device | None,
     scheduler: str | None,
     workers: int | None,
@@ -556,7 +565,7 @@ def score(
     estimator = load(model_store, device)
     solved = estimator.solved_
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    columns = _columns(features, geographic, mask=mask, **errors)
+    columns = _columns(features, geographic, dates, mask=mask, **errors)
     rows = _test_rows(solved, test, target, columns)
     with (
         scratch_rows(estimator.store) as url,
@@ -610,6 +619,7 @@ def check(
     weight: str | None,
     mask: str | None,
     geographic: str | None,
+    dates: str | None,
     figures: str | None,
     regions: int,
     as_json: bool,
@@ -638,7 +648,7 @@ def check(
     solved = estimator.solved_
     refuse(solved, regions)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    columns = _columns(features, geographic, mask=mask, **errors)
+    columns = _columns(features, geographic, dates, mask=mask, **errors)
     rows = _test_rows(solved, test, target, columns)
     with (
         scratch_rows(estimator.store) as url,
@@ -699,6 +709,7 @@ def plan(
     weight: str | None,
     mask: str | None,
     geographic: str | None,
+    dates: str | None,
     as_json: bool,
     measure: bool,
     scheduler: str | None,
@@ -721,7 +732,7 @@ def plan(
 
     cluster = Workers(scheduler, workers, memory_limit)
     single = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
-    columns = _columns(features, geographic, **single)
+    columns = _columns(features, geographic, dates, **single)
     estimator = build_estimator(model, assignments, config, mean, _place_in(columns))
     named = columns | {"geographic": estimator.geographic}
     training = training_rows(data, _names_or_none(target), named, until="again")

@@ -142,6 +142,12 @@ def column_options(command: F) -> F:
             help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
         ),
         geographic_option,
+        click.option(
+            "--dates",
+            metavar="A,B",
+            help="Features that are dates written as numbers, such as 20210131, or none.  "
+            "[default: times by their names with valid dates]",
+        ),
     )
 
 

@@ -182,7 +182,7 @@ def training_rows(
         )
     rows = named.Named(source, target, **columns)
     if model is not None:
-        rows = rows.like(model.columns)
+        rows = rows.like(model.columns, model.feature_units)
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:

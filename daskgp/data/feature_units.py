@@ -6,13 +6,17 @@ another calendar than NumPy's ``"days since 1970-01-01 (noleap)"``.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskgp.data import whole_dates
 from daskgp.errors import InputError
+
+logger = logging.getLogger("daskgp")
 
 DAYS = "days since 1970-01-01"
 """Units of times that are not numbers, wherever they are read."""
@@ -63,8 +67,22 @@ FACTOR = r"[ .*·]*(/?) *([^\W\d]+|%|°\w*)([+-]?\d+)?"
 VAGUE = ("", "1")
 """Units that say little: nothing, or that there is none, as many files do that know of none."""
 
-Conversion: TypeAlias = tuple[float, float]
-"""Shift and factor: (value - shift) * factor is in the other unit."""
+
+class Conversion(NamedTuple):
+    """Shift and factor, by which (value - shift) * factor is in the other unit.
+
+    Dates written as whole numbers, of a form ``dates``, are first counted in days.
+    """
+
+    shift: float
+    factor: float
+    dates: whole_dates.Read | None = None
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Return values in the other unit; NaN for numbers that are no dates."""
+        if self.dates is not None:
+            values = whole_dates.days_of(values, *self.dates)
+        return (values - self.shift) * self.factor
 
 
 class Count(NamedTuple):
@@ -103,13 +121,28 @@ def said_by(attributes: Mapping[str, Any]) -> str:
     unit, calendar = attributes.get("units", ""), str(attributes.get("calendar", "")).lower()
     if not isinstance(unit, str):
         return ""
-    return unit if " since " not in unit else in_calendar(unit, calendar)
+    return in_calendar(unit, calendar) if _is_dated(unit) else unit
+
+
+def _is_dated(unit: str) -> bool:
+    """Return whether a unit is that of times, whose calendar matters."""
+    return " since " in unit or whole_dates.read(unit) is not None
+
+
+def counted(unit: str) -> str:
+    """Return the unit that values in a unit are read in: dates as whole numbers become days.
+
+    >>> counted("day as %Y%m%d.%f"), counted("m")
+    ('days since 1970-01-01', 'm')
+    """
+    dates = whole_dates.read(unit)
+    return unit if dates is None else in_calendar(DAYS, dates[1])
 
 
 def attributes_of(unit: str) -> dict[str, str]:
     """Return the CF attributes of a unit, none for an unknown one."""
     plain, _, calendar = unit.partition(" (")
-    if " since " not in plain or not calendar:
+    if not calendar or not _is_dated(plain):
         return {"units": unit} if unit else {}
     return {"units": plain, "calendar": calendar.removesuffix(")")}
 
@@ -163,16 +196,18 @@ def conversion(own: str, wanted: str) -> Conversion | None:
     """
     if own == wanted or not own or not wanted:
         return None
-    mine, other = count_of(own), count_of(wanted)
+    dates, other = whole_dates.read(own), count_of(wanted)
+    mine = count_of(own if other is None else counted(own))
     if mine is None or other is None:
         if mine is None and other is None and alike(own, wanted):
             return None
         raise ValueError("convert it, or correct the stated unit")
     if mine.calendar != other.calendar:
         raise ValueError("bring its times to that calendar, xarray's convert_calendar does")
-    if mine == other:
+    if mine == other and dates is None:
         return None
-    return (other.origin - mine.origin) * mine.per_day, other.per_day / mine.per_day
+    shift, factor = (other.origin - mine.origin) * mine.per_day, other.per_day / mine.per_day
+    return Conversion(shift, factor, dates)
 
 
 def of_differences(unit: str) -> str:
@@ -246,7 +281,26 @@ def conversions(
                 f"feature {name!r} of {what} is in {mine!r}, but the model was fitted with it in "
                 f"{other!r}: {error}"
             ) from error
+        if found[-1] is not None and found[-1].dates is not None:
+            logger.info("feature %r of %s holds dates written %s", name, what, mine)
     return tuple(found) if any(found) else ()
+
+
+def with_dates(
+    own: Sequence[str], wanted: Sequence[str], values: Callable[[int], np.ndarray | None]
+) -> tuple[str, ...]:
+    """Return units of columns with those of dates written as whole numbers, which say no unit.
+
+    They are looked for where a model ``wanted`` days since 1970, which it has of dates: there
+    ``values`` are asked for by the number of the column, None for those that are not looked at.
+    """
+    found = list(own) or [""] * len(wanted)
+    for j, (mine, other) in enumerate(zip(found, wanted, strict=False)):
+        numbers = values(j) if not mine and other == DAYS else None
+        form = None if numbers is None else whole_dates.form_of(numbers)
+        if form is not None:
+            found[j] = form.written
+    return tuple(found)
 
 
 def converted(X: np.ndarray, how: Sequence[Conversion | None]) -> np.ndarray:
@@ -256,5 +310,5 @@ def converted(X: np.ndarray, how: Sequence[Conversion | None]) -> np.ndarray:
     X = np.array(X, np.float64)
     for j, one in enumerate(how):
         if one is not None:
-            X[:, j] = (X[:, j] - one[0]) * one[1]
+            X[:, j] = one.of(X[:, j])
     return X

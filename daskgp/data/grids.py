@@ -247,7 +247,7 @@ class Stored:
 def _counted(values: np.ndarray, how: feature_units.Conversion | None) -> np.ndarray:
     """Return values of a feature in the unit of a model; dates are counted in any case."""
     if how is not None:
-        return (_as_float(values) - how[0]) * how[1]
+        return how.of(_as_float(values))
     return _as_float(values) if values.dtype.kind == "O" else values
 
 
@@ -305,7 +305,8 @@ def grid_of(
                 f"{', '.join(sorted(map(str, known)))}: rename or add it"
             )
         _check_kind(X, name)
-    how = feature_units.conversions(names, units_of(X, names), units, "the grid")
+    said = feature_units.with_dates(units_of(X, names), units, lambda j: _axis(X[names[j]]))
+    how = feature_units.conversions(names, said, units, "the grid")
     for name, own in zip(names, how or (None,) * len(names), strict=True):
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
         parts.append((_part(variable, own, stored), variable.dims))
@@ -315,6 +316,13 @@ def grid_of(
     chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
     coords = {k: v for k, v in X.coords.items() if set(v.dims) <= set(dims)}
     return Grid(dims, chunks, lazy, tuple(parts), coords)
+
+
+def _axis(values: xr.DataArray) -> np.ndarray | None:
+    """Return the first numbers along one dimension, None for all else."""
+    if values.ndim > 1 or values.dtype.kind not in "iuf":
+        return None
+    return values[{dim: slice(EAGER_ROWS) for dim in values.dims}].values
 
 
 def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: bool) -> Any:
@@ -380,7 +388,7 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
         return X.data, y.data, (labels(X), target)
     names = default_features(X)
     _refuse_curvilinear(X)
-    grid = grid_of(X, names)
+    grid = grid_of(X, names, units=tuple(map(feature_units.counted, units_of(X, names))))
     if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
         raise InputError(f"y has dimensions {dict(y.sizes)} but X {dict(X.sizes)}: align them")
     values = y.transpose(*grid.dims).data

@@ -134,6 +134,18 @@ def units_of_frame(X: Any) -> tuple[str, ...]:
     return tuple(feature_units.DAYS * (name in times) for name in getattr(X, "columns", ()))
 
 
+def numbers_of(X: Any, j: int) -> np.ndarray | None:
+    """Return a column of numbers in memory, the first ones of a Zarr array; None for all else."""
+    if type(X).__module__.partition(".")[0] == "pandas":
+        X, j = X.iloc[:, j : j + 1].to_numpy(), 0
+    X = behind(X)
+    if not isinstance(X, np.ndarray | zarr.Array) or X.ndim != 2 or X.dtype.kind not in "iuf":
+        return None
+    if j >= X.shape[1]:
+        return None
+    return np.asarray(X[: X.chunks[0], j] if isinstance(X, zarr.Array) else X[:, j])
+
+
 def _are_times(kind: Any) -> bool:
     return str(kind).startswith("timestamp")
 

@@ -20,7 +20,7 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from daskgp.data import grids, reading, writers
+from daskgp.data import feature_units, grids, reading, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
@@ -399,6 +399,8 @@ def rows_of(
     place = chosen(geographic, rows.feature_names, place_of(X, said))
     units = units if len(units) == rows.n_targets else ()
     own = units_of(X, rows.feature_names, said)
+    if grids.is_xarray(X):
+        own = tuple(map(feature_units.counted, own))
     passing = rows.passing or said.get(PASSING) is True
     rows = replace(rows, target_units=units, feature_units=own, geographic=place)
     return replace(rows, passing=passing)

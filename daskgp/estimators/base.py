@@ -23,6 +23,7 @@ from daskgp.data.regressor import Known, residuals
 from daskgp.data.seen import noticed
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
+from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
 from daskgp.estimators import settings_of_fit
 from daskgp.estimators.outcome import Outcome, Traits
@@ -504,6 +505,7 @@ class GaussianProcess(UpdatedGP):
         scaling.warn_of_outliers(sums, (*names, *measured))
         units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
         times = {name for name, unit in units.items() if count_of(unit)}
+        times |= {name for name in rows.feature_names if named_as_time(name)}
         scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
         return sums
 

@@ -691,7 +691,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         if columns is None:
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
-        columns = columns.like(self.solved_.columns)
+        columns = columns.like(self.solved_.columns, self.solved_.feature_units)
         with (
             scratch_rows(self.store) as url,
             columns.converted(url, self.progress) as (X, y, _),

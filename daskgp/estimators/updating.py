@@ -114,7 +114,7 @@ def more_rows(
     solved, beside = gp.solved_, (y_variance, weight, False)
     rows = data.rows_of(X, y, spill, shared_memory, gp._read_rows(), *beside)
     check_columns(solved, rows.X, rows.feature_names)
-    refuse_other_units(solved, rows.feature_units)
+    refuse_other_units(solved, rows)
     rows = dataclasses.replace(
         rows,
         feature_names=solved.feature_names,

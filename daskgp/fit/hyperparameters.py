@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp import train
 from daskgp.checks import whole
-from daskgp.data import partition
+from daskgp.data import partition, whole_dates
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
@@ -87,6 +87,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
+    whole_dates.warn(stage.rows.feature_names, places, stage.rows.feature_units)
     kernel = _choices(estimator, stage)[0]
     _say_without_unit(estimator._kernel(stage.rows), stage.scaling)
     median = subset.median_distances(sample.rows.X)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import gridded
 from daskgp.data.convert import sources
-from daskgp.data.convert.convert import Conversion, convert
+from daskgp.data.convert.convert import Conversion, convert, convert_for
 from daskgp.data.rows import unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
@@ -29,13 +30,18 @@ class Named(NamedTuple):
     y_variance: str | None = None
     weight: str | None = None
     geographic: Any = None
+    dates: Any = None
+    units: Mapping[str, str] | None = None
+    """Units of the features of a model, for which rows are converted."""
 
-    def like(self, columns: Columns) -> Named:
+    def like(self, columns: Columns, units: Sequence[str]) -> Named:
         """Return the source with the columns of a model: its features, where none are named."""
         features = self.features
         if features is None:
             features = names_in(self.source, self.target, columns.names)
-        return self._replace(features=features, geographic=columns.geographic or False)
+        own = dict(zip(features or columns.names, units, strict=False))
+        place = columns.geographic or False
+        return self._replace(features=features, geographic=place, units=own)
 
     @contextmanager
     def converted(
@@ -46,7 +52,11 @@ class Named(NamedTuple):
         data.remove(url)  # which a killed fit has left
         try:
             names = self._asdict()
-            found = convert(names.pop("source"), url, **names, progress=progress)
+            source, units = names.pop("source"), names.pop("units")
+            run: Callable[..., Conversion] = convert
+            if units is not None:
+                run = partial(convert_for, units)
+            found = run(source, url, **names, progress=progress)
             groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
             yield (*data.open_dataset(url), found)
         finally:

@@ -243,7 +243,7 @@ def check(
     whole("random_state", random_state, 0)
     source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
     if source is not None:
-        source = source.like(solved.columns)
+        source = source.like(solved.columns, solved.feature_units)
         with scratch_rows(store) as url, source.converted(url, progress) as (X, y, _):
             chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
             return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
@@ -296,7 +296,7 @@ def _refuse_without_effect(solved: Solved, **noise: Any) -> None:
 
 def _check_rows(solved: Solved, rows: data.Rows, executor: Executor) -> None:
     check_columns(solved, rows.X, rows.feature_names)
-    refuse_other_units(solved, rows.feature_units)
+    refuse_other_units(solved, rows)
     if rows.n_targets != solved.n_targets:
         raise InputError(
             f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import dask
@@ -66,8 +67,9 @@ def conversions(solved: Solved, X: Any, what: str) -> tuple[feature_units.Conver
 
     Raise InputError if their units contradict.
     """
-    names = solved.feature_names
-    return feature_units.conversions(names, data.units_of(X, names), solved.feature_units, what)
+    names, wanted = solved.feature_names, solved.feature_units
+    own = feature_units.with_dates(data.units_of(X, names), wanted, partial(reading.numbers_of, X))
+    return feature_units.conversions(names, own, wanted, what)
 
 
 def quantiles(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned
-from daskgp.data import checksum, feature_units, moments
+from daskgp.data import checksum, feature_units, moments, reading
 from daskgp.data.reading import check_table, unmasked
 from daskgp.data.regressor import Known
-from daskgp.data.rows import names_differ
+from daskgp.data.rows import Rows, names_differ
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
@@ -455,10 +455,12 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
         )
 
 
-def refuse_other_units(solved: Solved, units: tuple[str, ...]) -> None:
+def refuse_other_units(solved: Solved, rows: Rows) -> None:
     """Raise InputError for rows with features in other units than those of the training data."""
-    names = solved.feature_names
-    how = feature_units.conversions(names, units, solved.feature_units, "X")
+    names, wanted = solved.feature_names, solved.feature_units
+    numbers = partial(reading.numbers_of, rows.X)
+    units = feature_units.with_dates(rows.feature_units, wanted, numbers)
+    how = feature_units.conversions(names, units, wanted, "X")
     other = next((j for j, one in enumerate(how) if one is not None), None)
     if other is not None:
         raise InputError(

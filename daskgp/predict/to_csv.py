@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp.data import CONVERTIBLE, moments
 from daskgp.data.convert import sources, tables
-from daskgp.data.convert.convert import convert
+from daskgp.data.convert.convert import convert_for
 from daskgp.data.convert.table import ColumnError
 from daskgp.data.map_store import Outputs
 from daskgp.data.stores import groups, remote
@@ -71,7 +71,8 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     try:
         own: dict[str, Any] = {"features": solved.feature_names}
         own["geographic"] = solved.geographic or False
-        rows = convert(source, url, **own, progress=progress).rows
+        units = dict(zip(solved.feature_names, solved.feature_units, strict=False))
+        rows = convert_for(units, source, url, **own, progress=progress).rows
     except ColumnError as error:
         raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
     inner = job._replace(source=url, output=f"{url}-predictions")

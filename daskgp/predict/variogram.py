@@ -437,7 +437,7 @@ def _solved(model: Any) -> Solved:
 def _expected(model: Any, rows: data.Rows) -> Expected:
     solved = _solved(model)
     check_columns(solved, rows.X, rows.feature_names)
-    refuse_other_units(solved, rows.feature_units)
+    refuse_other_units(solved, rows)
     solved.refuse_transformed("an expected variogram", "leave the model out")
     if solved.likelihood is not None:
         raise InputError(

@@ -11,18 +11,19 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgp import checks, data
 from daskgp.checks import shown
-from daskgp.data import grids
+from daskgp.data import feature_units, grids, whole_dates
 from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
-from daskgp.data.convert.table import TIMES, ColumnError, Names, Table, check_known
-from daskgp.data.feature_units import DAYS
+from daskgp.data.convert.table import NUMBERS, TIMES, ColumnError, Names, Table, check_known
+from daskgp.data.feature_units import DAYS, count_of, counted
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
@@ -73,6 +74,7 @@ def convert(
     weight: str | None = None,
     mask: str | None = None,
     geographic: Sequence[str] | str | bool | None = None,
+    dates: Sequence[str] | str | bool | None = None,
     storage_options: Options | None = None,
     destination_options: Options | None = None,
     wait: float = 0.0,
@@ -128,6 +130,11 @@ def convert(
         distances on the sphere.  Default those of a grid whose CF attributes are ``standard_name``
         longitude and latitude, or ``units`` degrees_east and degrees_north; False for none. With
         ``like`` those of that store.
+    dates : sequence of str, or False, optional
+        Features that are dates written as whole numbers, such as 20210131, 202101, 2021031 or
+        2021013112, which become days since 1970-01-01 as times do.  Default those that are times
+        by their names or attributes and hold valid dates in the first rows, which is said; False
+        for none.  ``append`` and ``like`` take those that are times in the store.
     storage_options : mapping, optional
         Options of the remote file systems of source and destination, as of fsspec:
         ``{"anon": True}`` reads public buckets of S3.
@@ -172,22 +179,59 @@ def convert(
     targets, named = _distinct("target", target), _distinct("features", features)
     beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
     choices = {name: column for name, column in beside.items() if column is not None}
-    asked = _Asked(source, targets, named, geographic, choices)
+    asked = _Asked(source, targets, named, geographic, choices, _named_dates(dates))
     with remote.given(_places(asked, destination, storage_options, destination_options)):
         if append:
-            _refuse_idle("append", block_rows=block_rows, like=like, geographic=geographic)
+            own = {"block_rows": block_rows, "like": like, "geographic": geographic}
+            _refuse_idle("append", **own, dates=dates)
             with locks.hold(destination, wait, clear_lock, resume=True) as claim:
                 return _append(asked, destination, claim, progress)
         _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
+        if like is not None:
+            _refuse_idle("like", dates=dates)
         kept = None if like is None else layout.layout_of(str(like))
         step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
-        groups.refuse_existing(destination, "dataset")
-        with _planned(asked, kept, str(like)) as plan:
-            names, said = plan.layout[:2], plan.layout.attributes()
-            with data.dataset_writer(
-                destination, *names, step, attributes=said, beside=tuple(asked.noise())
-            ) as writer:
-                return plan.copy(step, writer, progress)
+        return _made(asked, destination, step, progress, kept, str(like))
+
+
+def convert_for(
+    units: Mapping[str, str],
+    source: Source,
+    destination: str,
+    target: str | Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
+    *,
+    geographic: Any = None,
+    dates: Any = None,
+    progress: ShowProgress = "auto",
+    **beside: str | None,
+) -> Conversion:
+    """Convert as ``convert`` does, for a model whose features have these ``units``.
+
+    By default whole numbers are dates where the model has days since 1970, as it has of dates.
+    """
+    targets, named = _distinct("target", target), _distinct("features", features)
+    choices = {name: column for name, column in beside.items() if column is not None}
+    asked = _Asked(source, targets, named, geographic, choices, _named_dates(dates), units)
+    return _made(asked, destination, data.DEFAULT_BLOCK_ROWS, progress)
+
+
+def _made(
+    asked: _Asked,
+    destination: str,
+    step: int,
+    progress: ShowProgress,
+    kept: Layout | None = None,
+    like: str = "",
+) -> Conversion:
+    """Write what is asked to a new dataset store."""
+    groups.refuse_existing(destination, "dataset")
+    with _planned(asked, kept, like, step) as plan:
+        names, said = plan.layout[:2], plan.layout.attributes()
+        with data.dataset_writer(
+            destination, *names, step, attributes=said, beside=tuple(asked.noise())
+        ) as writer:
+            return plan.copy(writer, progress)
 
 
 class _Asked(NamedTuple):
@@ -200,6 +244,10 @@ class _Asked(NamedTuple):
     """Columns of longitude and latitude, False for none, None for those known."""
     choices: Mapping[str, str]
     """Columns that are neither features nor targets, by the arguments that name them."""
+    dates: Names | None = None
+    """Features that are dates written as whole numbers, None for those that look like them."""
+    units: Mapping[str, str] | None = None
+    """Units of the features of a model, or of a store, that more rows are for."""
 
     @property
     def mask(self) -> str | None:
@@ -231,6 +279,17 @@ class _Asked(NamedTuple):
             if name not in given and not (name in errors and errors & {*given}):
                 given[name] = column
         return self._replace(targets=self.targets or kept.targets, choices=given)
+
+    def refuse_dates(self, features: Names, what: str) -> None:
+        """Raise InputError for dates that are no features, or no times of a model."""
+        check_known("date", self.dates or (), features, f"the features of {what}")
+        for name in self.dates or ():
+            unit = "" if self.units is None else self.units.get(name, "")
+            if self.units is not None and count_of(unit) is None:
+                raise InputError(
+                    f"dates={name!r}, but the model was fitted with plain numbers there: leave it "
+                    "out, or fit again"
+                )
 
 
 class _Column(NamedTuple):
@@ -314,18 +373,18 @@ def _append(
             raise InputError(
                 f"the dataset {destination} has {there} array {name}: {remedy} {options}"
             )
-    with _planned(named, kept, destination) as plan:
+    with _planned(named, kept, destination, data.DEFAULT_BLOCK_ROWS) as plan:
         layout.check_names(plan.layout, kept, destination, "append the same columns")
         with dataset_appender(destination, claim) as writer:
-            return plan.copy(data.DEFAULT_BLOCK_ROWS, writer, progress)
+            return plan.copy(writer, progress)
 
 
 @contextmanager
-def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
+def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterator[_Plan]:
     """Open a source and check its columns, before anything is written.
 
     ``kept`` is the layout of the store at ``url``, whose features, units and geographic columns
-    are taken.
+    are taken; rows are read in blocks of about ``step``.
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
     noise = tuple(asked.noise().values())
@@ -354,13 +413,81 @@ def _planned(asked: _Asked, kept: Layout | None, url: str) -> Iterator[_Plan]:
         if times is not None:
             raise InputError(f"column {times!r} of {what} holds times, but numbers are needed")
         own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
-        units = own
+        if kept is not None:
+            asked = asked._replace(units=kept.units)
+        blocks, own = _dated(table, kinds, own, chosen, asked, step, what)
+        units = own | {name: counted(own[name]) for name in chosen}
         if kept is not None:
             units = layout.match_units(own, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
-        yield _Plan(table, made, kinds, layout.clocks(own, units), what, noise, zeros)
+        yield _Plan(table, made, blocks, layout.clocks(own, units), what, noise, zeros)
+
+
+def _named_dates(dates: Any) -> Names | None:
+    """Return the names of columns of dates, none for False, None for those that look like them."""
+    if dates is None or dates is False:
+        return None if dates is None else ()
+    if dates is True:
+        raise SettingError("dates=True: name the columns, or give False or None")
+    return _distinct("dates", dates)
+
+
+def _dated(
+    table: Table,
+    kinds: Mapping[str, str],
+    own: Mapping[str, str],
+    features: Names,
+    asked: _Asked,
+    step: int,
+    source: str,
+) -> tuple[Iterator[np.ndarray], dict[str, str]]:
+    """Return the blocks of a table and the units of its columns, with those of dates as numbers.
+
+    The first block, which cannot be read twice from all sources, tells which columns are dates.
+    """
+    asked.refuse_dates(features, source)
+    blocks, columns = table.read(kinds, step, source), list(kinds)
+    if asked.dates == ():
+        dates = {name: "" for name in features if whole_dates.read(own[name])}
+        return blocks, {**own, **dates}
+    looked = [name for name in features if kinds[name] == NUMBERS and _looked_at(name, own, asked)]
+    if asked.dates is None and asked.units is None:
+        attributes = table.attributes
+        looked = [n for n in looked if whole_dates.named_as_time(n, attributes.get(n))]
+    first = next(blocks, None) if looked else None
+    if first is None:
+        return blocks, dict(own)
+    found = {}
+    for name in looked:
+        form = whole_dates.form_of(first[:, columns.index(name)])
+        if form is not None:
+            found[name] = form.written
+        elif asked.dates is not None:
+            forms = ", ".join(form.written for form in whole_dates.FORMS)
+            raise InputError(
+                f"column {name!r} of {source} does not hold dates of one of the forms {forms}: "
+                "correct it, or leave it out of dates"
+            )
+        if form is not None and asked.dates is None and asked.units is None:
+            logger.warning(
+                "column %r of %s holds dates written %s, which become %s (dates=False of convert, "
+                "--dates none, keeps the numbers)",
+                name,
+                source,
+                form.written,
+                DAYS,
+            )
+    return chain([first], blocks), {**own, **found}
+
+
+def _looked_at(name: str, own: Mapping[str, str], asked: _Asked) -> bool:
+    """Return whether the numbers of a feature may be dates by the units that are known."""
+    if asked.dates is not None:
+        return name in asked.dates and counted(own[name]) == own[name]
+    vague = own[name] in feature_units.VAGUE
+    return vague and (asked.units is None or asked.units.get(name) == DAYS)
 
 
 @contextmanager
@@ -397,25 +524,25 @@ class _Plan(NamedTuple):
 
     table: Table
     layout: Layout
-    kinds: dict[str, str]
-    clocks: np.ndarray
-    """Shift and factor (2, columns) of values, which turn times into those of the store."""
+    blocks: Iterator[np.ndarray]
+    clocks: tuple[feature_units.Conversion | None, ...]
+    """What turns columns into the units of the store, times above all."""
     source: str
     noise: tuple[_Column, ...]
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
 
-    def copy(self, step: int, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
+    def copy(self, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
         """Write all rows; InputError if there are none."""
         table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
-        shift, factor = self.clocks
         names, place = self.layout.features, self.layout.geographic
         columns = Columns(names, place_in(place or False, names, None))
         rows = skipped = 0
-        blocks = table.read(self.kinds, step, self.source)
-        for block in _counted(blocks, table.rows, progress):
-            block -= shift
-            block *= factor
+        read = 0
+        for block in _counted(self.blocks, table.rows, progress):
+            block, raw = feature_units.converted(block, self.clocks), block
+            self._check_dates(raw, block, read)
+            read += len(block)
             wanted = self._wanted(block, d, p)
             skipped += int(np.count_nonzero(~wanted))
             block = block if wanted.all() else block[wanted]
@@ -434,6 +561,21 @@ class _Plan(NamedTuple):
             )
             raise InputError(f"{self.source} has no rows to convert: {why}; choose another source")
         return Conversion(rows, skipped, names, self.layout.targets, place)
+
+    def _check_dates(self, raw: np.ndarray, block: np.ndarray, before: int) -> None:
+        """Raise InputError for numbers of raw rows (r, ...), after others, that are no dates."""
+        for j, how in enumerate(self.clocks):
+            if how is None or how.dates is None:
+                continue
+            bad = np.flatnonzero(np.isnan(block[:, j]) & ~np.isnan(raw[:, j]))
+            if len(bad):
+                name, value = self.layout.features[j], raw[bad[0], j]
+                raise InputError(
+                    f"column {name!r} of {self.source} holds {value:.15g} in row "
+                    f"{before + bad[0] + 1:,}, which is no date written {how.dates[0].written}: "
+                    "correct it or leave it empty, or keep the numbers with dates=False "
+                    "(--dates none)"
+                )
 
     def _wanted(self, block: np.ndarray, d: int, p: int) -> np.ndarray:
         """Return flags (r,) of the rows of a block (r, d + p + ...) that are not left out."""

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import zarr
 
 from daskgp.data import feature_units
 from daskgp.data.convert.table import NUMBERS, TIMES, Names
-from daskgp.data.feature_units import DAYS
+from daskgp.data.feature_units import DAYS, Conversion
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING
@@ -124,7 +123,11 @@ def match_units(
                 f"column {name!r} holds times, but plain numbers in the dataset {url}: if they "
                 f'count days, write "{DAYS}" into its attribute {FEATURE_UNITS}'
             )
-        if kind == NUMBERS and counted and feature_units.count_of(own) is None:
+        if (
+            kind == NUMBERS
+            and counted
+            and feature_units.count_of(feature_units.counted(own)) is None
+        ):
             raise InputError(
                 f"column {name!r} holds numbers, but times in the dataset {url} ({said}): give "
                 "times"
@@ -138,7 +141,6 @@ def match_units(
     return matched
 
 
-def clocks(units: Mapping[str, str], stored: Mapping[str, str]) -> np.ndarray:
-    """Return shift and factor (2, columns) that turn columns in units into those of a store."""
-    found = (feature_units.conversion(unit, stored[name]) for name, unit in units.items())
-    return np.array([how or (0.0, 1.0) for how in found]).T
+def clocks(units: Mapping[str, str], stored: Mapping[str, str]) -> tuple[Conversion | None, ...]:
+    """Return what turns columns in units into those of a store."""
+    return tuple(feature_units.conversion(unit, stored[name]) for name, unit in units.items())
