@@ -152,6 +152,13 @@ def _why_no_gpu() -> str:
 _working: dict[Any, str] = {}
 """Reason why a CuPy module is unusable, empty if it works; tested once per process."""
 _FULL = "the device has no memory left"
+FORKED = "its CUDA is that of the process it was forked from: start processes by 'spawn'"
+
+
+def lose_gpus() -> None:
+    """Have no GPU any more, in a process forked from one that has computed with some."""
+    _working.update({cupy: reason or FORKED for cupy, reason in _working.items()})
+    _copying.clear()
 
 
 def _cupy() -> tuple[Any, str]:

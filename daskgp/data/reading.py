@@ -32,6 +32,7 @@ from tenacity import (
 from daskgp.data import feature_units
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, RunError, StoreError
+from daskgp.runtime.forked import free_in_children, in_children
 from daskgp.runtime.process import Held
 
 logger = logging.getLogger("daskgp")
@@ -55,6 +56,7 @@ def _fetch_few() -> Callable[[], None]:
 
 
 _few_at_a_time = Held(_fetch_few)
+free_in_children(zarr.config.config_lock)
 
 
 SHOWN = 20
@@ -362,6 +364,9 @@ def _chunk(array: zarr.Array, key: tuple[str, str, int], rows: slice) -> np.ndar
 @cache
 def _held() -> Any:
     return zict.LRU(HELD_BYTES, {}, weight=lambda key, value: value.nbytes)
+
+
+in_children(_held.cache_clear)
 
 
 class Source:

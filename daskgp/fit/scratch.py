@@ -67,9 +67,15 @@ def _temporary_folder() -> str:
     Copies and lazy results may outlive an estimator.
     """
     folder = tempfile.mkdtemp(prefix="daskgp-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove_own, folder, os.getpid())
     _temporary.add(remote.location(folder))
     return folder
+
+
+def _remove_own(folder: str, maker: int) -> None:
+    """Remove a folder as its maker ends, not as a child forked from it does."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def goes_with_the_process(rows: data.Rows) -> bool:

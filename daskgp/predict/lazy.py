@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask import delayed
+from dask.base import get_scheduler
 
 from daskgp import data
 from daskgp.data import feature_units, grids, moments, reading
@@ -18,6 +19,7 @@ from daskgp.models.values import TILE_ROWS, Want
 from daskgp.predict import outputs
 from daskgp.predict.posterior import Solved, check_columns
 from daskgp.predict.stored import Node, opened, sendable
+from daskgp.runtime import forked
 from daskgp.runtime.process import single_blas_thread
 
 Spread: TypeAlias = Literal["none", "variance", "std"]
@@ -219,6 +221,8 @@ def solved_node(solved: Solved, travels: bool = True) -> Any:
 
     It is the address of a store if the state lies in one and the graph ``travels``.
     """
+    if travels:
+        forked.check(get_scheduler())
     node = sendable(solved) if travels else solved
     return delayed(node, name="solved-" + solved.token, traverse=False)
 

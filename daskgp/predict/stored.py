@@ -32,6 +32,7 @@ from daskgp.predict.posterior import Origin, Solved
 from daskgp.predict.supports import Supports, open_points
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.forked import in_children
 from daskgp.typing import Device
 
 NEAR, TREND, REGRESSOR = "near_", "trend_", "regressor_"
@@ -43,6 +44,12 @@ HELD_BYTES = 512 << 20
 
 _GUARD = threading.Lock()
 _held: OrderedDict[tuple[Origin, str], Solved] = OrderedDict()
+
+
+@in_children
+def _renew() -> None:
+    global _GUARD
+    _GUARD = threading.Lock()
 
 
 class Sent:

@@ -22,6 +22,7 @@ from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments, Theta, Want, move
 from daskgp.runtime import device_memory
+from daskgp.runtime.forked import in_children
 from daskgp.runtime.process import this_worker
 
 _GUARD = threading.Lock()
@@ -164,6 +165,14 @@ def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: flo
 def _held(device: str, most: float = np.inf) -> Any:
     """Return the cache of this process for a device; the least recently used is dropped first."""
     return zict.LRU(_budget(device, most), {}, weight=lambda key, value: value.nbytes)
+
+
+@in_children
+def _renew() -> None:
+    global _GUARD
+    _GUARD = threading.Lock()
+    _making.clear()
+    _held.cache_clear()
 
 
 @device_memory.gives_up

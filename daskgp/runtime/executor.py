@@ -31,7 +31,7 @@ from distributed.system import MEMORY_LIMIT
 from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned, resolve_device
 from daskgp.errors import MemoryRunError
-from daskgp.runtime import gpus, recovery, versions
+from daskgp.runtime import forked, gpus, recovery, versions
 from daskgp.runtime.process import freed_memory_is_kept, single_blas_thread, this_worker
 from daskgp.runtime.progress import TASKS, Advance, Amount, Counting, ShowProgress, progress_line
 from daskgp.typing import Device
@@ -65,6 +65,7 @@ class Executor:
             If a GPU is asked for and not available.
         """
         get = get_scheduler()
+        forked.check(get)
         owner = getattr(get, "__self__", None)
         if not isinstance(owner, Client):
             local = cls(None, show)

@@ -18,6 +18,7 @@ from distributed.system import MEMORY_LIMIT
 from daskgp.arrays import backend
 from daskgp.errors import DeviceError, InputError
 from daskgp.runtime import recovery
+from daskgp.runtime.forked import in_children
 from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
@@ -25,6 +26,8 @@ logger = logging.getLogger("daskgp")
 RESOURCE = "GPU"
 """Resource that ``dask worker --resources GPU=1`` declares."""
 DASK_CUDA = "dask_cuda"
+
+in_children(backend.lose_gpus)
 
 
 def claim(client: Client) -> dict[str, float]:

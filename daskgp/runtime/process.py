@@ -15,6 +15,8 @@ import dask
 from distributed import Worker, get_worker
 from threadpoolctl import ThreadpoolController
 
+from daskgp.runtime.forked import in_children
+
 SPAWN = "distributed.nanny.pre-spawn-environ"
 DASKS_TRIM = 65_536
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
@@ -37,7 +39,13 @@ class Held:
     """
 
     def __init__(self, hold: Callable[[], Callable[[], None]]) -> None:
-        self._hold, self._lock, self._inside = hold, threading.Lock(), 0
+        self._hold = hold
+        self._free()
+        in_children(self._free)
+
+    def _free(self) -> None:
+        """Have no thread inside."""
+        self._lock, self._inside = threading.Lock(), 0
         self._take_back: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
