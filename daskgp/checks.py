@@ -12,6 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from daskgp.errors import SettingError
 
+LARGEST = 1e100
+"""Largest number of data and settings, and the inverse of the smallest: others overflow squared."""
 LONGEST = 100
 """Most characters of a value that a message shows."""
 
@@ -74,6 +76,11 @@ def positive(name: str, value: Any, or_zero: bool = False) -> None:
     if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={shown(value)}: it must be {least}")
+    if value and not 1.0 / LARGEST <= float(value) <= LARGEST:
+        raise SettingError(
+            f"{name}={shown(value)}: double precision cannot square it: it must be within "
+            f"{1 / LARGEST:.0e} to {LARGEST:.0e}, if need be in another unit"
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -66,16 +66,24 @@ class Dates(xr.coders.CFDatetimeCoder):
     """
 
     def decode(self, variable: xr.Variable, name: Any = None) -> xr.Variable:
-        """Return a variable with dates for times; it is read if they are of another calendar."""
+        """Return a variable with dates for times; it is read if they are of another calendar.
+
+        InputError says in which unit they are if that cannot be read.
+        """
         try:
             decoded = super().decode(variable, name)
             if decoded.dtype.kind != "O" or variable.dtype.kind not in "fi":
                 return decoded
             missing = _missing(variable)
-        except ValueError:
+        except (ValueError, OverflowError) as error:
             missing, decoded = _missing(variable), None
             if not missing.any():
-                raise
+                raise InputError(
+                    f"times {name!r} are in {variable.attrs['units']!r}, which cannot be read: "
+                    "write them as days, hours, minutes or seconds since a date, such as 'days "
+                    "since 2000-01-01' (months and years differ in length), or as plain numbers "
+                    "by a unit without 'since'"
+                ) from error
         if decoded is not None and not missing.any():
             return decoded
         if missing.all():
@@ -85,6 +93,16 @@ class Dates(xr.coders.CFDatetimeCoder):
         values = dates.values
         values[missing] = None
         return xr.Variable(dates.dims, values, dates.attrs, dates.encoding)
+
+
+@contextmanager
+def _of_file(source: str) -> Iterator[None]:
+    """Name the file in what ``Dates`` says, which xarray wraps in words of its own."""
+    try:
+        yield
+    except InputError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, InputError) else error
+        raise InputError(f"cannot read {source}: {cause}") from error
 
 
 def _missing(numbers: xr.Variable) -> np.ndarray:
@@ -109,7 +127,9 @@ def open_grid(source: str, **how: Any) -> Iterator[xr.Dataset]:
     with ExitStack() as stack:
         local = isinstance(fs, LocalFileSystem)
         file = path if local else stack.enter_context(fs.open(path, "rb"))
-        yield stack.enter_context(xr.open_dataset(file, **how))
+        with _of_file(source):
+            grid = xr.open_dataset(file, **how)
+        yield stack.enter_context(grid)
 
 
 @contextmanager
@@ -119,7 +139,8 @@ def zarr_grid(store: Any, chunks: Any = None, **how: Any) -> Iterator[xr.Dataset
         # xarray warns about stores without consolidated metadata and then reads them
         warnings.simplefilter("ignore", RuntimeWarning)
         how |= {"engine": "zarr", "chunks": chunks, "cache": False, "decode_times": Dates()}
-        grid = xr.open_dataset(store, **how)
+        with _of_file(str(store)):
+            grid = xr.open_dataset(store, **how)
     with grid:
         yield grid
 

@@ -7,7 +7,7 @@ of any size never becomes a table of coordinates in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -212,6 +212,20 @@ def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
         )
 
 
+def without_coordinates(X: xr.DataArray | xr.Dataset, dims: Iterable[Hashable]) -> dict[str, int]:
+    """Return the sizes of those dimensions along which X has several points and no coordinate."""
+    return {str(dim): X.sizes[dim] for dim in dims if dim not in X.coords and X.sizes[dim] > 1}
+
+
+def bare(sizes: Mapping[str, int]) -> str:
+    """Return what messages say of dimensions without a coordinate, with the remedy."""
+    remedy = ", ".join(f"{dim}=np.arange({size})" for dim, size in sizes.items())
+    return (
+        f"no coordinate along {', '.join(map(repr, sizes))}, so that nothing tells its points "
+        f"apart: add it with xarray, .assign_coords({remedy}) or its true values"
+    )
+
+
 def is_table(X: Any) -> TypeGuard[xr.DataArray]:
     """Return whether X is a two-dimensional DataArray (rows, features) rather than a grid."""
     return (
@@ -294,6 +308,9 @@ def grid_of(
         If a feature is neither a coordinate nor a variable of X, the message lists both; or if its
         unit contradicts that of the model.
     """
+    alone = {name: X.sizes[name] for name in names if name in X.dims and name not in X.coords}
+    if alone:
+        raise InputError(f"the grid has {bare(alone)}")
     if is_table(X):
         return _table(X, names)
     dims, parts = dims_of(X), []
@@ -385,10 +402,18 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     target = (str(y.name),) if y.name is not None else None
     _check_coordinates(X, y)
     if is_table(X):
+        alone = without_coordinates(X, X.dims)
+        if alone and _on_one_grid(X, y):
+            raise InputError(f"the grid of X and y has {bare(alone)}")
+        if y.shape[1:] > (1,):
+            return X.data, y.data, (labels(X), labels(y) if y.dims[1] in y.coords else None)
         return X.data, y.data, (labels(X), target)
     names = default_features(X)
     _refuse_curvilinear(X)
     grid = grid_of(X, names, units=tuple(map(feature_units.counted, units_of(X, names))))
+    alone = {str(d): y.sizes[d] for d in y.dims if d not in (*grid.dims, *X.coords, *y.coords)}
+    if alone:
+        raise InputError(f"the grid of X and y has {bare(alone)}")
     if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
         raise InputError(f"y has dimensions {dict(y.sizes)} but X {dict(X.sizes)}: align them")
     values = y.transpose(*grid.dims).data
@@ -399,6 +424,16 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if not lazy:
         X_rows, y_rows = dask.compute(X_rows, y_rows, scheduler="threads")
     return X_rows, y_rows, (names, target)
+
+
+def _on_one_grid(X: xr.DataArray, y: xr.DataArray) -> bool:
+    """Return whether two-dimensional X and y are on one grid and no table with several targets."""
+    if (X.dims, X.shape) != (y.dims, y.shape):
+        return False
+    named = X.dims != xr.DataArray(np.empty((0, 0))).dims  # as xarray names those without a name
+    lazy = isinstance(X.data, da.Array) and isinstance(y.data, da.Array)
+    same = X.data.name == y.data.name if lazy else X.data is y.data
+    return named or same or (X.name is not None and X.name == y.name)
 
 
 def like(y: Any, values: Any, name: str) -> Any:

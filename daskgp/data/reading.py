@@ -77,8 +77,14 @@ def unmasked(values: Any) -> np.ndarray:
         return _of_frame(values)
     if isinstance(values, np.ma.MaskedArray):
         dtype = np.result_type(values.dtype, np.float32)
-        return np.where(np.ma.getmaskarray(values), np.nan, values.data).astype(dtype)
-    return np.asarray(values)
+        values = np.where(np.ma.getmaskarray(values), np.nan, values.data).astype(dtype)
+    return doubles(np.asarray(values))
+
+
+def doubles(values: Any) -> Any:
+    """Return a NumPy or Dask array, as float64 if its floats are longer, which no store holds."""
+    longer = values.dtype.kind == "f" and values.dtype.itemsize > 8
+    return values.astype(np.float64) if longer else values
 
 
 ENCODE = "leave the column out or encode it as numbers"

@@ -625,10 +625,10 @@ def _lazy_or_here(x: Any) -> Any:
     if not isinstance(x, da.Array):
         return reading.unmasked(x)
     if not isinstance(x._meta, np.ma.MaskedArray):
-        return x
-    dtype = np.result_type(x.dtype, np.float32)
+        return reading.doubles(x)
+    meta = reading.doubles(np.empty((0,) * x.ndim, np.result_type(x.dtype, np.float32)))
     lazily: Any = da.map_blocks  # dask's stubs do not know its arguments
-    return lazily(reading.unmasked, x, dtype=dtype, meta=np.empty((0,) * x.ndim, dtype))
+    return lazily(reading.unmasked, x, dtype=meta.dtype, meta=meta)
 
 
 def _spilled(

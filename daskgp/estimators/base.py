@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, likelihoods, train
-from daskgp.checks import choice, place, shown
+from daskgp.checks import LARGEST, choice, place, shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import ordering, prepared, sampling
 from daskgp.data.feature_units import count_of
@@ -512,7 +512,8 @@ class GaussianProcess(UpdatedGP):
     def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
         """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
         names = rows.columns.inputs_names
-        scaling.check(sums, names, rows.target_names)
+        largest = LARGEST if self.standardize else scaling.LARGEST_SCALED[self.dtype]
+        scaling.check(sums, names, rows.target_names, 1.0 / largest)
         kernel = self._kernel(rows).resolve(np.ones(rows.n_features), 1.0)
         varies = ~scaling.constant(sums, rows.n_features)
         seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
@@ -730,6 +731,8 @@ class GaussianProcess(UpdatedGP):
             return
         if n == 0:
             raise InputError("no rows: the training data has length 0")
+        if n == 1:
+            raise scaling.one_row()
         if self.target_transform is not None and rows.y_variance is not None:
             raise SettingError(
                 f"y_variance is that of y and target_transform={self.target_transform!r} takes "

@@ -25,6 +25,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
 from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
+from daskgp.models.scaling import one_row
 from daskgp.predict import judged, known_errors
 from daskgp.predict.judged import METRICS, Sums, aligned
 from daskgp.predict.lazy import solved_node
@@ -345,8 +346,10 @@ def rows_at(
     remedy = f"put it in {visibility.HERE}, with store= where rows are written"
     for array in rows.arrays.values():
         visibility.check(executor, array, "the data", remedy)
-    if len(rows) < 2:
-        raise InputError(f"too few rows ({len(rows)}): give at least 2")
+    if not len(rows):
+        raise InputError("no rows: the data has length 0")
+    if len(rows) == 1:
+        raise one_row()
     return rows
 
 

@@ -195,23 +195,15 @@ class Grid(Inputs):
             name for name, used in zip(stage.rows.columns.inputs_names, uses, strict=True) if used
         ]
         box, low, high = self._box(d), sums.low[:d][uses], sums.high[:d][uses]
-        if box is not None:
-            box = box[uses]
-        else:
-            box = np.stack([low, high], axis=1)
-            for name, (least, most) in zip(names, box.tolist(), strict=True):
-                if least == most:
-                    raise InputError(
-                        f"feature {name!r} is {least:g} in the only row: give bounds, or more rows"
-                    )
+        box = np.stack([low, high], axis=1) if box is None else box[uses]
         outside = [
             name
             for name, out in zip(names, (low < box[:, 0]) | (high > box[:, 1]), strict=True)
             if out
         ]
-        too_wide = box[:, 1] / 2 - box[:, 0] / 2 > WIDEST * np.maximum(high - low, 0.0)
-        if bool((too_wide & (high > low)).any()):
-            j = int(np.argmax(too_wide & (high > low)))
+        too_wide = box[:, 1] / 2 - box[:, 0] / 2 > WIDEST * (high - low)
+        if bool(too_wide.any()):
+            j = int(np.argmax(too_wide))
             raise InputError(
                 f"bounds of feature {names[j]!r} are {box[j, 0]:g} and {box[j, 1]:g} but its data "
                 f"go from {low[j]:g} to {high[j]:g}: give bounds near those of the data"

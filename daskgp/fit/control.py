@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskgp import priors
-from daskgp.checks import positive, shown
+from daskgp.checks import LARGEST, positive, shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.base import Unit
@@ -156,6 +156,18 @@ def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
             raise SettingError(
                 f"fixed names {name!r}, whose value the kernel leaves open: give it there, or here "
                 f"in the units of the data, fixed={{{name!r}: 1.0}}"
+            )
+
+
+def check_sizes(estimator: GaussianProcess, theta: Theta) -> None:
+    """Raise SettingError for hyper-parameters, in the model's units, of impossible size."""
+    largest = np.log(LARGEST)
+    for name, log in zip(_names(estimator, theta.kernel), theta.to_vector(False), strict=False):
+        if not -largest <= log <= largest:
+            raise SettingError(
+                f"{name} begins at {np.exp(log):.3g} in the units of the scaled data, whose powers "
+                f"double precision cannot hold: give a number within {1 / LARGEST:.0e} to "
+                f"{LARGEST:.0e}, or leave it out"
             )
 
 

@@ -96,9 +96,10 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = subset.Distances(per_column, median.euclidean)
     periods = subset.periods(kernel, sample.smallest(subset.ROWS).rows, stage.rows.n_targets)
-    begun = _searched(estimator, stage, sums, sample, distances, periods, seed)
     plain = Theta(periods.resolved(kernel, distances), _first_noise(estimator, sums))
     plain = control.of(estimator, plain, stage.scaling).started(plain)
+    control.check_sizes(estimator, plain)
+    begun = _searched(estimator, stage, sums, sample, distances, periods, seed)
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not own.count or estimator._model().keeps_rows:

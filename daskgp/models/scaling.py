@@ -16,6 +16,7 @@ import numpy as np
 
 from daskgp import checks
 from daskgp.arrays.backend import namespace
+from daskgp.checks import LARGEST
 from daskgp.errors import InputError
 from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import united
@@ -27,10 +28,10 @@ from daskgp.typing import Array, MeanName
 
 logger = logging.getLogger("daskgp")
 
-LARGEST = 1e100
-"""Largest value that is used; squares of larger ones, over short lengthscales, overflow."""
 LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """Largest value in the model's units, by dtype; sums of such values are squared again."""
+ROUNDING = 1e-14
+"""Standard deviation relative to the size of values below which double precision rounds it away."""
 DISPARATE = 100.0
 """Ratio of standard deviations of columns that share a scale, above which a warning is logged."""
 FEW_VALUES, ROWS_A_VALUE = 20, 10
@@ -41,6 +42,8 @@ standard deviation relative to the size of the values below which they are const
 ROWS_TO_NUMBER, UNEVEN = 20, 0.1
 """Least rows that a feature is said to number, and how far its variance may be off that of the
 numbers, in proportion, where some rows are left out or weighted."""
+UNIT = "give it in another unit"
+"""Remedy for values of a size that double precision cannot hold."""
 Ties = Sequence[Sequence[int]]
 """Groups of columns that share a scale, as `Kernel.tied_columns` returns them."""
 
@@ -338,15 +341,14 @@ def target_variance(sums: Sums, scaling: Scaling, mean: MeanName | None) -> floa
 
 
 def constant(sums: Sums, n_features: int) -> np.ndarray:
-    """Return the mask (d,) of features that have the same value in all of two or more rows.
+    """Return the mask (d,) of features that have the same value in all rows.
 
     Places on the equator are not the same place: the sphere's columns are constant together.
     """
-    # differences whose squares underflow have no scale either
-    flat = (sums.low == sums.high) | (np.diag(sums.scatter) == 0.0)
+    flat = sums.low == sums.high
     sphere = list(sums.sphere)
     flat[sphere] = flat[sphere].all()
-    return np.asarray(flat[:n_features] & (sums.rows > 1))
+    return np.asarray(flat[:n_features])
 
 
 def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
@@ -363,7 +365,7 @@ def scales(sums: Sums, n_features: int, tied: Ties = ()) -> np.ndarray:
 
 
 def _deviations(sums: Sums) -> np.ndarray:
-    """Return the standard deviations (k,); 1 for a column without any, as in a single row."""
+    """Return the standard deviations (k,); 1 for a column without any."""
     deviations = np.sqrt(np.diag(sums.scatter) / sums.weight)
     return np.where(deviations > 0.0, deviations, 1.0)
 
@@ -518,13 +520,59 @@ def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
     return f"features are constant, with the same value in every row, {listed}"
 
 
-def check(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
-    """Raise InputError if no model can be fitted to the rows."""
+def check(
+    sums: Sums,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+    smallest: float = 1.0 / LARGEST,
+) -> None:
+    """Raise InputError if no model can be fitted to the rows.
+
+    Differences, and values that are all the same, must be larger than ``smallest``.
+    """
     check_values(sums, feature_names, target_names)
-    if constant(sums, len(feature_names)).all():
+    if sums.rows == 1:
+        raise one_row(int(sums.dropped))
+    flat = constant(sums, len(feature_names))
+    if flat.all():
         raise InputError(
             f"{_constants(sums, feature_names)}: give at least one feature that varies"
         )
+    _check_differences(sums, feature_names, target_names, smallest)
+
+
+def one_row(missing: int = 0) -> InputError:
+    """Return the error of a single row beside those with a missing value."""
+    others = f" of {missing + 1}, as all others have a missing value (NaN)" if missing else ""
+    return InputError(
+        f"1 usable row{others}: rows at two places or more are needed, as one says nothing of how "
+        "the target varies"
+    )
+
+
+def _check_differences(
+    sums: Sums, feature_names: Sequence[str], target_names: Sequence[str], smallest: float
+) -> None:
+    """Raise InputError for columns whose differences are too small to be squared, or rounded."""
+    spans, sizes = sums.high - sums.low, _sizes(sums)
+    spreads = np.sqrt(np.diag(sums.scatter) / sums.weight)
+    for values in (spans, sizes, spreads):  # one feature, although a region is flat
+        values[list(sums.sphere)] = values[list(sums.sphere)].max(initial=0.0)
+    for j, name in enumerate(_names(feature_names, target_names)):
+        varies = spans[j] > 0.0
+        extent = spans[j] if varies else sizes[j] * (j >= len(feature_names))
+        if 0.0 < extent < smallest:
+            what = "values that differ by at most" if varies else "the same value in every row,"
+            raise InputError(
+                f"{name} has {what} {extent:.3g}, which cannot be squared in double precision: "
+                f"{UNIT}"
+            )
+        if varies and spreads[j] < ROUNDING * sizes[j]:
+            raise InputError(
+                f"{name} has values of up to {sizes[j]:.3g} in size that differ by at most "
+                f"{spans[j]:.3g}, which double precision rounds away: subtract an offset where the "
+                "values are made, or set them to one value if the differences mean nothing"
+            )
 
 
 def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
@@ -546,7 +594,7 @@ def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequenc
         if size > LARGEST:
             raise InputError(
                 f"{name} has values of up to {size:.3g} in size, which cannot be squared: "
-                f"give it in other units or set placeholders for missing values to NaN"
+                f"{UNIT} or set placeholders for missing values to NaN"
             )
 
 
@@ -557,7 +605,7 @@ def check_range(
     feature_names: Sequence[str],
     target_names: Sequence[str],
 ) -> None:
-    """Raise InputError if values are too large in the model's units."""
+    """Raise InputError if values or error variances are too large in the model's units."""
     ends, d = np.stack([sums.low, sums.high]), len(scale.x_scale)
     y = (ends[:, d:] - scale.intercept) / scale.y_scale
     sizes = np.abs(np.column_stack([scale.inputs(ends[:, :d]), y])).max(axis=0)
@@ -565,8 +613,15 @@ def check_range(
         if size > LARGEST_SCALED[dtype]:
             raise InputError(
                 f"{name} has values of up to {size:.3g} times its scale, which cannot be squared "
-                f"in {dtype}: give it in other units or set placeholders for missing values to NaN"
+                f"in {dtype}: {UNIT} or set placeholders for missing values to NaN"
             )
+    with np.errstate(over="ignore"):
+        error = sums.error / sums.rows / scale.y_scale**2
+    if error.max() > LARGEST:
+        raise InputError(
+            f"y_variance is {error.max():.3g} times the variance of the targets on average, which "
+            "cannot be squared in double precision: give it in the unit of the targets, squared"
+        )
 
 
 def _names(feature_names: Sequence[str], target_names: Sequence[str]) -> list[str]:

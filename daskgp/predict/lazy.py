@@ -170,7 +170,7 @@ def lazy(
 
 def grid_for(solved: Solved, X: Any) -> grids.Grid:
     """Return the grid or table of an xarray object, in the units of the training data."""
-    if grids.is_table(X):
+    if grids.is_table(X) and not {*X.dims} & {*solved.feature_names}:  # which lacks coordinates
         check_columns(solved, X, data.column_names(X))
     return grids.grid_of(X, solved.feature_names, units=solved.feature_units)
 

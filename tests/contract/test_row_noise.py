@@ -73,7 +73,7 @@ def test_impossible_values_are_refused_by_the_number_of_rows(name, what, bad):
     if what == "sample_weight" and bad == 0:
         pytest.skip("such rows are left out")
     below = "zero or negative" if what == "y_variance" else "negative"
-    kind = below if bad <= 0 else "not finite, or beyond 1e-50 to 1e\\+50,"
+    kind = below if bad <= 0 else "not finite, or beyond 1e-100 to 1e\\+100,"
     with pytest.raises(InputError, match=f"{what} is {kind} in 2 rows of {len(y)}: leave these"):
         cases.make(name).fit(X, y, **{what: values})
     y[[3, 7]] = np.nan  # rows that are left out anyway

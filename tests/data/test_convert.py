@@ -266,7 +266,7 @@ def test_a_grid_without_values(tmp_path, grid):
 
 def test_only_a_target(tmp_path, frame):
     source = write_table(frame[["temp"]], tmp_path / "t.csv")
-    assert "offers no features beside" in refused(source, tmp_path / "o.zarr", "temp")
+    assert "has no column beside the target temp" in refused(source, tmp_path / "o.zarr", "temp")
 
 
 def test_columns_of_different_length(tmp_path):

@@ -251,13 +251,6 @@ def test_rows_with_missing_values_are_left_out_with_a_warning(caplog):
     np.testing.assert_allclose(found.predict(T), wanted.predict(T), rtol=1e-9)
 
 
-def test_a_single_row_can_be_fitted():
-    model = SGPR(n_inducing=1, optimizer=None).fit([[1.0, 2.0]], [3.0])
-    mean, std = model.predict([[1.0, 2.0]], return_std=True)
-    assert mean == pytest.approx([3.0])
-    assert np.isfinite(std).all()
-
-
 # -- training ------------------------------------------------------------------------------
 
 

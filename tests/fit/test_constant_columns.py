@@ -186,12 +186,6 @@ def test_columns_that_are_all_constant_are_refused_in_one_line(name):
     assert "\n" not in str(caught.value)
 
 
-def test_a_single_row_is_fitted_as_before(caplog):
-    model = daskgp.ExactGP("rbf", optimizer=None, **QUICK).fit(X[:1], y[:1])
-    assert model.predict(X[:1]) == pytest.approx(y[:1])
-    assert not warnings_in(caplog)
-
-
 def test_lazy_rows_and_stores_are_the_same(tmp_path):
     lazy = da.from_array(beside(X), chunks=(50, 3)), da.from_array(y, chunks=50)
     wanted = made("sgpr", block_rows=50).fit(beside(X), y).predict(beside(T))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskgp import checks
+from daskgp.checks import LARGEST
 from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
@@ -93,7 +94,7 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
             ]
             raise InputError(
                 f"{GIVEN[name]} is {' and '.join(said)} of {int(n)}: leave these rows out, or give "
-                "positive finite numbers"
+                "positive finite numbers, if need be in another unit"
             )
     if not n and rows.weight is not None and len(rows):
         raise InputError(
@@ -101,10 +102,6 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
         )
     weight, error = np.exp(logs / n).tolist() if n else (1.0, 1.0)
     return weight, error
-
-
-LARGEST = 1e50
-"""Largest weight or error variance, and the inverse of the smallest."""
 
 
 def _noise_block(rows: Rows, span: Span) -> np.ndarray:

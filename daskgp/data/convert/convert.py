@@ -645,12 +645,17 @@ def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
     if not named:
         others = {*table.targets, *beside}
         names = tuple(name for name in table.defaults if name not in others)
-        if not names:
-            target = f" beside the target {', '.join(table.targets)}" if table.targets else ""
+        target = f" beside the target {', '.join(table.targets)}" if table.targets else ""
+        listing = table.listing or ", ".join(name for name in table.columns if name not in others)
+        if not names and listing:
+            raise InputError(f"{source} offers no features{target}: name some of {listing}")
+        if table.bare:
             raise InputError(
-                f"{source} offers no features{target}: name some of "
-                f"{table.listing or ', '.join(table.columns) or 'its columns'}"
+                f"{source} has {grids.bare(table.bare)}"
+                + (f", or name the features that count: {', '.join(names)}" if names else "")
             )
+        if not names:
+            raise InputError(f"{source} has no column{target}: add one for each feature")
         return names
     names = tuple(column for name in named for column in table.matrices.get(name, (name,)))
     check_known("feature", names, table.columns, source)

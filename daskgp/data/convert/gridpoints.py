@@ -188,6 +188,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
             yield block
 
     how: dict[str, Any] = {
+        "bare": grids.without_coordinates(grid, dims),
         "attributes": {name: _attributes(grid[name]) for name in columns},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
         "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,

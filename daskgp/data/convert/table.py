@@ -64,7 +64,8 @@ class Table:
     describes the contents where they are more than the columns. ``attributes`` are those of the
     columns of a grid, such as their units, and ``zeros`` the columns that mask where they are 0.
     ``rows`` are all rows, where the source says so before they are read, and ``unused`` the columns
-    that are no default features because of what they hold, with the reason.
+    that are no default features because of what they hold, with the reason.  ``bare`` are sizes of
+    the dimensions of a grid that have no coordinate.
     """
 
     columns: Names
@@ -79,6 +80,7 @@ class Table:
     zeros: Names = ()
     rows: int | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
+    bare: Mapping[str, int] = field(default_factory=dict)
 
     def without(self, empty: Names) -> Table:
         """Return the table with columns that hold nothing left out of the features by default."""

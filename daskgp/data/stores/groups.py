@@ -8,6 +8,7 @@ import json
 import math
 import re
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -106,11 +107,26 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
         if not exists(url):
             hint = remote.pattern_hint(url)
             raise StoreError(f"no {what} at {url}: the path does not exist{hint}") from error
-        raise StoreError(f"no {what} at {url}: it is not a Zarr group") from error
+        raise StoreError(f"no {what} at {url}: it is not a Zarr group{_instead(url)}") from error
     except StoreError:
         raise
     except Exception as error:  # each kind of damage has its own type
         raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
+
+
+def _instead(url: str) -> str:
+    """Return what is at a URL instead of a group, with a remedy; nothing if that is not known."""
+    fs, path = filesystem(url)
+    if not fs.isfile(path):
+        return ""
+    with fs.open(path, "rb") as file:
+        zipped = zipfile.is_zipfile(file)
+    if not zipped:
+        return " but a file"
+    return (
+        " but a zip file: unpack it, or give what zarr finds in it, "
+        f"zarr.open_group(zarr.storage.ZipStore({path!r}, mode='r'))"
+    )
 
 
 def _opened(url: str, mode: str) -> zarr.Group:

@@ -12,7 +12,6 @@ import numpy as np
 from daskgp import data
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import even_spans
-from daskgp.errors import InputError
 from daskgp.models import repeats, scaling
 from daskgp.runtime.executor import Executor
 
@@ -98,8 +97,6 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
     plain = scaling.identity(d, rows.n_targets)
     drawn = sampling.draw(rows, spans, plain, 4_096, (0, 21), executor)
     X, y = np.asarray(drawn.rows.X), np.asarray(drawn.rows.y)[:, : rows.n_targets]
-    if len(X) < 2:
-        raise InputError(f"{len(X)} usable rows: at least 2 are needed")
     few = [j for j in range(d) if not flat[j] and len(np.unique(X[:, j])) <= LEVELS < len(X)]
     share, per_place = repeats.of_sketch(sums.inputs)
     telling = repeats.telling(sums.inputs, sums.rows, X)

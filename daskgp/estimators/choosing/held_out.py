@@ -21,6 +21,8 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 
+FEW = "give more rows, or fit an exact GP (--model exact; ExactGP in Python)"
+"""Remedy where rows are too few to hold some out."""
 FOLDS = ((1_000, 5), (4_000, 3))
 """Most rows for which so many folds are made; one for more."""
 
@@ -39,7 +41,7 @@ def folds_of(
     number = next((folds for most, folds in FOLDS if n <= most), 1)
     blocks = (places if places is not None else "auto") if task == "gaps" else None
     column = time if task == "forecast" else None
-    wanted = Wanted(number, blocks, None, column, seed, "give more rows, or fit daskgp.ExactGP")
+    wanted = Wanted(number, blocks, None, column, seed, FEW)
     wanted.check()
     return wanted.made(rows, url, executor)
 
