@@ -30,7 +30,7 @@ from distributed.system import MEMORY_LIMIT
 
 from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned, resolve_device
-from daskgp.errors import MemoryRunError
+from daskgp.errors import InputError, MemoryRunError
 from daskgp.runtime import forked, gpus, recovery, versions
 from daskgp.runtime.process import freed_memory_is_kept, single_blas_thread, this_worker
 from daskgp.runtime.progress import TASKS, Advance, Amount, Counting, ShowProgress, progress_line
@@ -63,8 +63,10 @@ class Executor:
         ------
         DeviceError
             If a GPU is asked for and not available.
+        InputError
+            If the client of Dask is asynchronous.
         """
-        get = get_scheduler()
+        get = _get_of_dask()
         forked.check(get)
         owner = getattr(get, "__self__", None)
         if not isinstance(owner, Client):
@@ -240,6 +242,20 @@ class Executor:
 def _counting(nodes: Sequence[Delayed], advance: Advance | None) -> AbstractContextManager[Any]:
     """Return a context in which the ends of tasks of a local scheduler are counted."""
     return Counting({node.key for node in nodes}, advance) if advance else nullcontext()
+
+
+def _get_of_dask() -> Any:
+    """Return what Dask would compute with; InputError for a client in an event loop."""
+    try:
+        return get_scheduler()
+    except RuntimeError as error:
+        if "asynchronous" not in str(error):
+            raise
+        raise InputError(
+            "the client of Dask is asynchronous and its event loop is running, which would wait "
+            "for itself: call from a thread, await asyncio.to_thread(model.fit, X, y), or make the "
+            "client without asynchronous=True"
+        ) from None
 
 
 @contextmanager

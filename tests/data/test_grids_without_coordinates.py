@@ -1,12 +1,16 @@
 """Grids that do not say where their points are, and times that cannot be read: one line each."""
 
+import shutil
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+import zarr
 
 import daskgp
-from daskgp.errors import InputError
+from daskgp.errors import InputError, StoreError
 from tests.commands import refused
 
 VALUES = np.random.default_rng(0).standard_normal((6, 5))
@@ -103,3 +107,27 @@ def test_times_that_cannot_be_read_are_told_with_their_unit(unit, tmp_path):
     values.to_zarr(tmp_path / "g.zarr", zarr_format=3, consolidated=False)
     with pytest.raises(InputError, match=f"g.zarr: times 'time' are in {unit!r}, which cannot"):
         quick().fit(str(tmp_path / "g.zarr"), "sst")
+
+
+def test_a_zip_file_is_named_and_what_is_said_of_it_works(tmp_path):
+    grid(lat=LAT, lon=LON).to_dataset().to_zarr(
+        tmp_path / "g.zarr", zarr_format=3, consolidated=False
+    )
+    X, y = LAT[:, None], VALUES[:, 0]
+    daskgp.prepare((X, y), tmp_path / "d.zarr", progress=False)
+    pack = partial(shutil.make_archive, format="zip")
+    zips = {name: pack(str(tmp_path / name), root_dir=tmp_path / f"{name}.zarr") for name in "gd"}
+    assert "it is not a Zarr group but a zip file: unpack it, or" in refused("info", zips["d"])
+    for what in (daskgp.load, daskgp.open_dataset):
+        with pytest.raises(StoreError, match="but a zip file: unpack it, or give what zarr finds"):
+            what(zips["d"])
+    line = refused("convert", zips["g"], tmp_path / "c.zarr", "--target", "sst")
+    assert "g.zip is a zip file: unpack it, or give the Zarr store in it by Python" in line
+    group = zarr.open_group(zarr.storage.ZipStore(zips["d"], mode="r"), mode="r")
+    found = quick().fit(group["X"], group["y"]).predict(X)
+    np.testing.assert_allclose(found, quick().fit(X, y).predict(X), rtol=1e-6)
+    store = zarr.storage.ZipStore(zips["g"], mode="r")
+    assert daskgp.convert(store, tmp_path / "c.zarr", target="sst").features == ("lat", "lon")
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(StoreError, match="it is not a Zarr group but a file"):
+        daskgp.open_dataset(tmp_path / "a.csv")

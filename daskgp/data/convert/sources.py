@@ -48,6 +48,11 @@ def reader_by(path: str) -> Reader | None:
 def reader_of(path: str) -> Reader:
     """Return the reader for the suffix of a name; InputError if there is none."""
     reader = reader_by(path)
+    if reader is None and path.lower().endswith(".zip"):
+        raise InputError(
+            f"{path} is a zip file: unpack it, or give the Zarr store in it by Python, "
+            f"daskgp.convert(zarr.storage.ZipStore({path!r}, mode='r'), ...)"
+        )
     if reader is None:
         raise InputError(
             f"the format of {path} is not clear from its name: it must end in one of "
@@ -300,7 +305,8 @@ def _of_object(source: Any, targets: Names) -> AbstractContextManager[Table]:
     # that of an Icechunk session or a Zarr group; a store may hold one of another kind
     store = source if isinstance(source, Store) else getattr(source, "store", source)
     if isinstance(store, Store):
-        return gridpoints.stored_grid(store, getattr(source, "path", ""), targets, what)
+        group = "" if store is source else getattr(source, "path", "")  # a zip has one on disk
+        return gridpoints.stored_grid(store, group, targets, what)
     raise InputError(
         f"source is a {type(source).__name__}: give the path or URL of a table or a grid, a data "
         "frame or an xarray object; arrays are fitted as they are, or written by "

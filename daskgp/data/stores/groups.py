@@ -125,7 +125,7 @@ def _instead(url: str) -> str:
         return " but a file"
     return (
         " but a zip file: unpack it, or give what zarr finds in it, "
-        f"zarr.open_group(zarr.storage.ZipStore({path!r}, mode='r'))"
+        f"zarr.open_group(zarr.storage.ZipStore({path!r}, mode='r'), mode='r')"
     )
 
 
