@@ -57,7 +57,13 @@ def main(rows=2_000, level=5, side=101, path=None, seed=0):
         axes = fig.subplots(1, len(titles), sharex=True, sharey=True)
         names = ("$x_1$", "$x_2$")
         fields.maps(
-            places, titles, names=names, label="error of the mean", marked=optimal.grid_, axes=axes
+            places,
+            titles,
+            one_scale=True,
+            names=names,
+            label="error of the mean",
+            marked=optimal.grid_,
+            axes=axes,
         )
         fig.savefig(path)
     return scores

@@ -63,6 +63,7 @@ def main(rows=20, grid=120, path=None, seed=0):
         fields.maps(
             places,
             {f'prediction="{form}"': values for form, values in found.items()},
+            one_scale=True,
             names=("$x_1$", "$x_2$"),
             label="posterior variance",
             below=0.0,

@@ -23,7 +23,7 @@ LINES = (INK, "#d9822b", "#3f8f6b", "#8a4f9e", "#4f9ec4", "#7a6a53", "#e38fb1", 
 """Colours of lines, in this order and then again from the start."""
 MARKS = "osD^vPX*"
 """Marks of lines, in the same order."""
-BAR: dict[str, Any] = {"shrink": 0.9, "aspect": 28, "pad": 0.02}
+BAR: dict[str, Any] = {"aspect": 24, "pad": 0.02}
 
 
 def check_matplotlib() -> None:
@@ -64,8 +64,8 @@ def panels_on(
                 f"{len(axes)} axes are given for {number} panels: give a matplotlib Axes for each"
             )
         return axes
-    # Room between the label of a colour bar and the panel after it.
-    layout = ConstrainedLayoutEngine(wspace=0.06)
+    # Room between the label of a colour bar and the panel after it; bars as high as their maps.
+    layout = ConstrainedLayoutEngine(wspace=0.06, compress=True)
     if path is None:
         from matplotlib import pyplot
 
@@ -76,6 +76,8 @@ def panels_on(
     axes = fig.subplots(-(-number // columns), columns, squeeze=False, **options).ravel()
     for ax in axes[number:]:
         ax.set_visible(False)
+    for ax in axes[max(number - columns, 0) : number]:  # none is below these
+        ax.tick_params(labelbottom=True)
     return np.asarray(axes[:number])
 
 
@@ -94,6 +96,7 @@ def finished(drawn: Drawn, title: str, path: Path | None) -> Drawn:
     elif title:
         ax.set_title(title)
     if path is not None:
+        fig.figure.draw_without_rendering()  # numbers of axes need room once they have their size
         try:
             fig.figure.savefig(path)  # of the whole figure, where axes are of a part of it
         except (OSError, ValueError) as error:

@@ -1,46 +1,43 @@
-"""Coastlines of maps in longitude and latitude, where cartopy is installed."""
+"""Coastlines of maps in longitude and latitude.
+
+They are those of Natural Earth (naturalearthdata.com, public domain), thinned, and come with the
+package, so that maps need no network; ``workflows/coastlines.py`` wrote them.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from importlib import resources
 
 import numpy as np
 
-logger = logging.getLogger("daskgp")
+STEP = 0.005
+"""Degrees of a whole step in the file."""
+SCALES = ((60.0, "110m"), (15.0, "50m"), (0.0, "10m"))
+"""Least degrees of a map, and the scale of its coastlines."""
 
-RESOLUTIONS = ((60.0, "110m"), (15.0, "50m"), (0.0, "10m"))
-"""Least degrees of a map, and the resolution of its coastlines."""
 
+def coastlines(x: tuple[float, float], y: tuple[float, float], degrees: float) -> list[np.ndarray]:
+    """Return lines (k, 2) that may cross ranges of longitude and latitude.
 
-def coastlines(west: float, east: float, degrees: float) -> list[np.ndarray]:
-    """Return lines (k, 2) of longitude and latitude over a map of that many degrees.
-
-    There are none without cartopy, or where it cannot get at its data; that is logged.  Copies
-    east and west of the globe serve longitudes beyond 180 degrees.
+    Those of a map of fewer ``degrees`` have more detail.  Copies east and west of the globe serve
+    longitudes beyond 180 degrees.
     """
-    globe = _globe(next(name for least, name in RESOLUTIONS if degrees >= least))
-    turns = [turn for turn in (-360.0, 0.0, 360.0) if west < 180.0 + turn and east > turn - 180.0]
-    return [line + np.array((turn, 0.0)) for turn in turns for line in globe]
+    lines, low, high = _globe(next(scale for least, scale in SCALES if degrees >= least))
+    found = []
+    for turn in (-360.0, 0.0, 360.0):
+        shift = np.array((turn, 0.0))
+        crosses = (low + shift <= (x[1], y[1])) & (high + shift >= (x[0], y[0]))
+        found += [lines[i] + shift for i in np.flatnonzero(crosses.all(axis=1))]
+    return found
 
 
 @cache
-def _globe(resolution: str) -> list[np.ndarray]:
-    try:
-        from cartopy.io import shapereader
-    except ImportError:
-        logger.info("no coastlines: pip install cartopy")
-        return []
-    try:
-        path = shapereader.natural_earth(resolution, "physical", "coastline")
-        return [line for shape in shapereader.Reader(path).geometries() for line in _lines(shape)]
-    except OSError as error:  # it downloads them once
-        logger.info("no coastlines: %s", error)
-        return []
-
-
-def _lines(shape: Any) -> Iterator[np.ndarray]:
-    for part in getattr(shape, "geoms", (shape,)):
-        yield np.asarray(part.coords, np.float64)[:, :2]
+def _globe(scale: str) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return the lines of a scale, and the lowest and highest coordinates (n, 2) of each."""
+    with (resources.files("daskgp.plot") / "coasts.npz").open("rb") as file, np.load(file) as held:
+        steps, ends = held[f"steps_{scale}"], np.cumsum(held[f"lengths_{scale}"])
+    points = np.cumsum(steps, axis=1).T * STEP
+    starts = np.concatenate([[0], ends[:-1]])
+    low, high = (bound.reduceat(points, starts) for bound in (np.minimum, np.maximum))
+    return np.split(points, starts[1:]), low, high

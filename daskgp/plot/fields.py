@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskgp import data
 from daskgp.errors import InputError
 from daskgp.plot import places
 from daskgp.plot.canvas import (
@@ -54,7 +54,7 @@ def posterior_map(
     images, others as dots. DataArrays say by themselves where they lie: longitude, and what else CF
     attributes or its name say runs to the right, does so, otherwise the last dimension; the axes
     have the names and units of the coordinates, km for large distances in metres, and a size that
-    is true on the ground. Longitude and latitude get coastlines where cartopy is installed.
+    is true on the ground. Longitude and latitude get coastlines.
 
     Parameters
     ----------
@@ -109,7 +109,8 @@ def posterior_map(
             "a map of a posterior needs mean= and std=, and X (n, 2) unless they are DataArrays"
         )
     panels = {name: values for name, values in panels.items() if values is not None}
-    where, panels, what = places.placed(X, panels, names)
+    where, panels, whats = places.placed(X, panels, names)
+    what = next(filter(None, whats.values()), "")
     drawn_on = _map_axes(axes, where, len(panels), path)
     columns = len(panels) if axes is not None else _columns(len(panels))
     field = np.concatenate([values for name, values in panels.items() if name in ("truth", "mean")])
@@ -119,13 +120,12 @@ def posterior_map(
         last = ax is drawn_on[-1]
         limits = _range(values, 0, 99) if last else shared
         image = _draw(ax, where, values, limits, STD_COLOURS if last else FIELD_COLOURS)
-        _dress(ax, where, name, leftmost=i % columns == 0, lowest=i >= len(panels) - columns)
+        _dress(ax, where, image, name, leftmost=i % columns == 0, lowest=i >= len(panels) - columns)
         if name in ("mean", "standard deviation"):
             # The end of the first row, so that panels of all rows stay the same size.
             beside, beyond = (ax, values) if last else (drawn_on[first_end], field)
-            bar = ax.figure.colorbar(image, ax=beside, extend=_extend(beyond, limits), **BAR)
             spread = places.described(std) if last and hasattr(std, "dims") else what
-            bar.set_label(label or spread)
+            _bar(image, beside, beyond, limits, label or spread)
     if marked is not None:
         _mark(drawn_on[-1], marked, size=5, edge=0.3)
     return finished(drawn_on, title, path)
@@ -135,6 +135,7 @@ def maps(
     X: Any,
     panels: Mapping[str, Any] | None = None,
     *,
+    one_scale: bool = False,
     names: tuple[str, ...] | None = None,
     label: str = "",
     title: str = "",
@@ -144,18 +145,23 @@ def maps(
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
 ) -> np.ndarray:
-    """Plot fields over the same places side by side, on one colour scale.
+    """Plot fields over the same places side by side, each on a colour scale of its own.
+
+    Spreads, panels whose title ends in std, variance or standard deviation, have other colours.
 
     Parameters
     ----------
     X : array, shape (n, 2), or mapping of str to DataArray
         Places; the first column runs to the right.  DataArrays over the two dimensions of a grid
-        say by themselves where they lie, as for `posterior_map`: they, or a Dataset, are given
-        alone, ``maps({"SGPR": mean, "LMA": other})``.
+        say by themselves where they lie, as for `posterior_map`: they, or the Dataset of a stored
+        map, are given alone, ``maps({"SGPR": mean, "LMA": other})``.  Each target, quantile and
+        sample of a prediction has a panel.
     panels : mapping of str to array, shape (n,), optional
         Values by the title of their panel.
+    one_scale : bool
+        Whether all panels share one colour scale, for comparing values of one kind.
     below : float, optional
-        Values below it are drawn in red and excluded from the colour scale; a panel's title gives
+        Values below it are drawn in red and excluded from the colour scales; a panel's title gives
         their share.
     marked : array, shape (k, 2), optional
         Places to mark on every panel, such as training inputs.
@@ -184,21 +190,25 @@ def maps(
     ['SGPR', 'LMA']
     """
     if isinstance(X, Mapping) and panels is None:
-        X, panels = None, {str(name): values for name, values in X.items()}
+        X, panels = None, places.panels_of(X)
     if not panels:
         raise InputError("panels is empty: give at least one field by its title")
-    where, fields, what = places.placed(X, panels, names)
+    where, fields, whats = places.placed(X, panels, names)
     every = np.concatenate(list(fields.values()))
-    shown = every if below is None or not (every >= below).any() else every[every >= below]
-    limits = _range(shown, 0, 99)
     drawn_on = _map_axes(axes, where, len(fields), path)
     columns = len(fields) if axes is not None else _columns(len(fields))
     for i, (ax, (name, values)) in enumerate(zip(drawn_on, fields.items(), strict=True)):
-        image = _draw(ax, where, values, limits, FIELD_COLOURS)
+        spread = not one_scale and places.is_spread(name)
+        scaled = every if one_scale else values
+        shown = scaled if below is None or not (scaled >= below).any() else scaled[scaled >= below]
+        limits = _range(shown, 0 if one_scale or spread or below is not None else 1, 99)
+        image = _draw(ax, where, values, limits, STD_COLOURS if spread else FIELD_COLOURS)
+        if not one_scale:
+            _bar(image, ax, values, limits, label or whats[name])
         if below is not None:
             image.set_cmap(image.get_cmap().with_extremes(under=ALARM))
             name += f": {np.mean(values < below):.1%} below {below:g}"
-        _dress(ax, where, name, leftmost=i % columns == 0, lowest=i >= len(fields) - columns)
+        _dress(ax, where, image, name, leftmost=i % columns == 0, lowest=i >= len(fields) - columns)
         frame = ax.axis()
         for line in lines:
             line = places.two_columns("lines", line)
@@ -206,10 +216,9 @@ def maps(
         ax.axis(frame)
         if marked is not None:
             _mark(ax, marked, size=6, edge=0.4)
-    bar = drawn_on[0].figure.colorbar(
-        image, ax=list(drawn_on), extend=_extend(every, limits), **BAR
-    )
-    bar.set_label(label or what)
+    if one_scale:
+        what = next(filter(None, whats.values()), "")
+        _bar(image, list(drawn_on), every, limits, label or what)
     return finished(drawn_on, title, path)
 
 
@@ -268,7 +277,6 @@ def residuals(
     known = {"y": y, "mean": mean, "std": std}
     if X is not None:
         thin = slice(None, None, -(-max(len(X), 1) // MOST_ROWS))
-        names = names or data.column_names(X)
         X, known = X[thin], {name: values[thin] for name, values in known.items()}
     where, arrays, _ = places.placed(X, known, names)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -277,13 +285,12 @@ def residuals(
     if where.shape is None:
         order = np.argsort(np.abs(missed))
         missed = missed[order]
-        where = Places(where.x[order], where.y[order], names=where.names)
+        where = replace(where, x=where.x[order], y=where.y[order])
     ax = _map_axes(None if ax is None else [ax], where, 1, path)[0]
     limits = (-RESIDUALS, RESIDUALS)
     image = _draw(ax, where, missed, limits, RESIDUAL_COLOURS)
-    _dress(ax, where, "", leftmost=True)
-    bar = ax.figure.colorbar(image, ax=ax, extend=_extend(missed, limits), **BAR)
-    bar.set_label("(y - mean) / standard deviation")
+    _dress(ax, where, image, "", leftmost=True)
+    _bar(image, ax, missed, limits, "(y - mean) / standard deviation")
     return finished(ax, title, path)
 
 
@@ -292,10 +299,15 @@ def _range(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
     return float(bottom), float(top) if top > bottom else float(bottom) + 1.0
 
 
-def _extend(values: np.ndarray, limits: tuple[float, float]) -> str:
-    """Return which ends of a colour bar get an arrow because values lie beyond them."""
+def _bar(
+    image: Any, beside: Any, values: np.ndarray, limits: tuple[float, float], label: str
+) -> None:
+    """Draw a colour bar, with arrows at the ends beyond which there are values."""
     below, above = np.nanmin(values) < limits[0], np.nanmax(values) > limits[1]
-    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
+    ends = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
+    bar = image.axes.figure.colorbar(image, ax=beside, extend=ends, **BAR)
+    bar.set_label(label)
+    bar.formatter.set_useOffset(False)
 
 
 def _map_axes(given: Any, where: Places, number: int, path: Path | None) -> np.ndarray:
@@ -304,13 +316,13 @@ def _map_axes(given: Any, where: Places, number: int, path: Path | None) -> np.n
     shape = np.clip(aspect * height / width, 0.5, 1.4) if width > 0 and height > 0 else 1.0
     columns = _columns(number)
     wide = 13.0 / 3 * columns + (0.5 if columns < 3 else 0.0)
-    high = (3.6 * float(shape) + 0.5) * -(-number // columns) + 0.5
+    high = (3.3 * float(shape) + 0.4) * -(-number // columns) + 0.5
     return panels_on(given, number, (wide, high), path, columns, sharex=True, sharey=True)
 
 
 def _columns(number: int) -> int:
     """Return the maps in a row of a new figure."""
-    return 2 if number == 4 else number
+    return 2 if number == 4 else min(number, 3)
 
 
 def _draw(
@@ -331,7 +343,9 @@ def _draw(
     return ax.pcolormesh(where.x, where.y, where.image(values), shading="nearest", **options)
 
 
-def _dress(ax: Axes, where: Places, title: str, leftmost: bool = True, lowest: bool = True) -> None:
+def _dress(
+    ax: Axes, where: Places, image: Any, title: str, leftmost: bool = True, lowest: bool = True
+) -> None:
     """Give a map its title, the labels and numbers of its axes, its aspect and its coastlines."""
     from matplotlib.collections import LineCollection
     from matplotlib.ticker import ScalarFormatter
@@ -347,8 +361,11 @@ def _dress(ax: Axes, where: Places, title: str, leftmost: bool = True, lowest: b
     if where.aspect is not None:
         ax.set_aspect(where.aspect)
     if where.geographic:
-        coasts = coastlines(*ax.get_xlim(), max(where.extent))
-        ax.add_collection(LineCollection(coasts, colors="black", linewidths=0.6), autolim=False)
+        coasts = coastlines(ax.get_xlim(), ax.get_ylim(), max(where.extent))
+        dark = image.get_cmap().name == STD_COLOURS  # where most is
+        ax.add_collection(
+            LineCollection(coasts, colors="0.6" if dark else "black", linewidths=0.6), autolim=False
+        )
 
 
 def _mark(ax: Axes, marked: Any, size: float, edge: float) -> None:

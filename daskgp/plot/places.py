@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +19,14 @@ MOST_SIDE = 2_000
 """Most points along a side of a labelled grid that are drawn, more than a panel has pixels."""
 TO_THE_RIGHT = {"x", "lon", "longitude", "east", "easting"}
 UPWARDS = {"y", "lat", "latitude", "north", "northing"}
-DEGREES = {"degrees_east": "°E", "degrees_north": "°N", "degrees": "°", "degree": "°"}
+OF_DEGREES = {"longitude": "°E", "lon": "°E", "latitude": "°N", "lat": "°N"}
+DEGREES = {"degrees_east": "°E", "degrees_north": "°N", "degrees": "°", "degree": "°", "1": ""}
 METRES = {"m", "metre", "metres", "meter", "meters"}
+SPREADS = ("std", "variance", "standard deviation")
+PREDICTED = ("mean", "std", "variance", "quantiles", "exceedance", "samples")
+OF_PREDICTIONS = ("target", "quantile", "sample")
+"""Dimensions that predictions have beside those of their grid."""
+MOST_PANELS = 24
 FAR = 10_000.0
 """Extent in metres from which an axis is numbered in km."""
 
@@ -101,8 +108,8 @@ def two_columns(name: str, X: Any) -> np.ndarray:
 
 def placed(
     X: Any, panels: Mapping[str, Any], names: tuple[str, ...] | None
-) -> tuple[Places, dict[str, np.ndarray], str]:
-    """Return places, the values (n,) of each panel, and what these are, with their unit.
+) -> tuple[Places, dict[str, np.ndarray], dict[str, str]]:
+    """Return places, the values (n,) of each panel, and what each shows, with its unit.
 
     Parameters
     ----------
@@ -119,16 +126,28 @@ def placed(
     X = two_columns("X", X)
     computed = dict(zip(panels, in_memory(*panels.values()), strict=True))
     values = {name: finite_values(name, v, len(X)) for name, v in computed.items()}
-    return of_points(X, names or known or ("x", "y")), values, ""
+    what = {name: described(v) if hasattr(v, "dims") else "" for name, v in panels.items()}
+    return of_points(X, names, known), values, what
 
 
-def of_points(X: np.ndarray, names: tuple[str, ...]) -> Places:
-    """Return points (n, 2), as an image where they fill a regular grid."""
+def of_points(
+    X: np.ndarray, names: tuple[str, ...] | None, columns: Sequence[str] | None = None
+) -> Places:
+    """Return points (n, 2), as an image where they fill a regular grid.
+
+    Columns of a table called longitude and latitude are in degrees.
+    """
+    labels = names or columns or ("x", "y")
+    degrees = [OF_DEGREES.get(str(name).lower(), "") for name in columns or ("", "")]
+    said: dict[str, Any] = {
+        "names": (labels[0], labels[1]),
+        "units": (degrees[0], degrees[1]) if all(degrees) else ("", ""),
+        "renamed": names is not None,
+    }
     x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
-    pair = names[0], names[1]
     if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
-        return Places(X[:, 0], X[:, 1], names=pair)
-    return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), pair)
+        return Places(X[:, 0], X[:, 1], **said)
+    return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), **said)
 
 
 def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -158,9 +177,67 @@ def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
     return found["mean"], std.assign_attrs(units=unit) if unit else std
 
 
+def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return DataArrays by the titles of their panels.
+
+    There is one for each target, quantile and sample of a prediction.  Variables of a Dataset that
+    have no two dimensions, such as the mapping of a grid, are left out.
+    """
+    found: dict[str, Any] = {}
+    if hasattr(fields, "data_vars"):
+        for values in sorted(fields.values(), key=lambda array: _rank(str(array.name))):
+            if values.ndim >= 2:
+                found |= _parts(_title(values), values)
+    else:
+        for title, values in fields.items():
+            found |= _parts(str(title), values)
+    if len(found) > MOST_PANELS:
+        raise InputError(
+            f"{len(found)} panels are more than the {MOST_PANELS} of a figure: choose some, as by "
+            "map[['mean', 'std']] or map.isel(sample=slice(3))"
+        )
+    return found
+
+
+def _rank(name: str) -> int:
+    """Return the position of a variable among those of predictions, or after them."""
+    what = name.rpartition("_")[2]
+    return PREDICTED.index(what) if what in PREDICTED else len(PREDICTED)
+
+
+def _parts(title: str, values: Any) -> dict[str, Any]:
+    """Return a field by its title, or its parts along a dimension of predictions by theirs."""
+    dim = next((dim for dim in OF_PREDICTIONS if dim in getattr(values, "dims", ())), None)
+    if dim is None:
+        return {title: values}
+    found: dict[str, Any] = {}
+    for i in range(values.sizes[dim]):
+        part = values.isel({dim: i}, drop=True)
+        label = values[dim].values[i] if dim in values.coords else i + 1
+        if dim == "target":
+            part, own = part.rename(f"{label}_{part.name}"), f"{label} {title}"
+        else:
+            own = f"{title.removesuffix(f'{dim}s')}{dim} {label}"
+        found |= _parts(own, part)
+    return found
+
+
+def _title(array: Any) -> str:
+    """Return the title of a variable: that of a prediction in words."""
+    if "threshold" in array.attrs:
+        return f"probability above {array.attrs['threshold']:g}"
+    name = str(array.name).replace("_", " ")
+    return f"{name[:-3]}standard deviation" if name.split()[-1] == "std" else name
+
+
+def is_spread(title: str) -> bool:
+    """Return whether a panel shows a standard deviation or a variance."""
+    return title.replace("_", " ").endswith(SPREADS)
+
+
 def _of_labelled(
     panels: Mapping[str, Any], names: tuple[str, ...] | None
-) -> tuple[Places, dict[str, np.ndarray], str]:
+) -> tuple[Places, dict[str, np.ndarray], dict[str, str]]:
     first = next((v for v in panels.values() if hasattr(v, "dims")), None)
     if first is None:
         raise InputError(
@@ -191,8 +268,7 @@ def _of_labelled(
         name: finite_values(name, np.ravel(v), len(order.ravel()))
         for name, v in zip(same, values, strict=True)
     }
-    what = next((described(v) for v in same.values() if v.attrs or v.name), "")
-    return where, flat, what
+    return where, flat, {name: described(v) for name, v in same.items()}
 
 
 def _squeezed(values: Any) -> Any:
@@ -235,18 +311,26 @@ def unit_of(array: Any) -> str:
     Longitudes and latitudes are known by their names too.
     """
     said = str(array.attrs.get("units", ""))
-    for of, names in (("east", ("longitude", "lon")), ("north", ("latitude", "lat"))):
+    if square := re.fullmatch(r"\((.+)\)2", said):
+        return squared(square[1])
+    for of in ("east", "north"):
         cf = {f"degree{s}_{of[0].upper()}" for s in ("", "s")} | {f"degree_{of}", f"degrees_{of}"}
-        known = str(array.attrs.get("standard_name", array.name)).lower() in names
-        if said in cf or (known and said in ("", "degrees", "degree")):
+        if said in cf:
             return DEGREES[f"degrees_{of}"]
-    return DEGREES.get(said, said)
+    known = OF_DEGREES.get(str(array.attrs.get("standard_name", array.name)).lower())
+    return known if known and said in ("", "degrees", "degree") else DEGREES.get(said, said)
 
 
 def described(array: Any) -> str:
-    """Return what values are, with their unit: the name of a target for a mean of it."""
-    name = str(array.name or "")
-    for what in ("mean", "std"):
+    """Return what values are, with their unit: the name of the target for those predicted of it."""
+    name, said = str(array.name or ""), str(array.attrs.get("long_name", ""))
+    if "threshold" in array.attrs:
+        return "probability"
+    for what in PREDICTED:
         if name == what or name.endswith(f"_{what}"):
-            return with_unit(name[: -len(what)].rstrip("_"), unit_of(array)).strip()
+            target = name[: -len(what)].rstrip("_")
+            if not target and said.startswith("posterior "):  # of a new observation of the target
+                target = said.rpartition(" of ")[2]
+            if target:
+                return with_unit(target, unit_of(array))
     return with_unit(name_of(array), unit_of(array)).strip()

@@ -115,19 +115,22 @@ def test_calibration_draws_coverage_against_level():
     np.testing.assert_allclose(line.get_ydata(), [0.5, 0.9], atol=0.03)
 
 
-def test_maps_share_a_scale_and_mark_what_lies_below(tmp_path):
+@pytest.mark.parametrize("one_scale", [True, False])
+def test_maps_share_a_scale_if_asked_to_and_mark_what_lies_below(tmp_path, one_scale):
     X, values = on_grid()
     low = np.where(values > 20, -1.0, values)
     border = np.array([[0.0, 5.5], [3.0, 5.5]])
     path = tmp_path / "maps.png"
     panels = {"a": values, "b": low}
-    first, second = fields.maps(X, panels, below=0.0, marked=X[:3], lines=[border], path=path)
+    options = {"below": 0.0, "marked": X[:3], "lines": [border], "path": path}
+    first, second = fields.maps(X, panels, one_scale=one_scale, **options)
     share = np.mean(low < 0)
     assert first.get_title() == "a: 0.0% below 0"
     assert second.get_title() == f"b: {share:.1%} below 0"
     meshes = first.collections[0], second.collections[0]
-    assert meshes[0].get_clim() == meshes[1].get_clim()
-    assert meshes[0].get_clim()[0] >= 0
+    assert (meshes[0].get_clim() == meshes[1].get_clim()) is one_scale
+    assert min(meshes[0].get_clim()[0], meshes[1].get_clim()[0]) >= 0
+    assert len(first.figure.axes) == (3 if one_scale else 4)  # bars
     under = mpl.colors.to_hex(meshes[1].get_cmap()(-1))
     assert under == canvas.ALARM
     assert path.exists()

@@ -1,11 +1,9 @@
 """Maps of labelled results: axes, units and colours come from the data."""
 
-import sys
-import types
-
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.collections import LineCollection, QuadMesh
@@ -35,7 +33,8 @@ def mesh(ax):
 
 
 def bars(axes):
-    return [ax.get_ylabel() for ax in axes[0].figure.axes if ax not in axes]
+    drawn = (ax for ax in axes[0].figure.axes if ax.get_visible())
+    return [ax.get_ylabel() for ax in drawn if ax not in axes]
 
 
 @pytest.mark.parametrize("dims", [("lat", "lon"), ("lon", "lat")])
@@ -183,57 +182,98 @@ def test_what_is_no_map_is_named():
         plot.maps({"a": mean.assign_coords(lat=list("abc"))})
 
 
-@pytest.fixture
-def cartopy(monkeypatch):
-    """A stand-in for the part of cartopy that is used, with one line along the equator."""
-    reader, asked = types.ModuleType("cartopy.io.shapereader"), []
-    line = types.SimpleNamespace(coords=[(-180.0, 0.0), (180.0, 0.0)])
-    shapes = [line, types.SimpleNamespace(geoms=[line])]
-    reader.natural_earth = lambda *words: asked.append(words)
-    reader.Reader = lambda path: types.SimpleNamespace(geometries=lambda: shapes)
-    parent = types.ModuleType("cartopy.io")
-    parent.shapereader = reader
-    for name, module in (("cartopy", types.ModuleType("cartopy")), ("cartopy.io", parent)):
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(sys.modules, "cartopy.io.shapereader", reader)
-    coasts._globe.cache_clear()
-    yield reader, asked
-    coasts._globe.cache_clear()
-
-
 def lines_of(ax):
     drawn = (c for c in ax.collections if isinstance(c, LineCollection))
     return [line for collection in drawn for line in collection.get_segments()]
 
 
-def test_longitude_and_latitude_get_coastlines_where_cartopy_is_installed(cartopy):
-    mean, std = pair()
+def test_longitude_and_latitude_get_coastlines():
+    ireland = {"lon": np.linspace(-12, -5, 8), "lat": np.linspace(51, 56, 6)}
+    mean, std = pair(**ireland)
     axes = plot.posterior_map(mean=mean, std=std)
-    assert cartopy[1] == [("50m", "physical", "coastline")]
     for ax in axes:
-        assert len(lines_of(ax)) == 2
-        assert ax.get_xlim() == (-15, 25)  # which coasts do not widen
-    mean, _ = pair(lon=np.linspace(0, 350, 36))  # longitudes from 0 to 360
-    (ax,) = plot.maps({"a": mean})
-    assert {(line[0, 0], line[-1, 0]) for line in lines_of(ax)} == {(-180, 180), (180, 540)}
+        coast = np.concatenate(lines_of(ax))
+        # Malin Head, the northernmost point, and Slea Head in the west
+        for place in ((-7.37, 55.38), (-10.48, 52.1)):
+            assert np.hypot(*(coast - place).T).min() < 0.05
+        assert ax.get_xlim() == (-12.5, -4.5)  # which coasts do not widen
     (ax,) = plot.maps({"a": mean.rename(lon="a", lat="b").drop_vars(["a", "b"])})
     assert lines_of(ax) == []
 
 
-def test_maps_do_not_need_cartopy_nor_its_data(cartopy, monkeypatch, caplog):
-    def unreachable(*words):
-        raise OSError("no network")
+def test_coastlines_go_round_the_globe_and_are_not_cut():
+    mean, _ = pair(lon=np.linspace(0, 350, 36))  # longitudes from 0 to 360
+    (ax,) = plot.maps({"a": mean})
+    lines = lines_of(ax)
+    assert max(np.abs(np.diff(line, axis=0)).max() for line in lines) < 10
+    coast = np.concatenate(lines)
+    # Gibraltar and its copy in the west, San Francisco
+    for place in ((-5.6, 36.0), (354.4, 36.0), (237.5, 37.8)):
+        assert np.hypot(*(coast - place).T).min() < 1
+    for _, scale in coasts.SCALES:
+        for line in coasts._globe(scale)[0]:
+            assert not (np.abs(line[:, 0]) > 179.99).all()
 
-    caplog.set_level("INFO", logger="daskgp")
-    monkeypatch.setattr(cartopy[0], "natural_earth", unreachable)
-    (ax,) = plot.maps({"a": pair()[0]})
-    assert lines_of(ax) == []
-    monkeypatch.setitem(sys.modules, "cartopy.io", None)
-    coasts._globe.cache_clear()
-    (ax,) = plot.maps({"a": pair()[0]})
-    assert lines_of(ax) == []
-    assert "no coastlines: no network" in caplog.text
-    assert "no coastlines: pip install cartopy" in caplog.text
+
+def test_columns_of_a_table_called_longitude_and_latitude_are_a_map_with_coasts():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"lon": rng.uniform(-10, 10, 20), "Latitude": rng.uniform(45, 60, 20)})
+    ax = plot.residuals(X, np.ones(20), np.zeros(20), np.ones(20))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lon (°E)", "Latitude (°N)")
+    assert ax.get_aspect() == pytest.approx(1 / np.cos(np.deg2rad(52.5)), rel=0.1)
+    assert lines_of(ax)
+    ax = plot.residuals(X, np.ones(20), np.zeros(20), np.ones(20), names=("a", "b"))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
+
+
+def test_maps_of_a_prediction_have_their_own_scales_units_and_titles():
+    mean, std = pair()
+    levels = xr.concat([mean - std, mean + std], xr.Variable("quantile", [0.1, 0.9]))
+    stored = xr.Dataset({"std": std, "crs": 0, "mean": mean, "variance": std**2})
+    stored["quantiles"], stored["exceedance"] = levels, mean / 1e4
+    stored["samples"] = xr.concat([mean, mean], "sample").transpose(..., "sample")
+    for name in ("std", "mean", "variance", "quantiles", "samples"):
+        words = f"posterior {name} of a new observation of temperature"
+        unit = "(K)2" if name == "variance" else "K"
+        stored[name].attrs = {"long_name": words, "units": unit}
+    stored["exceedance"].attrs = {"threshold": 300.0, "units": "1"}
+    axes = plot.maps(stored)
+    assert {ax.get_title(): bar for ax, bar in zip(axes, bars(axes), strict=True)} == {
+        "mean": "temperature (K)",
+        "standard deviation": "temperature (K)",
+        "variance": "temperature (K²)",
+        "quantile 0.1": "temperature (K)",
+        "quantile 0.9": "temperature (K)",
+        "probability above 300": "probability",
+        "sample 1": "temperature (K)",
+        "sample 2": "temperature (K)",
+    }
+    limits = [mesh(ax).get_clim() for ax in axes[:3]]
+    assert limits[0] == pytest.approx(np.percentile(mean, (1, 99)))
+    assert limits[1] == pytest.approx(np.percentile(std, (0, 99)))
+    assert limits[2] == pytest.approx(np.percentile(std**2, (0, 99)))
+    colours = [mesh(ax).get_cmap().name for ax in axes[:4]]
+    assert colours[0] == colours[3] != colours[1] == colours[2]
+    assert [ax.get_subplotspec().colspan.start for ax in axes[:4]] == [0, 1, 2, 0]
+    with pytest.raises(InputError, match=r"25 panels are more than the 24 of a figure"):
+        plot.maps({str(i): mean for i in range(25)})
+
+
+def test_maps_of_several_targets_name_them():
+    mean, _ = pair()
+    both = xr.concat([mean, mean + 1], xr.Variable("target", ["ice", "snow"])).rename("mean")
+    axes = plot.maps(both.to_dataset())
+    assert [ax.get_title() for ax in axes] == ["ice mean", "snow mean"]
+    assert bars(axes) == ["ice (K)", "snow (K)"]
+
+
+def test_bars_are_as_high_as_their_maps():
+    axes = plot.maps(dict(zip(("mean", "std"), pair(), strict=True)))
+    fig = axes[0].figure
+    fig.canvas.draw()
+    heights = np.array([ax.get_window_extent().height for ax in fig.axes])
+    heights[2:] *= 1.1, 1.05  # two arrows and one, of 5 % each
+    assert heights == pytest.approx(np.full(4, heights[0]), rel=0.01)
 
 
 def test_residuals_are_in_standard_deviations_and_the_largest_on_top():
