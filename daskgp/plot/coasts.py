@@ -1,7 +1,7 @@
 """Coastlines of maps in longitude and latitude.
 
 They are those of Natural Earth (naturalearthdata.com, public domain), thinned, and come with the
-package, so that maps need no network; ``workflows/coastlines.py`` wrote them.
+package, so that maps need no network; ``tests/plot/write_coasts.py`` wrote them.
 """
 
 from __future__ import annotations

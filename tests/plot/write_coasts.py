@@ -1,7 +1,7 @@
 """Make the coastlines of maps, daskgp/plot/coasts.npz, from Natural Earth, which is public domain.
 
     npm install world-atlas@2.0.2
-    python workflows/coastlines.py node_modules/world-atlas daskgp/plot/coasts.npz
+    python tests/plot/write_coasts.py node_modules/world-atlas daskgp/plot/coasts.npz
 
 The arcs of land in its TopoJSON are thinned to what a map shows, and written as differences of
 whole steps, which compress well.
@@ -63,7 +63,6 @@ def main(folder, path):
         held[f"lengths_{scale}"] = np.array([len(line) for line in lines], np.int32)
         start = np.zeros((1, 2), np.int32)
         held[f"steps_{scale}"] = np.diff(np.concatenate(lines), axis=0, prepend=start).T
-        print(f"1:{scale}  {len(lines):5,} lines of {sum(map(len, lines)):7,} points")
     np.savez_compressed(path, **held)
 
 
