@@ -196,8 +196,8 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     choices = [option for option in options if isinstance(option, str)]
     if value in choices or (isinstance(value, dict) and any(map(_is_mapping, options))):
         return value
-    if isinstance(value, list) and {np.ndarray, NAMES} & set(options):
-        return _array(name, value) if np.ndarray in options else [str(part) for part in value]
+    if NUMBERS in options or (isinstance(value, list) and {np.ndarray, NAMES} & set(options)):
+        return _several(name, value, options)
     if isinstance(value, str) and float in options:  # numbers that TOML does not take: .1
         value = _number(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -210,6 +210,24 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     raise SettingError(f"setting {name}={shown(text)}: {_wanted(options)} is needed")
 
 
+def _several(name: str, value: Any, options: Sequence[Any]) -> Any:
+    if NUMBERS in options:
+        return _numbers(name, value)
+    return _array(name, value) if np.ndarray in options else [str(part) for part in value]
+
+
+def _numbers(name: str, value: Any) -> list[float]:
+    """Return a list of numbers, one, or text with numbers separated by commas, as a list."""
+    parts = value.split(",") if isinstance(value, str) else value
+    parts = parts if isinstance(parts, list) else [parts]
+    several = [_number(one) if isinstance(one, str) else one for one in parts]
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in several):
+        raise SettingError(
+            f"setting {name}={shown(value)}: numbers such as [-9999], 'auto' or none are needed"
+        )
+    return [float(one) for one in several]
+
+
 def _number(text: str) -> float | str:
     """Return a number as Python reads it; the text itself if it is none."""
     try:
@@ -218,8 +236,8 @@ def _number(text: str) -> float | str:
         return text
 
 
-NAMES = Sequence[str]
-_PLAIN = (NAMES, NoneType, kernels.Kernel, bool, int, float, str)
+NAMES, NUMBERS = Sequence[str], Sequence[float]
+_PLAIN = (NAMES, NUMBERS, NoneType, kernels.Kernel, bool, int, float, str)
 
 
 def _options(hint: Any) -> list[Any]:

@@ -342,7 +342,7 @@ def even_spans(rows: Rows) -> list[Span]:
 
 
 def _number(rows: Rows, scheme: Scheme, count: int, number: zarr.Array, span: Span) -> list[Any]:
-    X = reading.read(rows.X, slice(*span))
+    X = rows.values("X", *span)
     parts = scheme.of(X, span)
     number[span.start : span.stop] = parts.astype(np.int16)
     return [np.bincount(parts[parts >= 0], minlength=count)]
@@ -561,7 +561,7 @@ def sample_of(rows: Rows, seed: int, executor: Executor) -> np.ndarray:
 
 
 def _count_labels(rows: Rows, labels: Any, span: Span) -> tuple[np.ndarray, np.ndarray]:
-    found, usable = labels.of(reading.read(rows.X, slice(*span)), span)
+    found, usable = labels.of(rows.values("X", *span), span)
     known, counts = np.unique(found[usable], return_counts=True)
     return known, counts
 

@@ -104,11 +104,12 @@ def residuals(rows: Rows, regressor: Regressor, executor: Executor, url: str) ->
     stays.  They are ``passing`` like it.
     """
     if not is_zarr(rows.X):
-        left = np.array(rows.y, np.float64)
+        left = np.empty(rows.y.shape)
         for span in parts(0, len(rows), PIECE_ROWS):
             part = slice(*span)
-            left[part] -= regressor(rows.X[part]).reshape(left[part].shape)
-        return rows.with_arrays({**rows.arrays, "y": left})
+            predicted = regressor(rows.values("X", *span)).reshape(left[part].shape)
+            left[part] = rows.values("y", *span) - predicted
+        return rows.with_other_y(left)
     step = groups.row_step(rows.X)
     with groups.creating(url, "temporary dataset", writers.marks()) as group:
         y = writers.create_rows(group, "y", rows.y.shape, step, np.float64)
@@ -116,7 +117,7 @@ def residuals(rows: Rows, regressor: Regressor, executor: Executor, url: str) ->
         task, shared = partial(_write, rows, y), (delayed(regressor, traverse=False),)
         map_all(task, spans, executor, "regressor", shared)
         group.attrs["complete"] = True
-    return rows.with_arrays({**rows.arrays, "y": y}, identity=None, passing=True)
+    return rows.with_other_y(y, identity=None, passing=True)
 
 
 def _write(rows: Rows, y: Any, span: Span, regressor: Regressor) -> list[None]:

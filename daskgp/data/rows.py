@@ -25,6 +25,7 @@ from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
 from daskgp.errors import InputError, StoreError
+from daskgp.models import fills
 from daskgp.models.columns import Columns, chosen
 
 logger = logging.getLogger("daskgp")
@@ -70,6 +71,7 @@ class Rows:
     noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
     error is not known.  ``geographic`` are the columns with longitude and latitude, if any, and
     ``trend`` those that ``read`` appends to y for a trend that is integrated over, if there is one.
+    ``fills`` are the values of each column of X, then of y, that are read as missing, if any are.
     """
 
     X: Any
@@ -85,6 +87,7 @@ class Rows:
     weight: Any = None
     geographic: tuple[int, int] | None = None
     trend: tuple[int, ...] | None = None
+    fills: fills.Fills = ()
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -138,6 +141,12 @@ class Rows:
         chosen: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
         return replace(self, **chosen, **more)
 
+    def with_other_y(self, y: Any, **more: Any) -> Rows:
+        """Return the rows with other numbers as y, which have no fill values."""
+        none: fills.Fills = ((),) * self.n_targets if self.fills else ()
+        own = self.fills[: len(self.feature_names)] + none
+        return self.with_arrays({**self.arrays, "y": y}, fills=own, **more)
+
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Read the rows from start to stop, as inputs (r, n_features) and y (r, p).
 
@@ -155,13 +164,7 @@ class Rows:
 
     def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return what ``read`` does without a trend, but X (r, d) as it is stored."""
-        rows = slice(start, stop)
-        parts = {
-            name: reading.read(array, rows)
-            if self.identity is None or isinstance(array, reading.Repeated)
-            else reading.read_held(array, rows, (self._chunks_of, _place(name, array)))
-            for name, array in self.arrays.items()
-        }
+        parts = {name: self.values(name, start, stop) for name in self.arrays}
         X, y = parts["X"], parts["y"].reshape(len(parts["y"]), math.prod(self.y.shape[1:]))
         if not self.n_noise:
             return X, y
@@ -172,6 +175,19 @@ class Rows:
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
         columns[weight == 0] = np.nan
         return X, columns
+
+    def values(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Read the rows from start to stop of an array, by its name in a store."""
+        array, rows = self.arrays[name], slice(start, stop)
+        if self.identity is None or isinstance(array, reading.Repeated):
+            values = reading.read(array, rows)
+        else:
+            values = reading.read_held(array, rows, (self._chunks_of, _place(name, array)))
+        d = len(self.feature_names)
+        own = {"X": self.fills[:d], "y": self.fills[d:]}.get(name)
+        if not own:
+            return values
+        return fills.without(values.reshape(len(values), -1), own).reshape(values.shape)
 
     @property
     def _chunks_of(self) -> str:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data
 from daskgp.checks import choice, place, positive, shown, whole
 from daskgp.data import folds as splitting
+from daskgp.data.blocks import filling
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.trials import KeptTrials
@@ -83,7 +84,7 @@ class AutoGP(FittedGP):
         Column of X that the task "forecast" cuts; default the one whose unit is a time.
     kernel : Kernel or str, optional
         Kernel of all candidates; default a choice.
-    device, store, random_state, progress, geographic
+    device, store, random_state, progress, geographic, fill_values
         As in ``SGPR``.
 
     Attributes
@@ -123,6 +124,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     random_state: int = 0
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
+    fill_values: Literal["auto"] | Sequence[float] | float | None = "auto"
 
     model_name: ClassVar[str] = "auto"
 
@@ -224,7 +226,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         executor = Executor.current(self.progress, self.device)
         with ExitStack() as stack:
             url = stack.enter_context(scratch(self.store))
-            rows = rows_at(f"{url}-rows", X, y, noise, self.geographic, executor)
+            # the last fit says what fill values are
+            rows = rows_at(f"{url}-rows", X, y, noise, self, executor, silent=True)
             _check_places(places, rows)
             column = self._time_column(rows)
             facts = recognising.of_rows(rows, column, executor)
@@ -475,6 +478,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         whole("random_state", self.random_state, 0)
         place("store", self.store, "a folder")
         kernel_of(self.kernel)
+        filling.numbers_of(self.fill_values)
         self._bytes()
         self._estimators()
         if places is not None and self.task != "gaps":
@@ -518,6 +522,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                 own.set_params(progress=False)
                 if self.kernel is not None:
                     own.set_params(kernel=self.kernel)
+                own.set_params(fill_values=self.fill_values)
             elif isinstance(one, str) and one in ESTIMATORS:
                 own = ESTIMATORS[one](**self._common())
             else:
@@ -538,7 +543,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     def _common(self) -> dict[str, Any]:
         """Return the settings of all candidates."""
-        names = ("kernel", "device", "store", "random_state", "geographic")
+        names = ("kernel", "device", "store", "random_state", "geographic", "fill_values")
         return {name: getattr(self, name) for name in names} | {"progress": False}
 
     def _check_kind(self, facts: recognising.Facts) -> None:

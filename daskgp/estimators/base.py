@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, likelihoods, train
 from daskgp.checks import LARGEST, choice, place, shown
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import ordering, prepared, sampling
+from daskgp.data.blocks import filling, ordering, prepared, sampling
 from daskgp.data.feature_units import count_of
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
@@ -97,6 +97,7 @@ class GaussianProcess(UpdatedGP):
     random_state: int | None = 0
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
+    fill_values: Literal["auto"] | Sequence[float] | float | None = "auto"
     fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = None
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
@@ -393,7 +394,9 @@ class GaussianProcess(UpdatedGP):
             logger.info("store=%s is not used: tasks read the rows where they are", self.store)
         try:
             with scratch_rows(self.store) as spill:
-                whole = self._rows_of(X, y, spill, executor.shares_memory, *noise)
+                whole = self._marked(
+                    self._rows_of(X, y, spill, executor.shares_memory, *noise), executor
+                )
                 rows = self._residuals(whole, executor, residual(spill))
                 with self._place(keep, spill) as place, executor.memory_is_kept():
                     sums = self._fit_rows(rows, executor, checkpoint, place, start)
@@ -405,10 +408,27 @@ class GaussianProcess(UpdatedGP):
             raise refusal.out_of_memory(error, plan, limit, work.knob) from error
         return self
 
+    def _marked(
+        self, rows: data.Rows, executor: Executor, known: filling.Known = None
+    ) -> data.Rows:
+        """Return rows that read fill values as missing, which the model will know, too.
+
+        ``known`` are ranges of the columns of other rows.
+        """
+        _check_seen(rows, executor)
+        classes = self._codes is not None
+        rows = filling.marked(rows, self.fill_values, self._spans(rows), executor, known, classes)
+        self._fills = rows.fills
+        return rows
+
     def _residuals(self, rows: data.Rows, executor: Executor, url: str) -> data.Rows:
         """Return rows with what a regressor leaves of y, kept at a URL; else the same rows."""
         regressor = means.regressor(self.mean, rows)
-        return rows if regressor is None else residuals(rows, regressor, executor, url)
+        if regressor is None:
+            return rows
+        left = residuals(rows, regressor, executor, url)
+        _check_seen(left, executor)
+        return left
 
     def _of_whole(
         self, sums: scaling.Sums, rows: data.Rows, whole: data.Rows, executor: Executor
@@ -485,9 +505,6 @@ class GaussianProcess(UpdatedGP):
         self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
     ) -> scaling.Sums:
         """Return sums over rows; InputError for rows to which nothing can be fitted."""
-        for array in rows.arrays.values():
-            remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
-            visibility.check(executor, array, "the training data", remedy)
         if self._codes is not None:
             targets.check(rows, spans, executor, self._codes)
         transform = None
@@ -502,7 +519,6 @@ class GaussianProcess(UpdatedGP):
         if measured:
             scaling.warn_of_discrete(sums, measured)
         names = rows.columns.inputs_names
-        scaling.warn_of_outliers(sums, (*names, *measured))
         units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
         times = {name for name, unit in units.items() if count_of(unit)}
         times |= {name for name in rows.feature_names if named_as_time(name)}
@@ -588,6 +604,7 @@ class GaussianProcess(UpdatedGP):
                 geographic=rows.geographic,
                 feature_units=rows.feature_units if any(rows.feature_units) else (),
                 known=self._known(rows),
+                fills=self._fills,
             )
         )
         self.objective_, self.history_ = outcome.objective, outcome.history
@@ -782,6 +799,13 @@ class GaussianProcess(UpdatedGP):
     def _planning(self, rows: data.Rows) -> Callable[[int], planning.Plan]:
         """Return the plan of a fit to rows as a function of its knob's value."""
         return lambda value: planning.make_plan(self._workload(rows, value))
+
+
+def _check_seen(rows: data.Rows, executor: Executor) -> None:
+    """Raise InputError for rows that not all workers see."""
+    for array in rows.arrays.values():
+        remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
+        visibility.check(executor, array, "the training data", remedy)
 
 
 def _token_of(start: Any) -> str | None:

@@ -112,7 +112,7 @@ class CaGP(GaussianProcess):
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
         ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
     mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
-progress, geographic, fixed, limits, prior, target_transform, calibrate
+progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``.
 
     Attributes

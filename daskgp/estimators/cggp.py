@@ -48,7 +48,8 @@ class CGGP(GaussianProcess):
         Relative residual at which the solver stops.
     max_iter : int
         Maximum number of steps of the solver.
-    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic
+    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic, \
+fill_values
         As in ``SGPR``.
 
     Attributes

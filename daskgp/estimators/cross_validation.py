@@ -17,6 +17,7 @@ from daskgp import data
 from daskgp.checks import choice, place, shown, whole
 from daskgp.data import folds as splitting
 from daskgp.data import reading, visibility, writers
+from daskgp.data.blocks import filling
 from daskgp.data.folds import Fold, Parts
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups as stores
@@ -242,7 +243,8 @@ def cross_validate(
         if y is None:
             raise InputError("cross_validate requires y, but the target y is None")
         noise = y_variance, sample_weight
-        rows = rows_at(f"{url}-rows", X, y, noise, model.geographic, executor)
+        # a fit to all rows says itself what their fill values are
+        rows = rows_at(f"{url}-rows", X, y, noise, model, executor, silent=loo)
         known_errors.refuse_weights(model._model(), rows)
         output = None
         if predictions is not None:
@@ -339,10 +341,19 @@ def scratch(store: str | None) -> Iterator[str]:
 
 
 def rows_at(
-    url: str, X: Any, y: Any, noise: tuple[Any, Any], geographic: Any, executor: Executor
+    url: str,
+    X: Any,
+    y: Any,
+    noise: tuple[Any, Any],
+    model: Any,
+    executor: Executor,
+    silent: bool = False,
 ) -> data.Rows:
-    """Return the rows, in a store at a URL where tasks cannot read them elsewhere."""
-    rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, geographic)
+    """Return the rows as a model reads them, in a store at a URL where tasks cannot otherwise.
+
+    ``silent`` says nothing of fill values.
+    """
+    rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, model.geographic)
     remedy = f"put it in {visibility.HERE}, with store= where rows are written"
     for array in rows.arrays.values():
         visibility.check(executor, array, "the data", remedy)
@@ -350,7 +361,9 @@ def rows_at(
         raise InputError("no rows: the data has length 0")
     if len(rows) == 1:
         raise one_row()
-    return rows
+    settings = model.fill_values, splitting.even_spans(rows), executor
+    classes = getattr(model, "_codes", None) is not None
+    return filling.marked(rows, *settings, classes=classes, silent=silent)
 
 
 @contextmanager
@@ -392,7 +405,8 @@ def fold_of(
     try:
         parts.write(training, fold, most, seed, executor)
         trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
-        solved = _fitted(model, *data.open_dataset(training), (None, None), kept)
+        own = clone(model).set_params(fill_values=None)  # the fold's rows have none left
+        solved = _fitted(own, *data.open_dataset(training), (None, None), kept)
         sums = held_out(solved, parts, fold, executor, output, number)
     finally:
         for store in (training, kept):

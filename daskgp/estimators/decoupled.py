@@ -104,7 +104,7 @@ class DecoupledGP(VariationalGP):
         On a Dask cluster: workers compute gradients of their parts of a batch, or they read rows
         ahead for the client, which trains.
     mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic, \
-fixed, limits, prior, target_transform, calibrate
+fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``; ``mean`` is that of the latent f where y is not standardised.
 
     Attributes

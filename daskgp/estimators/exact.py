@@ -33,7 +33,7 @@ class ExactGP(GaussianProcess):
     noise_variance : float
         Initial noise variance, in units of the standardised y.
     mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-random_state, progress, geographic, fixed, limits, prior, target_transform, calibrate
+random_state, progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``.
 
     Attributes

@@ -132,7 +132,7 @@ class ExpertsGP(GaussianProcess):
         objective per value, averaged over ten rounds, moves by less, and the ADMMs when their
         residuals are below it; default 1e-4.
     noise_variance, mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, \
-random_state, progress, geographic, fixed, limits, prior, target_transform, calibrate
+random_state, progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``; ``optimizer`` is that of FACT, None keeps the hyper-parameters, and
         ``max_iter`` counts rounds otherwise.
 

@@ -166,6 +166,8 @@ def look(
                 "y as daskgp.open_dataset does, or forget the oldest rows by forget(X, y)"
             )
         return None
+    if len(rows.feature_names) == gp.solved_.n_features:
+        rows = replace(rows, fills=gp.solved_.fills)
     source = _source(gp, url, rows)
     dataset = seen.dataset_at(url, rows, None if source is None else source.arrays)
     if source is not None:

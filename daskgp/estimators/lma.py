@@ -106,7 +106,7 @@ class LMA(GaussianProcess):
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
     mean, standardize, optimizer, learning_rate, tol, dtype, device, random_state, \
-progress, geographic, fixed, limits, prior, target_transform, calibrate
+progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``.
 
     Attributes

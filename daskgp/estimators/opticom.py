@@ -64,7 +64,7 @@ class OptiComGP(GaussianProcess):
         Train hyper-parameters on that many blocks drawn at random; the posterior is always that
         of all rows.  Default all blocks.
     mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-random_state, progress, geographic, fixed, limits, prior, target_transform, calibrate
+random_state, progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``.
 
     Attributes

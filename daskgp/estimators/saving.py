@@ -140,6 +140,8 @@ def _beside(solved: Solved) -> dict[str, Any]:
         said["target_transform"] = solved.transform.to_dict()
     if solved.spread != 1.0:
         said["spread"] = solved.spread
+    if solved.fills:
+        said["fill_values"] = [list(own) for own in solved.fills]
     if solved.kept is not None:
         said["blocks"] = solved.kept.token
     return said
@@ -155,7 +157,9 @@ def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.
             settings[name] = value
         elif isinstance(value, Kernel):
             settings[name] = {"kernel": describe(value)}
-        elif isinstance(value, list | tuple) and all(isinstance(v, str | int) for v in value):
+        elif isinstance(value, list | tuple) and all(
+            isinstance(v, str | int | float) for v in value
+        ):
             settings[name] = list(value)
         elif name == "mean" and means.is_regressor(value):
             settings[name] = {REGRESSOR: type(value).__name__}

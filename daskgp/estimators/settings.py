@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from daskgp import kernels
 from daskgp.checks import choice, options, place, positive, shown, whole
+from daskgp.data.blocks.filling import numbers_of
 from daskgp.errors import SettingError
 from daskgp.fit import control, effects, means
 from daskgp.kernels import Kernel
@@ -46,6 +47,7 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
         whole("block_rows", estimator.block_rows, 1)
     _number_of_blocks("train_blocks", estimator.train_blocks, estimator.traits.knows_enough_blocks)
     kernel_of(estimator.kernel)
+    numbers_of(estimator.fill_values)
     means.check(estimator)
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)

@@ -84,6 +84,11 @@ class SGPR(GaussianProcess):
         and inducing inputs are given and reported as longitude and latitude; trained ones may leave
         the sphere and are reported as seen from its centre.  Default the columns that the data
         name: attributes of the store, or CF attributes of an xarray object; False for none.
+    fill_values : "auto", list of float or None
+        Numbers that stand for missing values, in any column of X and y.  "auto" leaves out those in
+        common use (-9999, -32768, 1e20, 9.96921e36 and the like) where they stand apart from all
+        other values of a column, and warns of others that do or that repeat far from them.  None
+        takes all numbers for measurements.
     fixed : names, or mapping of names to float, optional
         Hyper-parameters that are not trained, by their names in ``hyperparameters_``; "lengthscale"
         stands for those of all columns.  Values are in the units of the data; without one a

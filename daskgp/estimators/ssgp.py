@@ -45,7 +45,7 @@ class SparseSpectrumGP(GaussianProcess):
     random_state : int
         Seed of the spectral points and of samples.
     mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-progress, geographic, fixed, limits, prior, target_transform, calibrate
+progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
         As in ``SGPR``.
 
     Attributes

@@ -33,8 +33,8 @@ class SVGP(VariationalGP):
         As in ``DecoupledGP``.
     kernel, batch_rows, likelihood, n_added, train_points, n_subset, noise_variance, mean, \
 standardize, optimizer, learning_rate, average, max_iter, validation, patience, check_every, \
-gradients, block_rows, dtype, device, store, random_state, progress, geographic, fixed, limits, \
-prior, target_transform, calibrate
+gradients, block_rows, dtype, device, store, random_state, progress, geographic, fill_values, \
+fixed, limits, prior, target_transform, calibrate
         As in ``DecoupledGP``.
 
     Attributes

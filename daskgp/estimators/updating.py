@@ -13,7 +13,7 @@ import numpy as np
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import prepared, sampling
+from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
@@ -37,6 +37,8 @@ WORTH = 0.02
 """Nats per value that other variances would gain on new rows, above which training is advised."""
 SURE = 3.0
 """Least nats that they would gain on all new rows together."""
+USUAL = 3.0
+"""Standard deviations from their mean within which targets usually are."""
 ROUNDING = 1e-8
 """Share of a sum of squares below zero up to which rows less others are taken for rounding."""
 
@@ -61,12 +63,16 @@ def changed(
             remedy = f"put it in {visibility.HERE}, with store= where update writes it"
             visibility.check(executor, array, "the new rows", remedy)
         spans = gp._spans(rows)
+        if not forget:
+            settings = gp.fill_values, spans, executor, known_ranges(gp), gp._codes is not None
+            rows = filling.marked(rows, *settings)
         sums, scale = described(gp, rows, spans, executor, forget)
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, gp.dtype, gp.device)
         arranged = gp._shrunk if forget else gp._grown
         grown = arranged(stage, sums, spill)
         _conclude(gp, grown, total, int(sums.rows), forget)
+        gp._set_solved(dataclasses.replace(gp.solved_, fills=rows.fills))
     gp._ranges = ranges_of(sums, rows.columns, getattr(gp, "_ranges", None))
     gp._seen = [*seen_by(gp), seen("forget" if forget else "update", sums, rows)]
 
@@ -120,6 +126,7 @@ def more_rows(
         feature_names=solved.feature_names,
         feature_units=solved.feature_units,
         geographic=solved.geographic,
+        fills=solved.fills,
     )
     prepared.check_columns(rows)
     return rows
@@ -250,6 +257,19 @@ def elsewhere(gp: GaussianProcess, url: str) -> str:
     """Return the names of where a fitted estimator has seen rows outside a dataset store."""
     others = {note.get("store") for note in seen_by(gp)} - {url}
     return ", ".join(sorted(str(one or "rows given in Python") for one in others))
+
+
+def known_ranges(gp: GaussianProcess) -> list[tuple[float, float] | None]:
+    """Return the ranges of columns that a fitted estimator knows; about those of the targets."""
+    solved, found = gp.solved_, list[tuple[float, float] | None]()
+    for ends in getattr(gp, "_ranges", None) or [None] * solved.n_features:
+        inside = ends is not None and ends[0] <= ends[1]  # not across the date line
+        found.append((ends[0], ends[1]) if ends is not None and inside else None)
+    scale = solved.scaling
+    if scale.transform is not None or scale.slope.any() or solved.known or solved.trend:
+        return [*found, *[None] * solved.n_targets]
+    usual = scale.intercept, USUAL * scale.y_scale
+    return [*found, *zip(usual[0] - usual[1], usual[0] + usual[1], strict=True)]
 
 
 def ranges_of(sums: scaling.Sums, columns: Columns, before: Ranges | None = None) -> Ranges:

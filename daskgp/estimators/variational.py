@@ -31,7 +31,7 @@ from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
-from daskgp.estimators.updating import described, more_rows, ranges_of, seen, seen_by
+from daskgp.estimators.updating import described, known_ranges, more_rows, ranges_of, seen, seen_by
 from daskgp.fit import hyperparameters, rounds, targets, timing
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import Inputs
@@ -506,8 +506,10 @@ class VariationalGP(GaussianProcess):
         executor = Executor(None, False, here=True)
         if hasattr(self, "solved_"):  # as the first rows said
             rows = more_rows(self, X, y, None, True, y_variance, sample_weight)
+            rows = self._marked(rows, executor, known_ranges(self))
         else:
             rows = self._rows_of(X, y, None, True, y_variance, sample_weight)
+            rows = self._marked(rows, executor)
         rows = self._residuals(rows, executor, "")
         self._check(rows, None)
         if not len(rows):

@@ -19,6 +19,7 @@ from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
+from daskgp.models.fills import Fills, without
 
 RADIUS = 6371.0088
 """Mean radius of the Earth in km."""
@@ -40,10 +41,13 @@ class Columns:
         Names of the d columns of X.
     geographic : tuple of int, optional
         Numbers of the columns with degrees east and degrees north.
+    fills : tuple, optional
+        Values of each column of X that are missing in the inputs.
     """
 
     names: tuple[str, ...]
     geographic: tuple[int, int] | None = None
+    fills: Fills = ()
 
     @cached_property
     def where(self) -> Where:
@@ -82,13 +86,14 @@ class Columns:
     # -- values ------------------------------------------------------------------------------
 
     def inputs(self, X: np.ndarray) -> np.ndarray:
-        """Return the inputs (n, d + 1) of rows X (n, d); X itself without a sphere.
+        """Return the inputs (n, d + 1) of rows X (n, d); X itself without a sphere or fill values.
 
         Raises
         ------
         InputError
             If a longitude or latitude is no angle of a place.
         """
+        X = without(X, self.fills)
         if self.geographic is None:
             return X
         X = np.asarray(X, np.float64)
@@ -122,7 +127,7 @@ class Columns:
     def check(self, X: np.ndarray) -> None:
         """Raise InputError for rows X (n, d) with a longitude or latitude of no place."""
         if self.geographic is not None:
-            lon, lat = self.geographic
+            X, (lon, lat) = without(X, self.fills), self.geographic
             for j, kind, ends in ((lon, "longitudes", LONGITUDES), (lat, "latitudes", LATITUDES)):
                 if not _within(X[:, j], ends):
                     raise InputError(self._misplaced(X, j, kind, ends))

@@ -36,9 +36,6 @@ DISPARATE = 100.0
 """Ratio of standard deviations of columns that share a scale, above which a warning is logged."""
 FEW_VALUES, ROWS_A_VALUE = 20, 10
 """Most distinct values of a target that are warned about, and least rows per value."""
-OUTLIER, ROWS_WITHOUT_OUTLIER, ROUNDED = 0.5, 100, 1e-12
-"""Share of a column's variance above which a single value is warned of, least rows for that, and
-standard deviation relative to the size of the values below which they are constant."""
 ROWS_TO_NUMBER, UNEVEN = 20, 0.1
 """Least rows that a feature is said to number, and how far its variance may be off that of the
 numbers, in proportion, where some rows are left out or weighted."""
@@ -462,27 +459,6 @@ def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
             what,
             number,
             sums.rows,
-        )
-
-
-def warn_of_outliers(sums: Sums, names: Sequence[str]) -> None:
-    """Warn about columns whose variance is mostly that of one value; ``names`` are of the first."""
-    if sums.rows < ROWS_WITHOUT_OUTLIER:
-        return
-    total = np.diag(sums.scatter)
-    varies = total > sums.weight * (ROUNDED * _sizes(sums)) ** 2
-    total = np.where(varies, total, np.inf)
-    said = [
-        f"{name!r} ({values[j]:g})"
-        for j, name in enumerate(names)
-        for values in (sums.low, sums.high)
-        if (values[j] - sums.mean[j]) ** 2 > OUTLIER * total[j] * (sums.rows / sums.weight)
-    ]
-    if said:
-        logger.warning(
-            "a single value makes most of the variance of %s: if it is not a measurement, such as "
-            "a fill value, set it to NaN",
-            ", ".join(said),
         )
 
 

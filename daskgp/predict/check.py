@@ -7,7 +7,7 @@ scores and calibration are made of; a sample of the rows says beforehand where t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from daskgp import data
 from daskgp.arrays.backend import to_host
 from daskgp.checks import shown, whole
 from daskgp.data import feature_units, folds, visibility
-from daskgp.data.blocks import sampling
+from daskgp.data.blocks import filling, sampling
 from daskgp.data.folds import Boxes
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
@@ -254,6 +254,9 @@ def check(
         beside = {"y_variance": y_variance, "weight": sample_weight}
         rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
         _check_rows(solved, rows, executor)
+        rows = replace(rows, fills=solved.fills)
+        settings = model.fill_values, folds.even_spans(rows), executor
+        rows = filling.marked(rows, *settings, classes=solved.likelihood is not None)
         sample = _sample(solved, rows, random_state, executor)
         inputs, near = np.asarray(solved.columns.inputs(sample.X)), Distance.of(solved)
         columns = list(range(rows.n_features))

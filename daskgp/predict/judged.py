@@ -16,6 +16,7 @@ from scipy.special import ndtr
 
 from daskgp.errors import InputError
 from daskgp.likelihoods import Bernoulli
+from daskgp.models.fills import without
 from daskgp.models.values import Moments
 from daskgp.predict import known_errors
 from daskgp.predict.posterior import Solved
@@ -69,7 +70,7 @@ def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predi
     found = predict(solved, X, y)
     m, v = found.mean, found.variance
     assert v is not None
-    y = np.asarray(y[:, : solved.n_targets], np.float64)
+    y = without(np.asarray(y[:, : solved.n_targets], np.float64), solved.fills[solved.n_features :])
     y = np.where(np.isnan(m + v) | ~np.isfinite(y), np.nan, y)
     takes = solved.likelihood or solved.transform
     if takes is not None:

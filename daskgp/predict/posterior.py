@@ -21,6 +21,7 @@ from daskgp.kernels.registry import describe, identity
 from daskgp.kernels.units import in_users_units as kernel_in_users_units
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
+from daskgp.models.fills import Fills
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.transform import Transform
@@ -66,6 +67,7 @@ class Solved:
     feature_units: tuple[str, ...] = ()
     known: Known | None = None
     spread: float = 1.0
+    fills: Fills = ()
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -97,8 +99,8 @@ class Solved:
             settings["transform"] = self.transform.to_dict()
         if self.geographic is not None:
             settings["geographic"] = list(self.geographic)
-        if self.feature_units:
-            settings["units"] = list(self.feature_units)
+        more = {"units": list(self.feature_units), "fills": [list(own) for own in self.fills]}
+        settings |= {name: said for name, said in more.items() if said}
         if self.trend is not None:
             settings["trend"] = list(self.trend.columns)
             arrays |= {f"trend_{name}": array for name, array in self.trend.arrays.items()}
@@ -122,7 +124,7 @@ class Solved:
     @cached_property
     def columns(self) -> Columns:
         """Columns that X must have, and those of the inputs that the method sees."""
-        return Columns(self.feature_names, self.geographic)
+        return Columns(self.feature_names, self.geographic, self.fills[: self.n_features])
 
     @property
     def users_kernel(self) -> Kernel:

@@ -15,6 +15,8 @@ from daskgp import data, metrics
 from daskgp.data import grids, reading, visibility
 from daskgp.errors import InputError
 from daskgp.likelihoods import Bernoulli
+from daskgp.models import fills
+from daskgp.models.fills import Fills
 from daskgp.models.transform import Transform
 from daskgp.predict import known_errors, lazy
 from daskgp.predict.posterior import Solved
@@ -60,6 +62,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     mean, variance = lazy.lazy(solved, rows, "variance", include_noise=True)
     variance = known_errors.of_store(solved, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
+    y = _measured(solved, y)
     known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
     if solved.transform is not None:
         results = _of_transform(solved, solved.transform, rows, known, mean)
@@ -102,12 +105,13 @@ def compared(
             _, weight = grids.scored_arrays(mean, weight, solved.vector_target)
         mean, y = grids.scored_arrays(mean, y, solved.vector_target)
     if not isinstance(mean, da.Array):
-        y = reading.unmasked(y) if weight is not None or np.ma.isMaskedArray(y) else y
+        masked = weight is not None or np.ma.isMaskedArray(y) or any(_fills(solved))
+        y = _measured(solved, reading.unmasked(y) if masked else y)
         y = y if weight is None else y.reshape(mean.shape)
         found = float(error(y, mean) if weight is None else error(weight, y, mean))
     else:
         _check_visible(solved, X, y, executor)
-        y = da.asarray(y)
+        y = _measured(solved, da.asarray(y))
         lazy = error(y, mean) if weight is None else error(weight, y.reshape(mean.shape), mean)
         found = float(executor.compute(delayed(float)(dask.optimize(lazy)[0])))
     if weight is not None and np.isnan(found):
@@ -116,6 +120,26 @@ def compared(
             "a feature"
         )
     return found
+
+
+def _fills(solved: Solved) -> Fills:
+    """Return the values of each target that are missing."""
+    return solved.fills[solved.n_features :]
+
+
+def _measured(solved: Solved, y: Any) -> Any:
+    """Return y (n,) or (n, p), a NumPy or dask array, with NaN for fill values of the targets."""
+    own = _fills(solved)
+    if not any(own):
+        return y
+
+    def known(y: np.ndarray) -> np.ndarray:
+        return fills.without(y.reshape(len(y), -1), own).reshape(y.shape)
+
+    if isinstance(y, da.Array):
+        apply: Any = da.map_blocks
+        return apply(known, y.astype(np.result_type(y.dtype, np.float32)))
+    return known(y)
 
 
 def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:

@@ -150,6 +150,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         _names(attributes.get("feature_units", [])),
         known=_known(regressor, names, len(targets), arrays),
         spread=float(attributes.get("spread", 1.0)),
+        fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
     )
 
 

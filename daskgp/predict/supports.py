@@ -108,8 +108,7 @@ def _crc(values: np.ndarray) -> int:
 def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
     """Return the points at some rows, with the weights (a, 1) or (a, t) of actions."""
     names = tuple(f"action{j}" for j in range(weights.shape[1]))
-    arrays = rows.arrays | {"y": weights}
-    with_weights = rows.with_arrays(arrays, target_names=names, identity=None, passing=False)
+    with_weights = rows.with_other_y(weights, target_names=names, identity=None, passing=False)
     return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
 
 

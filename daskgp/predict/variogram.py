@@ -7,7 +7,7 @@ by distance, so that memory is bounded by the rows of a block, whatever the numb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from daskgp import data
 from daskgp.checks import positive, shown, whole
 from daskgp.checks import rows as rows_of
 from daskgp.data import feature_units, partition, visibility
+from daskgp.data.blocks import filling
 from daskgp.data.partition import Span
 from daskgp.data.regressor import Regressor
 from daskgp.errors import InputError, SettingError
@@ -109,6 +110,7 @@ def variogram(
     max_distance: float | None = None,
     columns: Sequence[str | int] | None = None,
     geographic: Sequence[str | int] | Literal[False] | None = None,
+    fill_values: Literal["auto"] | Sequence[float] | float | None = "auto",
     n_pairs: int = 20_000_000,
     store: str | None = None,
     random_state: int = 0,
@@ -148,6 +150,8 @@ def variogram(
     geographic : pair of str or int, False or None
         Columns with longitude and latitude; False for none; by default those of the model, or
         else those that X says.
+    fill_values : "auto", list of float or None
+        Values that stand for missing ones, as for estimators; those of a model are its own.
     n_pairs : int
         Most pairs, about.
     store : str, optional
@@ -181,6 +185,8 @@ def variogram(
         positive("max_distance", max_distance)
     if model is not None and geographic is not None:
         raise SettingError(f"geographic={geographic!r}: leave it out, as the model has its own")
+    if model is not None and fill_values != "auto":
+        raise SettingError(f"fill_values={shown(fill_values)}: leave it out, the model has its own")
     executor = Executor.current(progress)
     with scratch_rows(store) as spill:
         beside = {"y_variance": y_variance, "weight": sample_weight}
@@ -194,6 +200,9 @@ def variogram(
         expected = None if model is None else _expected(model, rows)
         units = _units(rows, features, columns is not None)
         pieces = _pieces(rows, n_pairs, random_state)
+        if model is not None:
+            rows, fill_values = replace(rows, fills=_solved(model).fills), model.fill_values
+        rows = filling.marked(rows, fill_values, _blocks(pieces), executor)
         edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
         task = partial(_sums, rows, used, edges, expected)
         total: Sums = map_reduce(task, add, pieces, executor, "variogram")
@@ -354,13 +363,18 @@ def _reach(
     rows: data.Rows, columns: list[int], pieces: list[tuple[Span, Span]], executor: Executor
 ) -> float:
     """Return the longest distance to look at, from the rows of the blocks alone."""
-    spans = sorted({span for pair in pieces for span in pair})
+    spans = _blocks(pieces)
     task = partial(_box, rows, columns)
     low, high = map_reduce(task, _around_both, spans, executor, "box")
     diagonal = float(np.sqrt(((high - low) ** 2).sum()))
     if not 0 < diagonal < np.inf:
         raise InputError("the rows lie in one place, or all miss a value: there are no distances")
     return REACH * diagonal
+
+
+def _blocks(pieces: list[tuple[Span, Span]]) -> list[Span]:
+    """Return the blocks that are read."""
+    return sorted({span for pair in pieces for span in pair})
 
 
 def _box(rows: data.Rows, columns: list[int], span: Span) -> tuple[np.ndarray, np.ndarray]:

@@ -133,6 +133,7 @@ ELSEWHERE = {
     "store": "where rows are kept",
     "progress": "bars",
     "geographic": "tests/contract/test_geographic.py",
+    "fill_values": "tests/contract/test_fill_values.py",
     "target_transform": "tests/contract/test_transform.py",
     "calibrate": "tests/estimators/test_calibration.py",
     "gradients": "where gradients are computed",

@@ -113,13 +113,7 @@ QUICK = {"n_inducing": 10, "progress": False}
 def said(caplog, X, y, model=None):
     with caplog.at_level(logging.INFO, "daskgp"):
         (model or SGPR(optimizer=None, **QUICK)).fit(X, y)
-    words = (
-        "repeat the inputs",
-        "distinct values",
-        "nothing to learn",
-        "not a measurement",
-        "rows: leave",
-    )
+    words = ("repeat the inputs", "distinct values", "nothing to learn", "rows: leave")
     return [r.getMessage() for r in caplog.records if any(w in r.getMessage() for w in words)]
 
 
@@ -172,19 +166,6 @@ def test_the_sketches_do_not_depend_on_how_rows_are_cut():
     other = scaling.combine(parts[2], scaling.combine(parts[0], parts[1]))
     np.testing.assert_array_equal(whole.inputs, other.inputs)
     np.testing.assert_array_equal(whole.targets, other.targets)
-
-
-@pytest.mark.parametrize(("column", "value"), [("x1", -9999.0), ("y", 9.96921e36)])
-def test_a_fill_value_is_said_in_one_line(column, value, caplog):
-    X, y = rng().normal(size=(400, 2)), rng().normal(size=400)
-    (y if column == "y" else X[:, 1])[7] = value
-    (line,) = said(caplog, X, y)
-    assert line.startswith(f"a single value makes most of the variance of {column!r} ({value:g}): ")
-
-
-def test_heavy_tails_are_not_remarked_on(caplog):
-    X, y = np.exp(2 * rng().normal(size=(2_000, 2))), rng().standard_t(2, size=2_000)
-    assert not said(caplog, X, y)
 
 
 NUMBERS = np.arange(400.0)

@@ -6,14 +6,14 @@ import os
 import uuid
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import ordering, prepared, sorting
+from daskgp.data.blocks import filling, ordering, prepared, sorting
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.data.blocks.ordering import Order
 from daskgp.data.blocks.sampling import describe, gather_sample
@@ -67,6 +67,7 @@ def prepare(
     y_variance: Any = None,
     sample_weight: Any = None,
     geographic: Sequence[str] | str | bool | None = None,
+    fill_values: Literal["auto"] | Sequence[float] | float | None = "auto",
 ) -> Prepared:
     """Rewrite a dataset in blocks of nearby rows, out of core.
 
@@ -102,6 +103,8 @@ def prepare(
     geographic : pair of str or int, or False, optional
         Features that are longitude and latitude, in degrees: blocks are then near on the sphere.
         Default those that the attributes of the source name; False for none.
+    fill_values : "auto", list of float or None
+        Values that stand for missing ones, as for estimators: their rows are left out.
 
     Returns
     -------
@@ -137,6 +140,8 @@ def prepare(
         lengthscales = rows.columns.lengths(lengthscales)
         for array in rows.arrays.values():
             visibility.check(executor, array, "the dataset", f"put it in {visibility.HERE}")
+        spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
+        rows = filling.marked(rows, fill_values, spans, executor)
         seed = _seed(random_state)
         layout = arrange(rows, url, order, block_rows, lengthscales, seed, executor)
     finally:

@@ -320,7 +320,6 @@ def joined(rows: Rows, more: Rows) -> Rows:
 
 
 def _values(rows: Rows, name: str, start: int, stop: int) -> np.ndarray:
-    array = rows.arrays.get(name)
-    if array is None:
+    if name not in rows.arrays:
         return np.full(stop - start, DEFAULTS[name])
-    return reading.read(array, slice(start, stop))
+    return rows.values(name, start, stop)

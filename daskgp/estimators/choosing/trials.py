@@ -353,7 +353,8 @@ class Trials:
         last: list[Any] = [None, None]
         pieces: list[HeldOut] = []
         failed, lasting, stopped, size = "", True, False, 0
-        quiet = clone(candidate.estimator).set_params(progress=False)
+        # fill values are missing in the samples already
+        quiet = clone(candidate.estimator).set_params(progress=False, fill_values=None)
         try:
             for number, fold in enumerate(self.parts.folds):
                 if number and time.monotonic() > self.end_of_search:

@@ -1,0 +1,166 @@
+"""Rows whose fill values are read as missing, by a pass that finds them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from daskgp import checks
+from daskgp.checks import shown
+from daskgp.data.blocks.sampling import row_keys
+from daskgp.data.partition import Span
+from daskgp.data.rows import Rows
+from daskgp.errors import SettingError
+from daskgp.models import fills
+from daskgp.models.fills import Ends, Fill, Fills, Limits
+from daskgp.runtime.executor import Executor, map_reduce
+
+logger = logging.getLogger("daskgp")
+
+Known: TypeAlias = Sequence[Limits | None] | None
+"""Lowest and highest value of each column of X, then of y, where they are known from other rows."""
+
+SEED = (7, 43)
+"""Seed of the sample of rows whose spread tells what is far."""
+MOST = 100
+"""Most fill values that are given."""
+NAMED = 6
+"""Most values that a line names."""
+
+
+def numbers_of(setting: Any) -> tuple[float, ...] | None:
+    """Return the values that a setting ``fill_values`` gives; None for "auto".
+
+    None, for no fill values, gives none.  Raise SettingError for any other thing.
+    """
+    if setting is None:
+        return ()
+    if isinstance(setting, str) and setting == "auto":
+        return None
+    given = [setting] if isinstance(setting, Real) else setting
+    try:
+        values = () if isinstance(given, str) else tuple(given)
+    except TypeError:
+        values = ()
+    if len(values) > MOST:
+        raise SettingError(f"fill_values has {len(values)} numbers: give at most {MOST}")
+    numeric = all(isinstance(v, Real) and not isinstance(v, bool | np.bool_) for v in values)
+    if not values or not numeric or not np.isfinite(np.asarray(values, np.float64)).all():
+        raise SettingError(
+            f"fill_values={shown(setting)}: give a list of finite numbers that stand for missing "
+            "values, such as [-9999], 'auto' for those in common use, or None for none"
+        )
+    return tuple(map(float, values))
+
+
+def marked(
+    rows: Rows,
+    setting: Any,
+    spans: Sequence[Span],
+    executor: Executor,
+    known: Known = None,
+    classes: bool = False,
+    silent: bool = False,
+) -> Rows:
+    """Return rows that read fill values as missing, and say which these are.
+
+    Parameters
+    ----------
+    rows : Rows
+        Must be readable by all tasks; those they have already are kept.
+    setting : "auto", sequence of float or None
+        Fill values of all columns; "auto" finds those in common use that stand apart from all other
+        values of a column.
+    spans : sequence of Span
+    executor : Executor
+    known : sequence of pairs or None, optional
+        Ranges of columns that are known from other rows.
+    classes : bool
+        Whether targets are classes or counts, of which none is told as far from the others.
+    silent : bool
+        Whether nothing is said.
+    """
+    given = numbers_of(setting)
+    if setting is None or not len(rows):
+        return rows
+    task = partial(_ends, rows, given or ())
+    ends: Ends = map_reduce(task, fills.combine, spans, executor, "extremes")
+    names = _names(rows)
+    if given is not None:
+        _say_given(ends, given, names, silent)
+        return replace(rows, fills=fills.united(rows.fills, (given,) * len(names)))
+    d = len(rows.feature_names)
+    found = fills.found(ends, [True] * d + [not classes] * rows.n_targets, known)
+    if not silent:
+        _say_found(found, names)
+    return replace(rows, fills=fills.united(rows.fills, _of(found, len(names))))
+
+
+def _ends(rows: Rows, given: Sequence[float], span: Span) -> Ends:
+    X, y = rows.raw(*span)
+    keys = row_keys(SEED, span.start, len(X))
+    return fills.local((X, y[:, : rows.n_targets]), keys, given)
+
+
+def _of(found: Sequence[Fill], k: int) -> Fills:
+    """Return the values that are left out by column; empty if there are none."""
+    out = [[one.value for one in found if one.left_out and one.column == j] for j in range(k)]
+    return tuple(map(tuple, out)) if any(out) else ()
+
+
+def _names(rows: Rows) -> list[str]:
+    features = [f"feature {name!r}" for name in rows.feature_names]
+    return features + [f"target {name!r}" for name in rows.target_names]
+
+
+def _say_given(
+    ends: Ends, given: Sequence[float], names: Sequence[str], silent: bool = False
+) -> None:
+    said = [
+        f"{given[i]:g} in {checks.rows(ends.given[j, i])} of {names[j]}"
+        for j, i in zip(*np.nonzero(ends.given), strict=True)
+    ]
+    if said and not silent:
+        logger.info("%s: read as missing values, as fill_values says", _listed(said))
+
+
+def _say_found(found: Sequence[Fill], names: Sequence[str]) -> None:
+    """Log a line with the values that are read as missing, and one with those that may be."""
+    for left_out, text in (
+        (
+            True,
+            "%s: read as missing values, as fill values of files are; fill_values=None keeps %s",
+        ),
+        (
+            False,
+            "%s: if missing values are meant, give fill_values=[%s], if measurements, "
+            "fill_values=None",
+        ),
+    ):
+        those = [one for one in found if one.left_out == left_out]
+        said = [
+            f"{_number(one.value)} in {checks.rows(one.rows)} of {names[one.column]}, "
+            f"far from all others ({one.others[0]:.5g} to {one.others[1]:.5g})"
+            for one in those
+        ]
+        values = ", ".join(dict.fromkeys(_number(one.value) for one in those))
+        if said:
+            them = "it" if len(said) == 1 else "them"
+            logger.warning(text, _listed(said), them if left_out else values)
+
+
+def _number(value: float) -> str:
+    """Return a value in few digits that tell it from others."""
+    short = f"{value:g}"
+    return short if float(short) == value else f"{value:.10g}"
+
+
+def _listed(said: Sequence[str]) -> str:
+    more = len(said) - NAMED
+    return "; ".join(said[:NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,223 @@
+"""Fill values in what a model does after and around a fit: it reads all rows as the fit did."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
+
+import daskgp
+from daskgp.cli.settings import build_estimator
+from daskgp.errors import SettingError
+from daskgp.predict.score import scores
+from daskgp.predict.variogram import variogram
+from daskgp.runtime.executor import Executor
+
+EXECUTOR = Executor(None, False)
+QUIET = {"progress": False}
+SMALL = {"n_inducing": 12, "optimizer": None, **QUIET}
+
+
+def rows(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, 2))
+    return X, 20.0 + np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
+
+
+def with_value(value, n=200, seed=0):
+    X, y = rows(n, seed)
+    y[3 : n // 4 : 4] = X[5 : n // 4 : 4, 1] = value
+    return X, y
+
+
+def both(make, *steps):
+    """Two models that take the same steps, with rows that have -9999 and with NaN in its place."""
+    models = []
+    for value in (-9999.0, np.nan):
+        model = make()
+        for step in steps:
+            step(model, value)
+        models.append(model)
+    return models
+
+
+def same(a, b, T=None):
+    T = rows(9, seed=5)[0] if T is None else T
+    for one, other in zip(
+        a.predict(T, return_std=True), b.predict(T, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_updates_and_what_is_forgotten_are_read_as_the_fit_was():
+    model, missing = both(
+        lambda: daskgp.SGPR(**SMALL),
+        lambda model, v: model.fit(*with_value(v)),
+        lambda model, v: model.update(*with_value(v, 90, seed=1)),
+        lambda model, v: model.forget(*with_value(v, 90, seed=1)),
+        lambda model, v: model.update(np.ones((2, 2)), [v, 21.0]),
+    )
+    assert model.n_rows_ == missing.n_rows_
+    same(model, missing)
+
+
+def test_a_first_fill_value_in_an_update_is_found_in_a_single_row(caplog):
+    X, y = rows()
+    model = daskgp.SGPR(**SMALL).fit(X, y)
+    model.update(np.array([[1.0, 1.0], [-32768.0, 2.0], [2.0, 1.0]]), [-9999.0, 20.0, 21.0])
+    model.update(np.array([[1.0, 1.0], [0.5, 0.7]]), [22.0, -9999.0])
+    assert model.n_rows_ == len(X) + 2
+    assert model.solved_.fills == ((-32768.0,), (), (-9999.0,))
+    assert any("-9999 in 1 row of target 'y'" in r.getMessage() for r in caplog.records)
+    assert np.isnan(model.predict(np.array([[-32768.0, 2.0]]))).all()
+
+
+def test_a_stream_is_read_as_its_first_rows_were():
+    settings = {"n_inducing": 8, "batch_rows": 50, **QUIET}
+    model, missing = both(
+        lambda: daskgp.SVGP(**settings),
+        lambda model, v: model.partial_fit(*with_value(v)),
+        lambda model, v: model.partial_fit(*with_value(v, 60, seed=1)),
+    )
+    same(model, missing)
+
+
+def test_a_stored_model_knows_them(tmp_path):
+    X, y = with_value(-9999.0)
+    model = daskgp.ExpertsGP(
+        expert="exact", partition="chunks", n_experts=3, optimizer=None, **QUIET
+    ).fit(X, y)
+    model.save(f"{tmp_path}/model.zarr")
+    loaded = daskgp.load(f"{tmp_path}/model.zarr")
+    same(model, loaded)
+    assert loaded.solved_.fills == model.solved_.fills == ((), (-9999.0,), (-9999.0,))
+    assert loaded.solved_.token == model.solved_.token
+    assert np.isnan(loaded.predict(np.array([[1.0, -9999.0]])))
+
+
+def test_scores_leave_them_out():
+    model = daskgp.SGPR(**SMALL).fit(*with_value(-9999.0))
+    found, wanted = (
+        scores(model.solved_, *map(da.from_array, with_value(value, 80, seed=1)), EXECUTOR)
+        for value in (-9999.0, np.nan)
+    )
+    assert found == wanted
+    assert found["n"] == 80 - 5 - 4
+    found, wanted = (
+        daskgp.check(model, *with_value(value, 80, seed=1), **QUIET).scores
+        for value in (-9999.0, np.nan)
+    )
+    assert found == wanted
+    X, y = with_value(-9999.0, 80, seed=1)
+    assert np.isnan(model.score(X, y))  # as with missing values, not a number that means nothing
+
+
+def test_folds_are_made_without_them(caplog):
+    found, wanted = (
+        daskgp.cross_validate(daskgp.SGPR(**SMALL), *with_value(value), folds=3).scores
+        for value in (-9999.0, np.nan)
+    )
+    np.testing.assert_equal(found, wanted)
+    assert sum("-9999" in r.getMessage() for r in caplog.records) == 1
+
+
+def test_prepared_rows_and_variograms_have_none(tmp_path):
+    X, y = with_value(-9999.0)
+    prepared = daskgp.prepare((X, y), f"{tmp_path}/blocks.zarr", block_rows=50, **QUIET)
+    assert prepared.dropped == len(y) - prepared.rows == 24
+    assert zarr.open(f"{tmp_path}/blocks.zarr")["y"][:].min() > 0
+    a, b = (variogram(*with_value(value), **QUIET) for value in (-9999.0, np.nan))
+    np.testing.assert_array_equal(a.semivariance, b.semivariance)
+    model = daskgp.SGPR(**SMALL).fit(X, y)
+    c = variogram(X, y, model=model, **QUIET)
+    np.testing.assert_array_equal(a.pairs, c.pairs)
+    with pytest.raises(SettingError, match="the model has its own"):
+        variogram(X, y, model=model, fill_values=None, **QUIET)
+
+
+def test_whole_numbers_in_a_store_are_read_as_missing(tmp_path):
+    X, y = rows()
+    X, y = np.round(100 * X).astype(np.int16), np.round(100 * y).astype(np.int32)
+    y[:20], X[20:30, 0] = -32768, -32768
+    np.savez(f"{tmp_path}/t.npz", X=X, y=y)
+    daskgp.convert(f"{tmp_path}/t.npz", f"{tmp_path}/t.zarr", target="y", block_rows=64, **QUIET)
+    stored = daskgp.LMA(n_support=8, block_rows=40, optimizer=None, **QUIET)
+    stored.fit(*daskgp.open_dataset(f"{tmp_path}/t.zarr"))
+    here = clone(stored).fit(X[30:].astype(float), y[30:].astype(float))
+    assert stored.n_rows_ == here.n_rows_ == len(y) - 30
+    np.testing.assert_allclose(stored.predict(X[30:50]), here.predict(X[30:50]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("extra", ["regressor", "log", "trend", "weights", "geographic"])
+def test_what_comes_before_the_rows_are_described_sees_none(extra):
+    X, y = with_value(-9999.0)
+    known = y > 0
+    settings, noise = dict(SMALL), {}
+    if extra == "regressor":
+        inside = known & (X[:, 1] > 0)
+        settings["mean"] = LinearRegression().fit(X[inside], y[inside])
+    elif extra == "log":
+        settings["target_transform"] = "log"
+    elif extra == "trend":
+        settings["mean"] = ["x1"]
+    elif extra == "weights":
+        noise = {"sample_weight": np.linspace(1, 2, len(y))}
+    else:
+        settings |= {"geographic": (0, 1), "kernel": "matern32()"}
+    model = daskgp.SGPR(**settings).fit(X, y, **noise)
+    other = daskgp.SGPR(**settings).fit(*with_value(np.nan), **noise)
+    same(model, other)
+
+
+def test_a_model_that_is_chosen_reads_rows_so(caplog):
+    model = daskgp.AutoGP(time_budget=20, candidates=["exact"], **QUIET).fit(*with_value(-9999.0))
+    assert model.best_.n_rows_ == 176
+    assert sum("-9999" in r.getMessage() for r in caplog.records) == 1
+    with pytest.raises(SettingError, match="fill_values"):
+        daskgp.AutoGP(fill_values="none", **QUIET).fit(*rows())
+
+
+def test_a_list_names_others_and_none_keeps_all(caplog):
+    X, y = with_value(-55.0)
+    model = daskgp.SGPR(**SMALL).fit(X, y)
+    (line,) = [r.getMessage() for r in caplog.records if "-55" in r.getMessage()]
+    assert "give fill_values=[-55]" in line
+    assert model.n_rows_ == len(y)
+    for given in ([-55], -55.0, np.array([-55.0, 3e9])):
+        other = clone(model).set_params(fill_values=given).fit(X, y)
+        assert other.n_rows_ == 176
+    same(other, clone(model).fit(*with_value(np.nan)))
+    caplog.clear()
+    kept = clone(model).set_params(fill_values=None).fit(*with_value(-9999.0))
+    assert kept.n_rows_ == len(y)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("wrong", ["none", "-9999", [], [np.nan], [np.inf], ["a"], [True], {}])
+def test_other_things_are_refused(wrong):
+    with pytest.raises(SettingError, match="fill_values"):
+        daskgp.SGPR(fill_values=wrong, **SMALL).fit(*rows())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("-55", [-55.0]), ("[-55, 1e20]", [-55.0, 1e20]), ("-55,.5", [-55.0, 0.5]), ("none", None)],
+)
+def test_the_command_takes_them(text, value):
+    for model in ("sgpr", "auto"):
+        assert build_estimator(model, [f"fill_values={text}"], None).fill_values == value
+    with pytest.raises(SettingError, match="fill_values"):
+        build_estimator("sgpr", ["fill_values=abc"], None)
+
+
+def test_few_cells_of_an_elevation_tile():
+    """The noise of a tile in which few cells have a fill value is that of its elevations."""
+    rng = np.random.default_rng(0)
+    X = np.stack(np.meshgrid(np.arange(40.0), np.arange(40.0)), axis=-1).reshape(-1, 2)
+    y = 300 + 40 * np.sin(X[:, 0] / 20) * np.cos(X[:, 1] / 30) + 0.5 * rng.standard_normal(len(X))
+    y[rng.permutation(len(y))[:9]] = -32768
+    model = daskgp.SGPR(n_inducing=25, max_iter=6, **QUIET).fit(X, y)
+    noise = np.sqrt(model.noise_variance_) * float(model.solved_.scaling.y_scale[0])
+    assert noise < 0.6
+    assert model.n_rows_ == len(y) - 9

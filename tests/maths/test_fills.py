@@ -1,0 +1,123 @@
+"""Fill values are told from measurements: by tables of distributions, and whatever the blocks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskgp.models import fills
+
+N = 2_000
+
+
+def found(*columns, keys=None):
+    W = np.stack(columns, axis=1).astype(float)
+    keys = np.random.default_rng(9).permutation(len(W)).astype(np.uint64) if keys is None else keys
+    return fills.found(fills.local((W,), keys), [True] * W.shape[1])
+
+
+MEASURED = {
+    "normal": lambda r: r.normal(size=N),
+    "kelvin": lambda r: r.normal(280, 10, N),
+    "Student t 3": lambda r: r.standard_t(3, N),
+    "Student t 2": lambda r: r.standard_t(2, N),
+    "lognormal": lambda r: r.lognormal(0, 2, N),
+    "exponential": lambda r: r.exponential(size=N),
+    "counts": lambda r: r.poisson(3, N),
+    "counts and zeros": lambda r: r.poisson(1_000, N) * (r.random(N) < 0.5),
+    "overdispersed counts": lambda r: r.negative_binomial(0.3, 0.01, N),
+    "whole numbers": lambda r: r.integers(-20_000, 20_000, N),
+    "categories": lambda r: r.choice([1, 2, 100], N),
+    "rare class": lambda r: 1_000 * (r.random(N) < 0.01),
+    "clipped": lambda r: np.minimum(r.normal(size=N), 1.5),
+    "clipped tail": lambda r: np.minimum(r.lognormal(0, 2, N), np.exp(4)),
+    "clipped at a fill value": lambda r: np.clip(r.normal(0, 8_000, N), -9_999, 9_999),
+    "visibility": lambda r: np.minimum(np.round(r.lognormal(9, 1, N), -2), 9_999),
+    "rounded": lambda r: np.round(r.standard_t(3, N), 1),
+    "every row twice": lambda r: np.repeat(r.lognormal(0, 2, N // 2), 2),
+    "stations": lambda r: np.repeat(r.lognormal(0, 1, N // 20), 20),
+    "rain": lambda r: np.where(r.random(N) < 0.7, 0.0, r.gamma(0.5, 10.0, N)),
+    "powers of ten": lambda r: 10.0 ** r.integers(14, 21, N),
+    "seconds": lambda r: 1.7e9 + 3_600.0 * np.arange(N),
+    "two clusters": lambda r: r.normal(size=N) + 20 * (r.random(N) < 0.2),
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", MEASURED)
+def test_measurements_are_left_alone(name):
+    for seed in range(5):
+        values = MEASURED[name](np.random.default_rng(seed))
+        for n in (N, 150, 12):
+            assert found(values[:n]) == []
+
+
+SPREAD = ("normal", "kelvin", "Student t 3", "lognormal", "exponential", "counts", "rain")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("rows", [2, 250, 1_900])
+@pytest.mark.parametrize("name", SPREAD)
+@pytest.mark.parametrize("value", [-9999.0, -999.0, 1e20, 9.97e36, 9.969209968386869e36, -32768.0])
+def test_known_fill_values_are_found(name, value, rows):
+    r = np.random.default_rng(1)
+    values = MEASURED[name](r).astype(float)
+    values[r.permutation(N)[:rows]] = value
+    (fill,) = found(values)
+    assert (fill.value, fill.rows, fill.left_out) == (value, rows, True)
+    rest = values[values != value]
+    assert fill.others == (rest.min(), rest.max())
+
+
+def test_those_of_float32_and_several_at_once_are_found():
+    values = np.random.default_rng(0).normal(size=N).astype(np.float32)
+    values[:9], values[9:20], values[20:23] = 1e20, -999.9, -3.4028235e38
+    assert sorted(fill.rows for fill in found(values) if fill.left_out) == [3, 9, 11]
+
+
+@pytest.mark.parametrize(("value", "rows"), [(-55.0, 40), (77.0, 900), (1e9, 1), (-999.0, 1)])
+def test_other_values_far_from_all_are_told(value, rows):
+    values = np.random.default_rng(2).normal(size=N)
+    values[:rows] = value
+    (fill,) = found(values)
+    assert (fill.value, fill.rows, fill.left_out) == (value, rows, False)
+
+
+def test_zeros_far_from_measurements_are_told():
+    values = np.random.default_rng(3).normal(1013, 8, N)
+    values[:300] = 0.0
+    assert [(fill.value, fill.rows, fill.left_out) for fill in found(values)] == [(0.0, 300, False)]
+
+
+def test_one_row_is_held_against_what_is_known():
+    ends = fills.local((np.array([[-9999.0]]),), np.zeros(1, np.uint64))
+    assert fills.found(ends, [True]) == []
+    (fill,) = fills.found(ends, [True], [(0.0, 10.0)])
+    assert fill.left_out
+    assert fills.found(ends, [True], [(-12_000.0, 10.0)]) == []
+
+
+@given(st.integers(0, 2**31), st.integers(1, 6), st.booleans())
+def test_blocks_and_their_order_do_not_matter(seed, parts, whole):
+    r = np.random.default_rng(seed)
+    n = int(r.integers(1, 9_000))
+    W = np.round(r.standard_t(3, (n, 2))) if whole else r.standard_t(3, (n, 2))
+    W[r.random(n) < 0.3, 0], W[r.random(n) < 0.3, 1] = -9999.0, np.nan
+    keys = r.permutation(n).astype(np.uint64)
+    ends = [fills.local((W[i::parts],), keys[i::parts], (-9999.0,)) for i in range(parts)]
+    several = ends[-1]
+    for one in ends[:-1]:
+        several = fills.combine(one, several)
+    once = fills.local((W,), keys, (-9999.0,))
+    for a, b in zip(several, once, strict=True):
+        if a is not several.keys and a is not several.sample:
+            np.testing.assert_array_equal(a, b)
+    line = np.argsort(several.keys), np.argsort(once.keys)
+    np.testing.assert_array_equal(several.sample[line[0]], once.sample[line[1]])
+    for j in range(2):
+        known = W[~np.isnan(W[:, j]), j]
+        values, counts = np.unique(known, return_counts=True)
+        k = min(len(values), fills.KEPT)
+        np.testing.assert_array_equal(once.values[j, 0, :k], values[:k])
+        np.testing.assert_array_equal(once.counts[j, 1, :k], counts[::-1][:k])
+        assert once.given[j, 0] == (known == -9999.0).sum()
