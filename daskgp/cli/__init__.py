@@ -21,6 +21,8 @@ from daskgp.cli.options import (
     device_option,
     estimator_options,
     extents_of,
+    fill_option,
+    fill_values,
     geographic_option,
     grid_options,
     json_option,
@@ -91,6 +93,7 @@ def main(ctx: click.Context) -> None:
 )
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
+@fill_option
 @store_options("like", destination="destination")
 @lock_options
 @verbose_option
@@ -108,6 +111,7 @@ def convert(
     like: str | None,
     geographic: str | None,
     dates: str | None,
+    fill: tuple[str, ...],
     wait: float,
     clear_lock: bool,
 ) -> None:
@@ -133,6 +137,7 @@ def convert(
         mask=mask,
         geographic=_names_or_false(geographic),
         dates=_names_or_false(dates),
+        fill_values=fill_values(fill),
         wait=wait,
         clear_lock=clear_lock,
     )
@@ -193,6 +198,7 @@ def _place_in(columns: dict[str, Any]) -> dict[str, Any]:
     help="Maximum rows per block.  [default: 256]",
 )
 @geographic_option
+@fill_option
 @store_options("source", destination="destination")
 @cluster_options
 @verbose_option
@@ -202,6 +208,7 @@ def prepare(
     order: str,
     block_rows: int | None,
     geographic: str | None,
+    fill: tuple[str, ...],
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
@@ -212,9 +219,8 @@ def prepare(
     began = time.perf_counter()
     chosen = _names(order) if "," in order else order
     with Workers(scheduler, workers, memory_limit).executor():
-        prepared = run(
-            source, destination, chosen, block_rows, geographic=_names_or_false(geographic)
-        )
+        more = {"geographic": _names_or_false(geographic), "fill_values": fill_values(fill)}
+        prepared = run(source, destination, chosen, block_rows, **more)
     result(dataset=destination, **prepared._asdict(), seconds=_since(began))
 
 

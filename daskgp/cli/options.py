@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -327,6 +327,29 @@ def numeric(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def fill_option(command: F) -> F:
+    """Add ``--fill`` to a command, as the argument ``fill``."""
+    return _added(
+        command,
+        click.option(
+            "--fill",
+            multiple=True,
+            metavar="VALUE",
+            help="A number that stands for missing values, such as -9999; none takes all numbers "
+            "for measurements. Repeatable.  [default: auto]",
+        ),
+    )
+
+
+def fill_values(texts: Sequence[str]) -> Any:
+    """Return the setting that ``--fill`` gives."""
+    if not texts:
+        return "auto"
+    if [*texts] == ["none"]:
+        return None
+    return [_number("--fill", text) for text in texts]
 
 
 def json_option(command: F) -> F:

@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from daskgp.data import feature_units, moments, reading
+from daskgp.data import feature_units, moments, reading, valid
 from daskgp.errors import InputError
 
 Names = tuple[str, ...]
@@ -242,6 +242,16 @@ def labels(X: xr.DataArray) -> Names | None:
     return None if columns is None else tuple(str(value) for value in columns.values)
 
 
+def measured(variable: xr.Variable) -> valid.Valid | None:
+    """Return what values of a variable are measurements by its attributes; None if they do not say.
+
+    Coordinates of dimensions have no missing values.
+    """
+    if isinstance(variable, xr.IndexVariable):
+        return None
+    return valid.of(variable.dtype, variable.attrs, variable.encoding)
+
+
 class Stored:
     """A variable of a file as tasks read it, part by part; it travels as the address of the file.
 
@@ -250,16 +260,24 @@ class Stored:
 
     def __init__(self, variable: xr.Variable, how: feature_units.Conversion | None = None) -> None:
         self.variable, self.shape, self.how = variable, variable.shape, how
-        plain = how is None and variable.dtype.kind != "O"
+        self.valid = measured(variable)
+        plain = how is None and variable.dtype.kind != "O" and self.valid is None
         self.dtype = variable.dtype if plain else np.dtype(np.float64)
 
     def __getitem__(self, key: Any) -> np.ndarray:
         values = np.asarray(self.variable[key].values)
-        return _counted(values, self.how)
+        return _counted(values, self.how, self.valid)
 
 
-def _counted(values: np.ndarray, how: feature_units.Conversion | None) -> np.ndarray:
-    """Return values of a feature in the unit of a model; dates are counted in any case."""
+def _counted(
+    values: np.ndarray, how: feature_units.Conversion | None, own: valid.Valid | None = None
+) -> np.ndarray:
+    """Return values of a feature in the unit of a model; dates are counted in any case.
+
+    Those that are declared missing become NaN.
+    """
+    if own is not None:
+        values = own.known(_as_float(values))
     if how is not None:
         return how.of(_as_float(values))
     return _as_float(values) if values.dtype.kind == "O" else values
@@ -346,13 +364,13 @@ def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: b
     """Return the values of a feature: a NumPy or Dask array, or what tasks read from a file."""
     if stored and variable.ndim > 1:
         return Stored(variable, how)
-    values = variable.data
+    values, own = variable.data, measured(variable)
     if not isinstance(values, da.Array):
-        return _counted(np.asarray(values), how)
-    if how is None and values.dtype.kind != "O":
+        return _counted(np.asarray(values), how, own)
+    if how is None and values.dtype.kind != "O" and own is None:
         return values
     lazily: Any = da.map_blocks  # dask's stubs do not know its arguments
-    return lazily(_counted, values, how, dtype=np.float64, meta=np.empty((0,) * values.ndim))
+    return lazily(_counted, values, how, own, dtype=np.float64, meta=np.empty((0,) * values.ndim))
 
 
 def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
@@ -416,7 +434,7 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
         raise InputError(f"the grid of X and y has {bare(alone)}")
     if set(y.dims) != set(grid.dims) or any(y.sizes[d] != X.sizes[d] for d in grid.dims):
         raise InputError(f"y has dimensions {dict(y.sizes)} but X {dict(X.sizes)}: align them")
-    values = y.transpose(*grid.dims).data
+    values = _part(y.transpose(*grid.dims).variable, None, False)
     features = grid.map(_identity, len(names))
     lazy = grid.lazy or isinstance(values, da.Array)
     targets = da.asarray(values).rechunk(grid.chunks)

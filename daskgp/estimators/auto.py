@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data
 from daskgp.checks import choice, place, positive, shown, whole
 from daskgp.data import folds as splitting
-from daskgp.data.blocks import filling
+from daskgp.data import valid
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.trials import KeptTrials
@@ -478,7 +478,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         whole("random_state", self.random_state, 0)
         place("store", self.store, "a folder")
         kernel_of(self.kernel)
-        filling.numbers_of(self.fill_values)
+        valid.numbers_of(self.fill_values)
         self._bytes()
         self._estimators()
         if places is not None and self.task != "gaps":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from daskgp import kernels
 from daskgp.checks import choice, options, place, positive, shown, whole
-from daskgp.data.blocks.filling import numbers_of
+from daskgp.data.valid import numbers_of
 from daskgp.errors import SettingError
 from daskgp.fit import control, effects, means
 from daskgp.kernels import Kernel

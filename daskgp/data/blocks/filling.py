@@ -6,17 +6,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from daskgp import checks
-from daskgp.checks import shown
 from daskgp.data.blocks.sampling import row_keys
 from daskgp.data.partition import Span
 from daskgp.data.rows import Rows
-from daskgp.errors import SettingError
+from daskgp.data.valid import numbers_of
 from daskgp.models import fills
 from daskgp.models.fills import Ends, Fill, Fills, Limits
 from daskgp.runtime.executor import Executor, map_reduce
@@ -28,35 +26,8 @@ Known: TypeAlias = Sequence[Limits | None] | None
 
 SEED = (7, 43)
 """Seed of the sample of rows whose spread tells what is far."""
-MOST = 100
-"""Most fill values that are given."""
 NAMED = 6
 """Most values that a line names."""
-
-
-def numbers_of(setting: Any) -> tuple[float, ...] | None:
-    """Return the values that a setting ``fill_values`` gives; None for "auto".
-
-    None, for no fill values, gives none.  Raise SettingError for any other thing.
-    """
-    if setting is None:
-        return ()
-    if isinstance(setting, str) and setting == "auto":
-        return None
-    given = [setting] if isinstance(setting, Real) else setting
-    try:
-        values = () if isinstance(given, str) else tuple(given)
-    except TypeError:
-        values = ()
-    if len(values) > MOST:
-        raise SettingError(f"fill_values has {len(values)} numbers: give at most {MOST}")
-    numeric = all(isinstance(v, Real) and not isinstance(v, bool | np.bool_) for v in values)
-    if not values or not numeric or not np.isfinite(np.asarray(values, np.float64)).all():
-        raise SettingError(
-            f"fill_values={shown(setting)}: give a list of finite numbers that stand for missing "
-            "values, such as [-9999], 'auto' for those in common use, or None for none"
-        )
-    return tuple(map(float, values))
 
 
 def marked(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from daskgp.data.convert.sources import Source
 from daskgp.data.convert.table import NUMBERS, TIMES, ColumnError, Names, Table, check_known
 from daskgp.data.feature_units import DAYS, count_of, counted
 from daskgp.data.stores import groups, locks, remote
+from daskgp.data.valid import Valid, numbers_of
 from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.models.columns import Columns
@@ -75,6 +76,7 @@ def convert(
     mask: str | None = None,
     geographic: Sequence[str] | str | bool | None = None,
     dates: Sequence[str] | str | bool | None = None,
+    fill_values: Literal["auto"] | Sequence[float] | float | None = "auto",
     storage_options: Options | None = None,
     destination_options: Options | None = None,
     wait: float = 0.0,
@@ -135,6 +137,12 @@ def convert(
         2021013112, which become days since 1970-01-01 as times do.  Default those that are times
         by their names or attributes and hold valid dates in the first rows, which is said; False
         for none.  ``append`` and ``like`` take those that are times in the store.
+    fill_values : "auto", list of float or None
+        Numbers that stand for missing values in any column, beside those that a grid declares: CF's
+        ``_FillValue`` and ``missing_value``, and what is outside ``valid_min``, ``valid_max`` and
+        ``valid_range``. "auto" takes the latter alone. None heeds no valid range, and no fill
+        values but those that xarray decodes. Fits have a setting of this name, too, which finds
+        those that nobody declares.
     storage_options : mapping, optional
         Options of the remote file systems of source and destination, as of fsspec:
         ``{"anon": True}`` reads public buckets of S3.
@@ -179,7 +187,8 @@ def convert(
     targets, named = _distinct("target", target), _distinct("features", features)
     beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
     choices = {name: column for name, column in beside.items() if column is not None}
-    asked = _Asked(source, targets, named, geographic, choices, _named_dates(dates))
+    dates_asked, fills = _named_dates(dates), numbers_of(fill_values)
+    asked = _Asked(source, targets, named, geographic, choices, dates_asked, fills=fills)
     with remote.given(_places(asked, destination, storage_options, destination_options)):
         if append:
             own = {"block_rows": block_rows, "like": like, "geographic": geographic}
@@ -248,6 +257,8 @@ class _Asked(NamedTuple):
     """Features that are dates written as whole numbers, None for those that look like them."""
     units: Mapping[str, str] | None = None
     """Units of the features of a model, or of a store, that more rows are for."""
+    fills: tuple[float, ...] | None = None
+    """Numbers that stand for missing values, none where also declared ones are kept, or None."""
 
     @property
     def mask(self) -> str | None:
@@ -415,14 +426,17 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
         if kept is not None:
             asked = asked._replace(units=kept.units)
-        blocks, own = _dated(table, kinds, own, chosen, asked, step, what)
+        missing = _Missing.of(table, kinds, asked.fills)
+        read = missing.marked(table.read(kinds, step, what))
+        blocks, own = _dated(table, kinds, own, chosen, asked, read, what)
         units = own | {name: counted(own[name]) for name in chosen}
         if kept is not None:
             units = layout.match_units(own, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
-        yield _Plan(table, made, blocks, layout.clocks(own, units), what, noise, zeros)
+        clocks = layout.clocks(own, units)
+        yield _Plan(table, made, blocks, clocks, what, noise, zeros, missing)
 
 
 def _named_dates(dates: Any) -> Names | None:
@@ -440,7 +454,7 @@ def _dated(
     own: Mapping[str, str],
     features: Names,
     asked: _Asked,
-    step: int,
+    blocks: Iterator[np.ndarray],
     source: str,
 ) -> tuple[Iterator[np.ndarray], dict[str, str]]:
     """Return the blocks of a table and the units of its columns, with those of dates as numbers.
@@ -448,7 +462,7 @@ def _dated(
     The first block, which cannot be read twice from all sources, tells which columns are dates.
     """
     asked.refuse_dates(features, source)
-    blocks, columns = table.read(kinds, step, source), list(kinds)
+    columns = list(kinds)
     if asked.dates == ():
         dates = {name: "" for name in features if whole_dates.read(own[name])}
         return blocks, {**own, **dates}
@@ -531,6 +545,7 @@ class _Plan(NamedTuple):
     noise: tuple[_Column, ...]
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
+    missing: _Missing
 
     def copy(self, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
         """Write all rows; InputError if there are none."""
@@ -559,7 +574,9 @@ class _Plan(NamedTuple):
             why = (
                 f"all {skipped} points of the target are {masked}NaN" if skipped else "it is empty"
             )
+            why += self.missing.remedy
             raise InputError(f"{self.source} has no rows to convert: {why}; choose another source")
+        self.missing.tell()
         return Conversion(rows, skipped, names, self.layout.targets, place)
 
     def _check_dates(self, raw: np.ndarray, block: np.ndarray, before: int) -> None:
@@ -586,6 +603,63 @@ class _Plan(NamedTuple):
             mask = block[:, -1]
             wanted &= ~np.isnan(mask) & (mask != 0 if self.zeros else True)
         return wanted
+
+
+class _Missing(NamedTuple):
+    """Numbers of columns that stand for missing values, and how many of them were read."""
+
+    names: Names
+    valid: tuple[Valid | None, ...]
+    """What is declared about each column, or given."""
+    counts: np.ndarray
+    given: bool
+
+    @classmethod
+    def of(cls, table: Table, kinds: Mapping[str, str], fills: tuple[float, ...] | None) -> Self:
+        """Return those of columns of some kinds: declared ones, and given ``fills``."""
+        own: list[Valid | None] = []
+        for name, kind in kinds.items():
+            said = None if fills == () else table.valid.get(name)
+            if fills and kind != TIMES:
+                known = said or Valid((), -np.inf, np.inf)
+                said = known._replace(fills=(*known.fills, *fills))
+            own.append(said)
+        return cls(tuple(kinds), tuple(own), np.zeros(len(own), np.int64), bool(fills))
+
+    def marked(self, blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield blocks (r, columns) of rows with NaN in place of such numbers."""
+        for block in blocks:
+            for j, own in enumerate(self.valid):
+                if own is not None:
+                    column = own.known(block[:, j])
+                    self.counts[j] += np.count_nonzero(np.isnan(column) & ~np.isnan(block[:, j]))
+                    block[:, j] = column
+            yield block
+
+    def tell(self) -> None:
+        """Log how many were read, in one line."""
+        said = [
+            f"{count:,} of {name!r}"
+            for name, count in zip(self.names, self.counts.tolist(), strict=True)
+            if count
+        ]
+        if said:
+            why = "fill values or outside the valid range"
+            logger.warning(
+                "values that are %s: read as missing, %s%s",
+                why if not self.given else f"given or declared as {why}",
+                ", ".join(said),
+                "" if self.given else " (fill_values=None keeps them)",
+            )
+
+    @property
+    def remedy(self) -> str:
+        """What to do where no row is left because of what is declared."""
+        if self.given or not self.counts.any():
+            return ""
+        return (
+            " by the valid range or the fill value that it declares (fill_values=None heeds none)"
+        )
 
 
 def _counted(

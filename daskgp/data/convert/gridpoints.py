@@ -187,9 +187,11 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
                 block = _points(grid, names, tile)
             yield block
 
+    measured = {name: grids.measured(grid[name].variable) for name in columns}
     how: dict[str, Any] = {
         "bare": grids.without_coordinates(grid, dims),
         "attributes": {name: _attributes(grid[name]) for name in columns},
+        "valid": {name: own for name, own in measured.items() if own is not None},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
         "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,
     }

@@ -11,6 +11,7 @@ import numpy as np
 
 from daskgp.data import feature_units
 from daskgp.data.gridded import readable
+from daskgp.data.valid import Valid
 from daskgp.errors import InputError
 
 Names: TypeAlias = tuple[str, ...]
@@ -65,7 +66,8 @@ class Table:
     columns of a grid, such as their units, and ``zeros`` the columns that mask where they are 0.
     ``rows`` are all rows, where the source says so before they are read, and ``unused`` the columns
     that are no default features because of what they hold, with the reason.  ``bare`` are sizes of
-    the dimensions of a grid that have no coordinate.
+    the dimensions of a grid that have no coordinate.  ``valid`` tells
+    what values of columns of a grid are measurements.
     """
 
     columns: Names
@@ -81,6 +83,7 @@ class Table:
     rows: int | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
     bare: Mapping[str, int] = field(default_factory=dict)
+    valid: Mapping[str, Valid] = field(default_factory=dict)
 
     def without(self, empty: Names) -> Table:
         """Return the table with columns that hold nothing left out of the features by default."""
