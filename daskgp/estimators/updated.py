@@ -12,6 +12,7 @@ from daskgp.data.stores import models
 from daskgp.estimators import growing, updating
 from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.estimators.prediction import FittedGP
+from daskgp.models.fills import Fills
 from daskgp.runtime.executor import Executor
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class UpdatedGP(FittedGP):
     """Identity of the model that training began from; None for a search for a start."""
     _board: Leaderboard | None = None
     """Trials of the search that has chosen this estimator; None if nothing was searched."""
+    _fills: Fills = ()
+    """Values of columns that rows of a fit had in place of missing ones."""
     _said_left_out: bool = False
     """True if a warning has told that a column that the model leaves out now varies."""
 

@@ -115,12 +115,17 @@ def more_rows(
 ) -> data.Rows:
     """Return more rows for a fitted estimator, with the names and units of its columns.
 
-    InputError for rows of other columns or in other units.
+    InputError for rows of other columns or targets, or in other units.
     """
     solved, beside = gp.solved_, (y_variance, weight, False)
     rows = data.rows_of(X, y, spill, shared_memory, gp._read_rows(), *beside)
     check_columns(solved, rows.X, rows.feature_names)
     refuse_other_units(solved, rows)
+    if rows.n_targets != solved.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
+            f"{', '.join(solved.target_names)}"
+        )
     rows = dataclasses.replace(
         rows,
         feature_names=solved.feature_names,
@@ -144,11 +149,6 @@ def described(
     InputError for rows that a fitted model cannot take.
     """
     solved, scale = gp.solved_, gp.solved_.scaling
-    if rows.n_targets != solved.n_targets:
-        raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
-            f"{', '.join(solved.target_names)}"
-        )
     if not len(rows):
         raise InputError("no rows: there is nothing to learn from")
     if scale.transform is not None:
