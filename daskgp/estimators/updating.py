@@ -148,7 +148,7 @@ def described(
 
     InputError for rows that a fitted model cannot take.
     """
-    solved, scale = gp.solved_, gp.solved_.scaling
+    scale = gp.solved_.scaling
     if not len(rows):
         raise InputError("no rows: there is nothing to learn from")
     if scale.transform is not None:
