@@ -26,6 +26,7 @@ from daskgp.models.values import TILE_ROWS, Block, Moments, move, variances
 from daskgp.predict import lazy
 from daskgp.predict.near import Local, Nearby
 from daskgp.predict.posterior import Solved
+from daskgp.predict.score import measured
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread
@@ -172,7 +173,7 @@ def left_out(
     X = lazy.rows_for(solved, X)
     own = {name: _columns(name, a, len(X), solved) for name, a in {"y": y, **noise}.items()}
     one, none = np.ones((len(X), 1)), np.zeros((len(X), 1))
-    parts = [own["y"]]
+    parts = [measured(solved, own["y"])]
     if len(own) > 1:
         parts += [own.get(WEIGHT, one), own.get(Y_VARIANCE, none)]
     whole = None if solved.model.tells_rows else known

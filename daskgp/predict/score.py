@@ -62,7 +62,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     mean, variance = lazy.lazy(solved, rows, "variance", include_noise=True)
     variance = known_errors.of_store(solved, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
-    y = _measured(solved, y)
+    y = measured(solved, y)
     known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
     if solved.transform is not None:
         results = _of_transform(solved, solved.transform, rows, known, mean)
@@ -106,12 +106,12 @@ def compared(
         mean, y = grids.scored_arrays(mean, y, solved.vector_target)
     if not isinstance(mean, da.Array):
         masked = weight is not None or np.ma.isMaskedArray(y) or any(_fills(solved))
-        y = _measured(solved, reading.unmasked(y) if masked else y)
+        y = measured(solved, reading.unmasked(y) if masked else y)
         y = y if weight is None else y.reshape(mean.shape)
         found = float(error(y, mean) if weight is None else error(weight, y, mean))
     else:
         _check_visible(solved, X, y, executor)
-        y = _measured(solved, da.asarray(y))
+        y = measured(solved, da.asarray(y))
         lazy = error(y, mean) if weight is None else error(weight, y.reshape(mean.shape), mean)
         found = float(executor.compute(delayed(float)(dask.optimize(lazy)[0])))
     if weight is not None and np.isnan(found):
@@ -127,7 +127,7 @@ def _fills(solved: Solved) -> Fills:
     return solved.fills[solved.n_features :]
 
 
-def _measured(solved: Solved, y: Any) -> Any:
+def measured(solved: Solved, y: Any) -> Any:
     """Return y (n,) or (n, p), a NumPy or dask array, with NaN for fill values of the targets."""
     own = _fills(solved)
     if not any(own):

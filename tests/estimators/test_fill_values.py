@@ -109,6 +109,8 @@ def test_scores_leave_them_out():
         for value in (-9999.0, np.nan)
     )
     assert found == wanted
+    for a, b in zip(*(model.loo(*with_value(value)) for value in (-9999.0, np.nan)), strict=True):
+        np.testing.assert_array_equal(a, b)
     X, y = with_value(-9999.0, 80, seed=1)
     assert np.isnan(model.score(X, y))  # as with missing values, not a number that means nothing
 
