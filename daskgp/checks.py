@@ -69,14 +69,14 @@ def place(name: str, value: Any, what: str) -> None:
         raise SettingError(f"{name}={shown(value)}: give the path or URL of {what}, or None")
 
 
-def positive(name: str, value: Any, or_zero: bool = False) -> None:
+def positive(name: str, value: Any, or_zero: bool = False, squared: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
     if not _is_number(value):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
     if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={shown(value)}: it must be {least}")
-    if value and not 1.0 / LARGEST <= float(value) <= LARGEST:
+    if squared and value and not 1.0 / LARGEST <= float(value) <= LARGEST:
         raise SettingError(
             f"{name}={shown(value)}: double precision cannot square it: it must be within "
             f"{1 / LARGEST:.0e} to {LARGEST:.0e}, if need be in another unit"

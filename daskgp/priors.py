@@ -88,8 +88,8 @@ class LogNormal(Prior):
     name: ClassVar[str] = "lognormal"
 
     def __post_init__(self) -> None:
-        positive("median", self.median)
-        positive("sigma", self.sigma)
+        positive("median", self.median, squared=True)
+        positive("sigma", self.sigma, squared=True)
         self._as_plain_numbers()
 
     def _log_density(self, log_value: float) -> tuple[float, float]:
@@ -122,8 +122,8 @@ class InverseGamma(Prior):
     name: ClassVar[str] = "inversegamma"
 
     def __post_init__(self) -> None:
-        positive("shape", self.shape)
-        positive("scale", self.scale)
+        positive("shape", self.shape, squared=True)
+        positive("scale", self.scale, squared=True)
         self._as_plain_numbers()
 
     def _log_density(self, log_value: float) -> tuple[float, float]:
@@ -162,7 +162,7 @@ class ShortRange(Prior):
     name: ClassVar[str] = "shortrange"
 
     def __post_init__(self) -> None:
-        positive("below", self.below)
+        positive("below", self.below, squared=True)
         _check_probability(self.probability)
         whole("dims", self.dims, 1)
         self._as_plain_numbers()
@@ -199,7 +199,7 @@ class LargeDeviation(Prior):
     name: ClassVar[str] = "largedeviation"
 
     def __post_init__(self) -> None:
-        positive("above", self.above)
+        positive("above", self.above, squared=True)
         _check_probability(self.probability)
         self._as_plain_numbers()
 

@@ -31,7 +31,7 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
     for name, allowed in choices(type(estimator)).items():
         choice(name, getattr(estimator, name), allowed)
     place("store", estimator.store, "a folder")
-    positive("noise_variance", estimator.noise_variance)
+    positive("noise_variance", estimator.noise_variance, squared=True)
     tol: Any = estimator.tol
     if tol is not None or type(estimator).tol is not None:  # the method may choose it
         positive("tol", tol)

@@ -216,7 +216,7 @@ def check(estimator: GaussianProcess) -> None:
         )
     for name, value in fixed_values(fixed).items():
         if value is not None:
-            positive(f"fixed[{name!r}]", value)
+            positive(f"fixed[{name!r}]", value, squared=True)
     for setting in ("limits", "prior"):
         value = getattr(estimator, setting)
         if not isinstance(value, Mapping | None):
@@ -227,7 +227,7 @@ def check(estimator: GaussianProcess) -> None:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise SettingError(f"limits of {shown(name)} are {shown(pair)}: give (lowest, highest)")
         for end in pair:
-            positive(f"limits[{name!r}]", end)
+            positive(f"limits[{name!r}]", end, squared=True)
         if pair[0] >= pair[1]:
             raise SettingError(
                 f"limits of {shown(name)} are {shown(pair)}: the first must be less than the second"

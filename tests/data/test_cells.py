@@ -179,8 +179,8 @@ def test_a_joint_covariance_over_cells_is_one():
 
 
 def test_few_rows_and_rows_that_repeat():
-    one = LMA(n_support=1, markov_order=0, predict_rows=5, optimizer=None)
-    assert np.isfinite(one.fit(np.ones((1, 2)), np.ones(1)).predict(np.ones((1, 2)))).all()
+    two = LMA(n_support=1, markov_order=0, predict_rows=5, optimizer=None)
+    assert np.isfinite(two.fit(np.eye(2), np.arange(2.0)).predict(np.ones((1, 2)))).all()
     X = np.repeat(np.linspace(0, 1, 30), 10)[:, None]
     y = np.sin(5 * X[:, 0])
     settings = {"n_support": 4, "block_rows": 20, "optimizer": None, "noise_variance": 1e-3}

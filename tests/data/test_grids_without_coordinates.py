@@ -129,5 +129,5 @@ def test_a_zip_file_is_named_and_what_is_said_of_it_works(tmp_path):
     store = zarr.storage.ZipStore(zips["g"], mode="r")
     assert daskgp.convert(store, tmp_path / "c.zarr", target="sst").features == ("lat", "lon")
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(StoreError, match="it is not a Zarr group but a file"):
+    with pytest.raises(StoreError, match="is not a dataset store: convert it first"):
         daskgp.open_dataset(tmp_path / "a.csv")

@@ -717,7 +717,7 @@ def test_labels_outside_the_support_of_a_likelihood(likelihood, y, says, where, 
 
 def test_steps_that_are_far_too_long(data, tmp_path, scheduler):
     for model in ("svgp", "decoupled"):
-        settings = ("batch_rows=50", "learning_rate=1e99", "hyperparameters=bound")
+        settings = ("batch_rows=50", "learning_rate=1e200", "hyperparameters=bound")
         options = ("--model", model, *(part for text in settings for part in ("--set", text)))
         functions = "n_inducing=20" if model == "svgp" else "n_covariance=20"
         options = (*options, "--set", functions, "--scheduler", scheduler)

@@ -269,7 +269,7 @@ def test_rows_that_lie_on_one_another_are_one_function(kind, table):
     assert model.score(X, y) > 0.9
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("n", [2, 3, 5])
 def test_a_few_rows_are_enough(n, table):
     X, y = table
     for model in (SVGP(n_inducing=1, max_iter=3), DecoupledGP(n_covariance=1, max_iter=3)):
@@ -989,7 +989,7 @@ def test_a_checkpoint_of_another_method_is_refused(table, tmp_path):
 @pytest.mark.parametrize("kind", ["bound", "direct", "svgp", "adam", "poisson", "student-t"])
 def test_steps_that_are_far_too_long_leave_the_last_good_one(kind, table, T):
     X, y = table[0], targets(kind, table[1])
-    model = made(kind, learning_rate=1e99)
+    model = made(kind, learning_rate=1e200)
     with pytest.raises(Stopped, match=r"^step \d+: .*training stopped") as error:
         model.fit(X, y)
     assert "\n" not in str(error.value)
@@ -999,7 +999,7 @@ def test_steps_that_are_far_too_long_leave_the_last_good_one(kind, table, T):
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
     if good:
-        wanted = made(kind, learning_rate=1e99, max_iter=good).fit(X, y)
+        wanted = made(kind, learning_rate=1e200, max_iter=good).fit(X, y)
         same_bits(model.predict(T, True), wanted.predict(T, True))
         assert model.objective_ == wanted.objective_
     assert model.n_rows_ == N
