@@ -521,8 +521,8 @@ def one_row(missing: int = 0) -> InputError:
     """Return the error of a single row beside those with a missing value."""
     others = f" of {missing + 1}, as all others have a missing value (NaN)" if missing else ""
     return InputError(
-        f"1 usable row{others}: rows at two places or more are needed, as one says nothing of how "
-        "the target varies"
+        f"1 usable row{others}: rows at two places or more are needed, as one sample says nothing "
+        "of how the target varies"
     )
 
 
