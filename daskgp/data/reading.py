@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import dask.array as da
+import dask.array.core
 import numpy as np
 import zarr
 import zict
@@ -34,6 +35,13 @@ from daskgp.data.stores import groups
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.runtime.forked import free_in_children, in_children
 from daskgp.runtime.process import Held
+
+if da.Array is not dask.array.core.Array:  # decided when dask.array is first imported
+    raise InputError(
+        "query planning of Dask arrays is on, which daskgp does not support: set "
+        "DASK_ARRAY__QUERY_PLANNING=False, or call dask.config.set({'array.query-planning': False})"
+        " before dask.array is imported"
+    )
 
 logger = logging.getLogger("daskgp")
 

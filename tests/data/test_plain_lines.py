@@ -1,6 +1,9 @@
 """What cannot be used is named in one line: a column, a coordinate, a calendar, an address."""
 
 import datetime
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -124,3 +127,28 @@ def test_an_address_is_not_rows():
     line = refused(daskgp.SGPR(**MODEL).fit, "data/*.zarr", np.ones(3))
     assert "'data/*.zarr' is an address" in line
     assert "daskgp.open_dataset" in line
+
+
+# -- settings of Dask ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["-c", "import daskgp; daskgp.SGPR()"], 1),
+        (["-m", "daskgp", "convert", "rows.csv", "rows.zarr", "--target", "y"], 2),
+    ],
+    ids=["python", "command"],
+)
+def test_query_planning_of_dask_arrays_is_refused(words, code):
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code
+    last = done.stderr.splitlines()[-1]
+    assert "query planning of Dask arrays is on, which daskgp does not support: set " in last
+    if words[0] == "-m":
+        assert done.stderr == last + "\n"
