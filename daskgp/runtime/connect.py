@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,7 @@ from distributed.system import MEMORY_LIMIT
 
 from daskgp.arrays.backend import check_device
 from daskgp.checks import shown
-from daskgp.errors import InputError
+from daskgp.errors import InputError, RunError
 from daskgp.runtime import gpus, preload, tls, versions
 from daskgp.runtime.process import memory_is_kept
 from daskgp.typing import Device
@@ -64,6 +66,9 @@ def connect(
     InputError
         If no scheduler answers at ``address``, it has no worker within ``timeout``, or a memory
         limit cannot be read.
+    RunError
+        If the workers of a local cluster end while they start, as they do where a script lacks
+        ``if __name__ == "__main__":``.
     DeviceError
         If there is no GPU for "gpu".
     SettingError
@@ -84,6 +89,8 @@ def connect(
                 gpus.claim(client)
             yield client
         return
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)  # a worker that imports a script without a guard: who started it says so
     with (
         memory_is_kept(),
         preload.short_records(),
@@ -97,17 +104,30 @@ def connect(
         yield client
 
 
+ENDED = "Nanny failed to start worker process"
+"""What distributed says of a worker that ended before it could say why."""
+
+
 def _local_cluster(
     n_workers: int | None, memory_limit: str | int, log_level: int, device: Device
 ) -> LocalCluster:
     limit = local_memory_limit(memory_limit)
     options: dict[str, Any] = {"dashboard_address": ":0", "silence_logs": log_level}
     with_gpus = gpus.to_start(device, n_workers)
-    if with_gpus:
-        return gpus.start(with_gpus, None if memory_limit == "auto" else limit, **options)
-    return LocalCluster(
-        n_workers=n_workers or CPU_COUNT, threads_per_worker=1, memory_limit=limit, **options
-    )
+    try:
+        if with_gpus:
+            return gpus.start(with_gpus, None if memory_limit == "auto" else limit, **options)
+        return LocalCluster(
+            n_workers=n_workers or CPU_COUNT, threads_per_worker=1, memory_limit=limit, **options
+        )
+    except RuntimeError as error:
+        if str(error.__cause__) != ENDED:
+            raise
+        raise RunError(
+            "the workers of the local cluster ended while they started: each first imports the "
+            'script, whose work belongs under `if __name__ == "__main__":`; if it is there, choose '
+            "fewer workers, for which there may be memory"
+        ) from None
 
 
 def _refuse_unusable(address: str, timeout: float) -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import multiprocessing
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import dask
@@ -139,6 +141,17 @@ def test_a_scheduler_without_workers_is_not_waited_for_without_end():
         cluster.scale(1)
         with connect(address) as client:
             assert client.submit(int, "7").result() == 7
+
+
+def test_a_script_without_a_main_guard_ends_in_one_line(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import daskgp\nwith daskgp.connect(n_workers=2):\n    print('never')\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("Traceback") == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("daskgp.errors.RunError: the workers of the local cluster ended")
+    assert 'belongs under `if __name__ == "__main__":`' in last
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 20])
