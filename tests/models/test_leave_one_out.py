@@ -301,7 +301,7 @@ def test_those_of_a_store_are_given_with_it(name, make_store):
     weight = WEIGHTS.copy()
     weight[[3, 40]] = 0.0
     url = make_store(X, y, 20)
-    zarr.open_group(url, mode="r+").create_array("weight", data=weight, chunks=(20,))
+    zarr.create_array(url, name="weight", data=weight, chunks=(20,))
     rows = daskgp.open_dataset(url)
     model = cases.fixed(name, block_rows=30, mean=LinearRegression().fit(X, y)).fit(*rows)
     found = np.array(dask.compute(model.loo(*rows))[0])
