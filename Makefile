@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+EXTRAS ?= dev
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Test processes fill the cores: BLAS threads beside them would only contend.
@@ -22,9 +23,16 @@ LOWEST := .venv-lowest
 # Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.
 QUICK := tests/maths tests/models tests/data/test_io.py tests/data/test_convert.py \
   tests/data/test_plain_lines.py tests/data/test_labelled_stores.py tests/estimators/test_estimators.py
-PYTHONS := 3.11 3.12 3.13 3.14
+# Those of them that lean most on other packages, for a minute or two with the newest ones.
+NEWEST := $(filter tests/data/% tests/estimators/%,$(QUICK))
+PYTHONS := 3.14 3.13 3.12 3.11
+# The interpreter of a version: on PATH, or of pyenv, whose commands run only where it is chosen.
+FIND = for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python$$version; \
+  do $$each -c '' 2>/dev/null && echo $$each && break; done
+WITH = $(MAKE) .venv-$$version/.installed PYTHON=$$found VENV=.venv-$$version EXTRAS=io,plot,test && \
+  $(ONE_THREAD) .venv-$$version/bin/python -m pytest $(PARALLEL)
 
-.PHONY: install demo test test-slow test-lowest test-pythons lint format bench bench-quick docs package clean
+.PHONY: install demo test test-slow test-lowest test-newest test-pythons lint format bench bench-quick docs package clean
 
 install: $(VENV)/.installed
 
@@ -36,7 +44,7 @@ $(VENV)/bin/python:
 
 # Installed again only when pyproject.toml changes.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --quiet --editable '.[dev]'
+	$(PIP) install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed
@@ -66,13 +74,22 @@ $(LOWEST)/.installed: pyproject.toml
 test-lowest: $(LOWEST)/.installed
 	$(ONE_THREAD) $(LOWEST)/bin/python -m pytest $(PARALLEL) $(QUICK) $(ARGS)
 
+# The newest Python that this machine has, with the newest packages, where it is newer than $(PYTHON).
+test-newest:
+	@for version in $(PYTHONS); do \
+	  $(PYTHON) -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] >= '$$version')" || break; \
+	  found=$$($(FIND)); \
+	  test "$$found" || continue; \
+	  $(WITH) $(NEWEST) $(ARGS); \
+	  exit; \
+	done; echo "no Python newer than $(PYTHON) here"
+
 # Every Python that this machine has, each in an environment of its own.
 test-pythons:
 	@for version in $(PYTHONS); do \
-	  python$$version -c '' 2>/dev/null || { echo "no python$$version here"; continue; }; \
-	  $(MAKE) .venv-$$version/.installed PYTHON=python$$version VENV=.venv-$$version || exit 1; \
-	  $(ONE_THREAD) .venv-$$version/bin/python -m pytest $(PARALLEL) $(QUICK) $(ARGS) \
-	    || exit 1; \
+	  found=$$($(FIND)); \
+	  test "$$found" || { echo "no python$$version here"; continue; }; \
+	  $(WITH) $(QUICK) $(ARGS) || exit; \
 	done
 
 lint: $(VENV)/.installed
