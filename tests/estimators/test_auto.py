@@ -374,7 +374,7 @@ def test_a_prepared_store_rules_out_what_it_cannot_be_fitted_with(order, tmp_pat
 
 def test_few_rows_are_refused_with_a_remedy():
     X, y, _ = rows(3)
-    with pytest.raises(InputError, match="give more rows, or fit an exact GP"):
+    with pytest.raises(InputError, match=r"3 rows are too few .*, or fit an exact GP"):
         daskgp.AutoGP(**QUICK).fit(X, y)
     X, y, _ = rows(50)
     with pytest.raises(InputError, match=r"places has shape \(3, 5\)"):

@@ -39,6 +39,8 @@ def folds_of(
 ) -> Parts:
     """Return the rows in folds that fit a task, in a store beside a URL."""
     number = next((folds for most, folds in FOLDS if n <= most), 1)
+    if n < number:
+        raise InputError(f"{n} rows are too few to hold some out for choosing a method: {FEW}")
     blocks = (places if places is not None else "auto") if task == "gaps" else None
     column = time if task == "forecast" else None
     wanted = Wanted(number, blocks, None, column, seed, FEW)
