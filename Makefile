@@ -4,7 +4,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-EXTRAS ?= dev
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Test processes fill the cores: BLAS threads beside them would only contend.
@@ -29,7 +28,7 @@ PYTHONS := 3.14 3.13 3.12 3.11
 # The interpreter of a version: on PATH, or of pyenv, whose commands run only where it is chosen.
 FIND = for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python$$version; \
   do $$each -c '' 2>/dev/null && echo $$each && break; done
-WITH = $(MAKE) .venv-$$version/.installed PYTHON=$$found VENV=.venv-$$version EXTRAS=io,plot,test && \
+WITH = $(MAKE) .venv-$$version/.installed PYTHON=$$found && \
   $(ONE_THREAD) .venv-$$version/bin/python -m pytest $(PARALLEL)
 
 .PHONY: install demo test test-slow test-lowest test-newest test-pythons lint format bench bench-quick docs package clean
@@ -44,7 +43,7 @@ $(VENV)/bin/python:
 
 # Installed again only when pyproject.toml changes.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --quiet --editable '.[$(EXTRAS)]'
+	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed
@@ -73,6 +72,13 @@ $(LOWEST)/.installed: pyproject.toml
 
 test-lowest: $(LOWEST)/.installed
 	$(ONE_THREAD) $(LOWEST)/bin/python -m pytest $(PARALLEL) $(QUICK) $(ARGS)
+
+# Another Python with the newest versions of what tests need; pip would take minutes.
+.venv-3.%/.installed: pyproject.toml
+	@$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet uv
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --editable '.[io,plot,test]'
+	@touch $@
 
 # The newest Python that this machine has, with the newest packages, where it is newer than $(PYTHON).
 test-newest:
