@@ -236,6 +236,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "likelihood": "gaussian" if solved.likelihood is None else repr(solved.likelihood),
         "noise_variance": None if solved.likelihood is not None else estimator.noise_variance_,
         "spread": solved.spread,
+        "tails": None if solved.tails is None else solved.tails.to_dict(),
         "objective": estimator.objective_,
         "log_evidence_or_bound": bayes,
         "iterations": len(estimator.history_),

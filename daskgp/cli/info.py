@@ -235,16 +235,25 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
         _add_functions(table, solved.state)
     table.add_row("kernel", kernel_text(estimator.kernel_))
     _add_noise(table, estimator)
-    if solved.spread != 1.0:
-        how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
-        said = how.get(str(estimator.calibrate), "of rows left out one by one")
-        table.add_row("factor on the spread", f"{solved.spread:.4g}, {said}")
+    _add_spread(table, estimator)
     _add_objective(table, estimator)
     table.add_row("dtype", solved.dtype)
     table.add_row("device", solved.device)
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
     return table
+
+
+def _add_spread(table: Table, estimator: GaussianProcess) -> None:
+    """Add what was learned about the spread of predictions."""
+    solved = estimator.solved_
+    if solved.spread != 1.0:
+        how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
+        said = how.get(str(estimator.calibrate), "of rows left out one by one")
+        table.add_row("factor on the spread", f"{solved.spread:.4g}, {said}")
+    if solved.tails is not None:
+        wider = solved.tails.wider(0.95)
+        table.add_row("tails", f"95 % intervals of y are {wider:.3g} times as wide as normal ones")
 
 
 def _add_features(table: Table, solved: Solved) -> None:

@@ -311,6 +311,11 @@ class Parts:
         """Return how many rows a fold is tested on."""
         return int(self.counts[:, fold.tested].sum())
 
+    def places(self, fold: Fold, span: Span) -> np.ndarray:
+        """Return the places among some rows of those that a fold is tested on."""
+        part = self.of(span)
+        return np.flatnonzero(fold.tested[part] & (part >= 0))
+
     def write(self, url: str, fold: Fold, most: int | None, seed: int, executor: Executor) -> None:
         """Write the rows that a fit of a fold sees to a new dataset store.
 

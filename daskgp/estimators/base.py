@@ -473,13 +473,13 @@ class GaussianProcess(UpdatedGP):
         return sums
 
     def _recalibrate(self, rows: data.Rows, whole: data.Rows, executor: Executor) -> None:
-        """Learn a factor on the spread of predictions, where the settings ask for one."""
+        """Learn the spread of predictions and their tails, where the settings ask for it."""
         if self.calibrate is not None:
             from daskgp.estimators.calibration import spread_of
 
             self._settings_of_fit = settings_of_fit.of(self) | {"calibrate": None}
-            spread = spread_of(self, rows, whole, executor)
-            self._set_solved(dataclasses.replace(self.solved_, spread=spread))
+            spread, tails = spread_of(self, rows, whole, executor)
+            self._set_solved(dataclasses.replace(self.solved_, spread=spread, tails=tails))
             self._settings_of_fit = settings_of_fit.of(self)
 
     def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
@@ -643,6 +643,16 @@ class GaussianProcess(UpdatedGP):
         """Factor on predictive standard deviations that ``calibrate`` learned; 1 without."""
         check_is_fitted(self, "solved_")
         return self.solved_.spread
+
+    @property
+    def tails_(self) -> dict[float, float] | None:
+        """Half widths of central intervals of new observations by level, if not those of a normal.
+
+        They are in standard deviations, and learned by ``calibrate``.
+        """
+        check_is_fitted(self, "solved_")
+        tails = self.solved_.tails
+        return None if tails is None else dict(zip(tails.levels, tails.widths, strict=True))
 
     @property
     def hyperparameters_(self) -> hyperparameter_table.Table:

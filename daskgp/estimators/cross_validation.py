@@ -399,20 +399,33 @@ def fold_of(
     number: int,
 ) -> Found:
     """Fit to the rows of a fold and sum over the values of those that it leaves out."""
-    began, fold = time.perf_counter(), parts.folds[number]
-    most, seed = drawn
+    began, fold, most = time.perf_counter(), parts.folds[number], drawn[0]
+    with fitted_to(model, parts, url, drawn, executor, number) as solved:
+        sums = held_out(solved, parts, fold, executor, output, number)
+    _say(number, len(parts.folds), sums)
+    trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
+    return Found(sums, trained, time.perf_counter() - began)
+
+
+@contextmanager
+def fitted_to(
+    model: GaussianProcess,
+    parts: Parts,
+    url: str,
+    drawn: tuple[int | None, int],
+    executor: Executor,
+    number: int,
+) -> Iterator[Solved]:
+    """Yield the fit to the training rows of a fold, which are written for as long as it takes."""
+    fold, (most, seed) = parts.folds[number], drawn
     training, kept = f"{url}-fold", f"{url}-kept"
     try:
         parts.write(training, fold, most, seed, executor)
-        trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
         own = clone(model).set_params(fill_values=None)  # the fold's rows have none left
-        solved = _fitted(own, *data.open_dataset(training), (None, None), kept)
-        sums = held_out(solved, parts, fold, executor, output, number)
+        yield _fitted(own, *data.open_dataset(training), (None, None), kept)
     finally:
         for store in (training, kept):
             data.remove(store)
-    _say(number, len(parts.folds), sums)
-    return Found(sums, trained, time.perf_counter() - began)
 
 
 def _fitted(model: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any], keep: str) -> Solved:
@@ -455,8 +468,7 @@ def _plus(a: Sums, b: Sums) -> Sums:
 def _tested(
     parts: Parts, fold: Fold, output: zarr.Group | None, number: int, span: Span, node: Node
 ) -> Sums:
-    solved, part = opened(node), parts.of(span)
-    places = np.flatnonzero(fold.tested[part] & (part >= 0))
+    solved, places = opened(node), parts.places(fold, span)
     X, y = parts.rows.raw(*span)
     return _judged(solved, X, y, places, judged.predicted, (output, number, span))
 

@@ -140,6 +140,8 @@ def _beside(solved: Solved) -> dict[str, Any]:
         said["target_transform"] = solved.transform.to_dict()
     if solved.spread != 1.0:
         said["spread"] = solved.spread
+    if solved.tails is not None:
+        said["tails"] = solved.tails.to_dict()
     if solved.fills:
         said["fill_values"] = [list(own) for own in solved.fills]
     if solved.kept is not None:

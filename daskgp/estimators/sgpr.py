@@ -107,7 +107,8 @@ class SGPR(GaussianProcess):
         Learn a factor on predictive standard deviations from a second fit, to four fifths of the
         rows: it gives the others the best density.  These are blocks of space, or random rows.
         "loo" takes leave-one-out predictions of about 1,024 rows instead, which need no other fit.
-        ``spread_`` is the factor, 1 without ``calibrate``.
+        ``spread_`` is the factor, 1 without ``calibrate``.  Where the residuals are not normal,
+        beyond sampling error, their quantiles become those of intervals of y: ``tails_``.
 
     Attributes
     ----------

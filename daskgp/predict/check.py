@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
+from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
@@ -30,7 +31,7 @@ from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
 from daskgp.predict import judged
 from daskgp.predict.hyperparameter_table import units_of
-from daskgp.predict.judged import BINS, Sums, aligned
+from daskgp.predict.judged import BINS, LEVELS, Sums, aligned
 from daskgp.predict.lazy import solved_node
 from daskgp.predict.near import Local, Nearby
 from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
@@ -44,6 +45,10 @@ SAMPLE_ROWS = 2_000
 PIT_BINS = 20
 CRITICAL = 1.358
 """Root of n times the distance of Kolmogorov that one in 20 samples of a calibrated law exceeds."""
+VARIANCE = 1.3
+"""Variance of residuals up to which, and down to its inverse, it counts as 1."""
+ERRORS, LEAST = 3.0, 0.01
+"""Standard errors, and a difference, up to which a share of values inside intervals is right."""
 BY_PART = ("rmse", "spread", "bias", "z_variance", "coverage_95", "nlpd")
 """Scores by region and by distance."""
 
@@ -79,6 +84,8 @@ class Check:
     sample : Sample
         Up to 2,000 rows X with y, mean and std, for figures.
     feature_names : tuple of str
+    note : str
+        What is wrong with the tails of residuals, and what to do about it; empty if nothing is.
 
     Examples
     --------
@@ -102,6 +109,7 @@ class Check:
     counts: np.ndarray
     sample: Sample
     feature_names: tuple[str, ...]
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as numbers, lists and texts.
@@ -125,6 +133,7 @@ class Check:
             "regions": self.regions,
             "distance": self.distance,
             "distances": self.distances,
+            "note": self.note,
         }
 
     def __str__(self) -> str:
@@ -133,6 +142,7 @@ class Check:
         told = "beyond" if self.pit_distance > self.pit_critical else "within"
         parts = [
             "\n".join(f"{name:>12}  {_text(v)}" for name, v in named),
+            *([self.note] if self.note else []),
             f"PIT in {PIT_BINS} classes, each {1 / PIT_BINS:g} if calibrated:\n{pit}\n"
             f"distance from uniform {self.pit_distance:.3g}, {told} the {self.pit_critical:.3g} of "
             "one in 20 samples of independent values",
@@ -270,7 +280,10 @@ def check(
         task = partial(_summed, rows, boxes, near, edges)
         node = solved_node(solved, not executor.shares_memory)
         total: Parts = map_reduce(task, _plus, folds.even_spans(rows), executor, "check", [node])
-    return _checked(solved, rows, total, sample, boxes, near, edges)
+    found = _checked(solved, rows, total, sample, boxes, near, edges)
+    if solved.likelihood is not None or solved.tails is not None:
+        return found
+    return replace(found, note=_note(found, _remedy(model)))
 
 
 def refuse(solved: Solved, regions: Any, distances: Any = 1) -> None:
@@ -488,6 +501,35 @@ def _checked(
         sample,
         rows.feature_names,
     )
+
+
+def _note(found: Check, remedy: str) -> str:
+    """Return a line on residuals with the variance of normal ones, but not their distribution."""
+    scores, levels = found.scores, np.array(LEVELS)
+    variance = scores["z_variance"]
+    if not 1 / VARIANCE <= variance <= VARIANCE:
+        return ""
+    shares = np.array([scores[f"coverage_{100 * level:.0f}"] for level in LEVELS])
+    normal = 2 * ndtr(ndtri(0.5 + levels / 2) / math.sqrt(variance)) - 1
+    error = np.sqrt(levels * (1 - levels) / found.n)
+    away = np.minimum(np.abs(shares - levels), np.abs(shares - normal))
+    beyond = away > np.maximum(ERRORS * error, LEAST)
+    if not beyond.any():
+        return ""
+    worst = int(np.argmax(np.where(beyond, away / error, 0.0)))
+    what = "heavier" if shares[0] > normal[0] else "lighter"
+    return (
+        f"residuals have {what} tails than normal ones: their variance is {variance:.2g}, but "
+        f"{100 * levels[worst]:.0f} % intervals cover {100 * shares[worst]:.1f} %{remedy}"
+    )
+
+
+def _remedy(model: Any) -> str:
+    """Return how another fit mends intervals, for a method that can and was not told to."""
+    if model.get_params().get("calibrate", "") is not None:
+        return ""
+    how = "random" if model._model().why_no_loo() else "loo"
+    return f"; fit with calibrate={how!r} to mend intervals of y"
 
 
 def _part(sums: Sums) -> dict[str, Any]:

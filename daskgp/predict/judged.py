@@ -32,8 +32,9 @@ class Judged(NamedTuple):
     """Predictions of values y (n, p), NaN where one is not known or cannot be predicted.
 
     ``mean`` and ``variance`` are those of new observations, ``error`` is y - mean; ``score`` is the
-    standardised residual, or the normal score of the distribution function of y; ``density`` the
-    log density of y, and ``crps`` its continuous ranked probability score, where there is one.
+    standardised residual, or the normal score of the distribution function of y, and ``below``
+    that function; ``density`` the log density of y, and ``crps`` its continuous ranked probability
+    score, where there is one.  Both are those of the Gaussian, whatever the tails of y are.
     """
 
     y: np.ndarray
@@ -41,6 +42,7 @@ class Judged(NamedTuple):
     variance: np.ndarray
     error: np.ndarray
     score: np.ndarray
+    below: np.ndarray
     density: np.ndarray
     crps: np.ndarray | None
 
@@ -76,18 +78,21 @@ def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predi
     if takes is not None:
         takes.refuse(int((~takes.supports(y)).sum()))
     graded = not isinstance(solved.likelihood, Bernoulli)  # a class has no place in a distribution
-    scores = solved.law(True).scores(m, np.sqrt(v), y) if graded else np.full(y.shape, np.nan)
+    law = solved.law(True)
+    scores = law.scores(m, np.sqrt(v), y) if graded else np.full(y.shape, np.nan)
+    below = law.below(scores)
     if solved.likelihood is not None:
         unit = solved.scaling.y_scale
         density = solved.likelihood.log_density(y / unit, m / unit, v / unit**2) - np.log(unit)
         mean, variance = solved.likelihood.response(m / unit, v / unit**2)
-        return Judged(y, mean * unit, variance * unit**2, y - mean * unit, scores, density, None)
+        mean, variance = mean * unit, variance * unit**2
+        return Judged(y, mean, variance, y - mean, scores, below, density, None)
     if solved.transform is not None:
         density = solved.transform.log_density(y, m, v)
         mean, variance = solved.transform.moments(m, v)
-        return Judged(y, mean, variance, y - mean, scores, density, None)
+        return Judged(y, mean, variance, y - mean, scores, below, density, None)
     density = -0.5 * (np.log(2 * np.pi * v) + scores**2)
-    return Judged(y, m, v, y - m, scores, density, gaussian_crps(scores, v))
+    return Judged(y, m, v, y - m, scores, below, density, gaussian_crps(scores, v))
 
 
 def gaussian_crps(z: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -127,8 +132,8 @@ class Sums:
         values = one, e, np.abs(e), e**2, z, z**2, judged.density, crps, v
         which = np.broadcast_to(group[:, None], known.shape)[known]
         table = np.stack([np.bincount(which, v[known], minlength=groups) for v in values], axis=1)
-        graded = known & ~np.isnan(z)
-        classes = np.minimum((ndtr(z[graded]) * BINS).astype(int), BINS - 1)
+        graded = known & ~np.isnan(judged.below)
+        classes = np.minimum((judged.below[graded] * BINS).astype(int), BINS - 1)
         which = np.broadcast_to(group[:, None], known.shape)[graded]
         counts = np.bincount(which * BINS + classes, minlength=groups * BINS)
         return cls(table, counts.reshape(groups, BINS))

@@ -18,6 +18,7 @@ from scipy.special import gammaincc, gammaln, ndtr, ndtri
 from daskgp.errors import SettingError
 from daskgp.likelihoods import Bernoulli, Likelihood, Poisson, StudentT
 from daskgp.models.transform import Transform
+from daskgp.predict.tails import Tails
 
 NODES = 160
 """Nodes of the trapezoidal rule."""
@@ -43,11 +44,15 @@ class Law:
         Units of the targets in which the likelihood was fitted.
     transform : Transform, optional
         That of the targets, where the Gaussian is of the transformed ones.
+    tails : Tails, optional
+        Those of a new observation whose residuals are not normal; the Gaussian then has its mean
+        and standard deviation.
     """
 
     likelihood: Likelihood | None = None
     unit: Any = 1.0
     transform: Transform | None = None
+    tails: Tails | None = None
 
     @property
     def is_gaussian(self) -> bool:
@@ -66,12 +71,14 @@ class Law:
     def quantiles(self, mean: Any, std: Any, levels: tuple[float, ...]) -> np.ndarray:
         """Return quantiles (..., q) at the levels, for means and standard deviations (...)."""
         mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
-        if self.transform is not None:
-            scores = ndtri(np.array(levels))
-            return np.stack([self.transform.inverse(mean + _away(std, z)) for z in scores], axis=-1)
         if self.likelihood is None:
-            away = [_away(std, z) for z in ndtri(np.array(levels))]
-            return np.asarray(mean[..., None] + np.stack(away, axis=-1))
+            residuals = ndtri(np.array(levels))
+            if self.tails is not None:
+                residuals = self.tails.residual(residuals)
+            at = [mean + _away(std, z) for z in residuals]
+            if self.transform is not None:
+                at = [self.transform.inverse(values) for values in at]
+            return np.stack(at, axis=-1)
         m, s = (np.nan_to_num(a / self.unit) for a in (mean, std))
         find = _count_quantile if isinstance(self.likelihood, Poisson) else self._quantile
         found = np.stack([find(m, s, level) for level in levels], axis=-1)
@@ -90,7 +97,7 @@ class Law:
                 away = mean - self.transform.forward(limit)
             with np.errstate(divide="ignore", invalid="ignore"):
                 certain = np.where(std > 0, 0.0, -np.inf)
-                return np.asarray(ndtr(np.where(away == 0.0, certain, away / std)))
+                return self.below(np.where(away == 0.0, certain, away / std))
         m, s = (np.nan_to_num(a / self.unit) for a in (mean, std))
         if isinstance(self.likelihood, Poisson):
             below = _count_cdf(m, s, np.full(m.shape, math.floor(limit)))
@@ -115,6 +122,10 @@ class Law:
         else:
             below = self._cdf(m, s, at)[0]
         return np.where(np.isnan(mean + std + y), np.nan, ndtri(np.clip(below, TINY, 1.0 - EPS)))
+
+    def below(self, scores: Any) -> np.ndarray:
+        """Return the distribution function (...) at normal scores, or standardised residuals."""
+        return np.asarray(ndtr(scores if self.tails is None else self.tails.normal_score(scores)))
 
     def _cdf(self, m: np.ndarray, s: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return P(y' <= y) and its density, of a Student-t about f.

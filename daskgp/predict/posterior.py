@@ -28,6 +28,7 @@ from daskgp.models.transform import Transform
 from daskgp.models.trend import NONE, Trend, posterior
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.predict.law import Law
+from daskgp.predict.tails import Tails
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
@@ -68,6 +69,7 @@ class Solved:
     known: Known | None = None
     spread: float = 1.0
     fills: Fills = ()
+    tails: Tails | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -108,6 +110,8 @@ class Solved:
             settings["regressor"] = self.known.regressor.token
         if self.spread != 1.0:
             settings["spread"] = self.spread
+        if self.tails is not None:
+            settings["tails"] = self.tails.to_dict()
         return checksum(arrays, settings)
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
@@ -213,7 +217,7 @@ class Solved:
         """Return the law of f, or of a new observation, given the Gaussian that is predicted."""
         likelihood = self.likelihood if observed else None
         unit = 1.0 if likelihood is None else self.scaling.y_scale
-        return Law(likelihood, unit, self.transform)
+        return Law(likelihood, unit, self.transform, self.tails if observed else None)
 
     def usable(self, X: np.ndarray) -> np.ndarray:
         """Return the mask (n,) of the rows of X (n, d) that can be predicted."""

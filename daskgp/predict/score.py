@@ -25,12 +25,16 @@ from daskgp.runtime.executor import Executor
 
 logger = logging.getLogger("daskgp")
 
+LEVEL = 0.95
+"""Level of the central interval that is scored."""
+
 
 def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
     """Return the scores of ``metrics.summary`` for predictions of new observations, with noise.
 
     Scores of Gaussian densities are left out unless y is f and Gaussian noise; ``nlpd`` is then
-    that of the likelihood, or of y where targets are transformed.
+    that of the likelihood, or of y where targets are transformed.  Intervals have the tails that
+    the model has learned; densities and ``crps`` are those of the Gaussian.
 
     Parameters
     ----------
@@ -68,6 +72,9 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
         results = _of_transform(solved, solved.transform, rows, known, mean)
     elif solved.likelihood is None:
         results = metrics.summary(known, mean, variance)
+        wide = _as_wide(solved, variance)
+        results["coverage_95"] = metrics.coverage(known, mean, wide, LEVEL)
+        results["interval_score_95"] = metrics.interval_score(known, mean, wide, LEVEL)
     else:
         results = _of_likelihood(solved, rows, known, mean)
     takes = solved.likelihood or solved.transform
@@ -163,9 +170,14 @@ def _of_transform(
         "rmse": metrics.rmse(y, mean),
         "mae": metrics.mae(y, mean),
         "nlpd": -da.nanmean(density),
-        "coverage_95": metrics.coverage(z, m, variance),
+        "coverage_95": metrics.coverage(z, m, _as_wide(solved, variance), LEVEL),
         "n": (~da.isnan(y)).sum(),
     }
+
+
+def _as_wide(solved: Solved, variance: da.Array) -> da.Array:
+    """Return the variance of a Gaussian whose central interval is as wide as that of y."""
+    return variance if solved.tails is None else variance * solved.tails.wider(LEVEL) ** 2
 
 
 def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:

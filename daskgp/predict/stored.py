@@ -30,6 +30,7 @@ from daskgp.predict.members import Members, open_rows
 from daskgp.predict.near import Nearby, open_nearby
 from daskgp.predict.posterior import Origin, Solved
 from daskgp.predict.supports import Supports, open_points
+from daskgp.predict.tails import Tails
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.forked import in_children
@@ -151,6 +152,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         known=_known(regressor, names, len(targets), arrays),
         spread=float(attributes.get("spread", 1.0)),
         fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
+        tails=Tails.from_dict(attributes["tails"]) if "tails" in attributes else None,
     )
 
 

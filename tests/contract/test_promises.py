@@ -1,5 +1,6 @@
 """What every estimator promises, whatever its method."""
 
+import dataclasses
 import gc
 import shutil
 
@@ -21,6 +22,7 @@ from daskgp import kernels, testing
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.estimators import ESTIMATORS
 from daskgp.predict.near import Nearby
+from daskgp.predict.tails import Tails
 from daskgp.runtime.executor import Executor
 from tests.contract import cases
 
@@ -357,3 +359,28 @@ def test_wrong_columns_and_targets_are_one_line_before_any_work(name):
     model = cases.fixed(name).fit(X, y)
     with pytest.raises(InputError, match="3 features"), testing.no_compute():
         model.predict(np.zeros((4, 3)))
+
+
+@with_spread
+def test_tails_are_those_of_intervals_of_y_alone(name, tmp_path):
+    plain = cases.fixed(name).fit(*cases.rows())
+    model = cases.fixed(name).fit(*cases.rows())
+    tails = Tails((0.5, 0.95), (0.5, 2.4))
+    model._set_solved(dataclasses.replace(model.solved_, tails=tails))
+    mean, std = plain.predict(T, return_std=True, include_noise=True)
+    levels, widths = (0.025, 0.25, 0.5, 0.75, 0.975), np.array([-2.4, -0.5, 0.0, 0.5, 2.4])
+    wanted = mean[:, None] + std[:, None] * widths
+    url = str(tmp_path / "model.zarr")
+    model.save(url)
+    loaded = daskgp.load(url)
+    assert loaded.solved_.token == model.solved_.token != plain.solved_.token
+    for one in (model, loaded):
+        got = one.predict(T, quantiles=levels, return_std=True, include_noise=True)
+        for found, expected in zip(got, (mean, std, wanted), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    lazy = loaded.predict(da.from_array(T, chunks=(5, 2)), quantiles=levels, include_noise=True)
+    np.testing.assert_allclose(lazy[1].compute(), wanted, rtol=1e-9)
+    above = model.predict_exceedance(T, wanted[3, 4], include_noise=True)
+    assert above[3] == pytest.approx(0.025)
+    if not model.solved_.model.noisy:
+        equal(*(one.predict(T, quantiles=levels) for one in (model, plain)))

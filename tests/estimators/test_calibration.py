@@ -1,4 +1,4 @@
-"""The spread of predictions, learned on held-out rows and applied in every prediction."""
+"""The spread of predictions and its tails, learned on held-out rows and applied everywhere."""
 
 import numpy as np
 import pytest
@@ -223,3 +223,86 @@ def test_a_factor_is_learned_in_blocks_beside_a_trend_and_weights(features):
         made = model(kernel=kernels.RBF(0.8), calibrate="blocks", mean="linear")
         made.fit(X, y, sample_weight=weight)
         assert made.spread_ > 1  # the noise is larger than the model says
+
+
+def heavy(kind, n=3_000, seed=0):
+    """A smooth function at places that cluster, and noise with tails of a kind."""
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.uniform(0, 3, (n // 2, 2)), 1 + 0.3 * rng.standard_normal((n // 2, 2))])
+    noise = {
+        "normal": lambda: rng.standard_normal(n),
+        "t": lambda: rng.standard_t(3, n),
+        "mixture": lambda: rng.standard_normal(n) * np.where(rng.random(n) < 0.05, 5, 1),
+    }[kind]()
+    order = rng.permutation(n)
+    return X[order], (np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + 0.5 * noise)[order]
+
+
+def covered(model, X, y, level):
+    _, q = model.predict(X, quantiles=((1 - level) / 2, (1 + level) / 2), include_noise=True)
+    return np.mean((y >= q[:, 0]) & (y <= q[:, 1]))
+
+
+@pytest.mark.parametrize("how", ["loo", "random", "blocks"])
+@pytest.mark.parametrize("kind", ["t", "mixture"])
+def test_intervals_have_the_tails_of_left_out_rows(how, kind):
+    X, y = heavy(kind)
+    T, t = heavy(kind, 6_000, seed=1)
+    settings = {"kernel": kernels.RBF((0.8, 0.8)), "noise_variance": 0.75, "n_inducing": 30}
+    plain, mended = (model(calibrate=c, **settings).fit(X, y) for c in (None, how))
+    assert plain.tails_ is None
+    assert max(mended.tails_) >= 0.98
+    n = 1_024 if how == "loo" else 600
+    for level in (0.5, 0.8, 0.9, 0.95, 0.99):
+        error = np.sqrt(level * (1 - level) * (1 / n + 1 / len(t)))
+        assert covered(mended, T, t, level) == pytest.approx(level, abs=3 * error + 0.005)
+    assert covered(plain, T, t, 0.5) > 0.58
+    (m, a), (mean, std) = (
+        g.predict(T, return_std=True, include_noise=True) for g in (plain, mended)
+    )
+    np.testing.assert_array_equal(mean, m)
+    np.testing.assert_allclose(std, mended.spread_ * a, rtol=1e-9)
+    f, q = mended.predict(T[:9], quantiles=(0.9,))
+    _, own = mended.predict(T[:9], return_std=True)
+    np.testing.assert_allclose(q[:, 0] - f, 1.2815515655446004 * own, rtol=1e-9)
+
+
+@pytest.mark.parametrize("how", ["loo", "random"])
+def test_normal_residuals_leave_quantiles_as_they_are(how):
+    X, y = heavy("normal")
+    made = model(calibrate=how, noise_variance=0.25, n_inducing=30).fit(X, y)
+    assert made.tails_ is None
+    mean, std = made.predict(X[:50], return_std=True, include_noise=True)
+    _, q = made.predict(X[:50], quantiles=(0.975,), include_noise=True)
+    np.testing.assert_allclose(q[:, 0], mean + 1.959963984540054 * std, rtol=1e-12)
+
+
+def test_tails_of_transformed_targets_are_those_before_the_transform():
+    X, y = heavy("t")
+    plain = model(calibrate="loo", n_inducing=30).fit(X, y)
+    logs = model(calibrate="loo", n_inducing=30, target_transform="log").fit(X, np.exp(y))
+    np.testing.assert_allclose(list(logs.tails_.values()), list(plain.tails_.values()), rtol=1e-6)
+    levels = {"quantiles": (0.025, 0.5, 0.975), "include_noise": True}
+    np.testing.assert_allclose(
+        logs.predict(X[:9], **levels)[1], np.exp(plain.predict(X[:9], **levels)[1]), rtol=1e-6
+    )
+
+
+def test_several_targets_share_one_table_and_updates_keep_it(tmp_path, capsys):
+    from daskgp.cli.info import describe
+
+    X, y = heavy("mixture")
+    made = model(calibrate="loo", n_inducing=30).fit(X, np.column_stack([y, 3 * y]))
+    one = model(calibrate="loo", n_inducing=30).fit(X, y)
+    pairs = (list(own.tails_.values())[:19] for own in (made, one))
+    np.testing.assert_allclose(*pairs, rtol=0.02)
+    url = str(tmp_path / "model.zarr")
+    one.save(url)
+    loaded = daskgp.load(url)
+    assert loaded.tails_ == one.tails_
+    assert loaded.solved_.token == one.solved_.token
+    describe(url)
+    assert "95 % intervals of y are" in capsys.readouterr().out
+    T, t = heavy("mixture", 200, seed=2)
+    loaded.update(T, t)
+    assert (loaded.tails_, loaded.spread_) == (one.tails_, one.spread_)

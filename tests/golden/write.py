@@ -8,6 +8,7 @@ something differently on purpose, ``CHANGED`` in test_golden.py says so.
 """
 
 import argparse
+import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels
+from daskgp.predict.tails import Tails
 from tests.contract import cases
 from tests.golden.answers import answered
 
@@ -78,6 +80,18 @@ def updated(model):
     return fit
 
 
+def tailed(model):
+    """Fit a model, and give intervals of y heavy tails."""
+
+    def fit(X, y):
+        model.fit(X, y)
+        tails = Tails((0.5, 0.9, 0.99), (0.5, 1.6, 3.4))
+        model._set_solved(dataclasses.replace(model.solved_, tails=tails))
+        return model
+
+    return fit
+
+
 MODELS = {
     **{f"method-{name}": (cases.fixed(name), "plain") for name in cases.SETTINGS},
     "trained-sgpr": (cases.make("sgpr", n_inducing=6), "coarse"),
@@ -122,6 +136,8 @@ MODELS = {
     },
     "calibrated-sgpr": (sgpr(calibrate="loo"), "plain"),
     "calibrated-lma": (lma(calibrate="random"), "plain"),
+    "tails-lma": (tailed(lma()), "plain"),
+    "tails-log-sgpr": (tailed(sgpr(target_transform="log")), "positive"),
     "float32-sgpr": (sgpr(dtype="float32"), "plain"),
     "unscaled-sgpr": (sgpr(standardize=False), "coarse"),
     "sum-sgpr": (sgpr(kernel=kernels.RBF(0.7) + kernels.Linear() * 0.1), "plain"),

@@ -236,3 +236,62 @@ def test_what_cannot_be_checked_is_refused(fitted):
     classes = daskgp.SVGP(likelihood="bernoulli", n_inducing=5, max_iter=2).fit(X, y > 0)
     with pytest.raises(SettingError, match="classes have no calibration"):
         daskgp.check(classes, X, y > 0)
+
+
+@pytest.fixture(scope="module")
+def with_outliers():
+    """A model of rows with few wide errors, the same calibrated, and other such rows."""
+    X, y = rows(4_000)
+    rng = np.random.default_rng(3)
+    y = y + 0.3 * rng.standard_normal(len(y)) * np.where(rng.random(len(y)) < 0.03, 8, 1)
+    settings = {"n_inducing": 15, "kernel": kernels.RBF(0.8)}
+    plain = daskgp.SGPR(**settings).fit(X[::2], y[::2])
+    mended = plain.__class__(**settings, calibrate="loo").fit(X[::2], y[::2])
+    return plain, mended, X[1::2], y[1::2]
+
+
+def test_tails_that_are_not_normal_are_said_in_one_line(with_outliers, tmp_path):
+    plain, mended, X, y = with_outliers
+    before, after = (daskgp.check(model, X, y) for model in (plain, mended))
+    assert before.note.startswith("residuals have heavier tails than normal ones: their variance")
+    assert before.note.endswith("; fit with calibrate='loo' to mend intervals of y")
+    assert before.note in str(before).splitlines()
+    assert before.to_dict()["note"] == before.note
+    assert after.note == ""
+    assert before.scores["coverage_95"] > 0.965
+    assert before.scores["coverage_50"] > 0.65
+    for level in (50, 80, 95):
+        assert after.scores[f"coverage_{level}"] == pytest.approx(level / 100, abs=0.035)
+    assert after.pit_distance < before.pit_distance
+    plain.save(str(tmp_path / "model.zarr"))
+    table = pd.DataFrame({"x0": X[:, 0], "x1": X[:, 1], "y": y})
+    table.to_csv(tmp_path / "test.csv", index=False)
+    text = invoke("check", tmp_path / "model.zarr", tmp_path / "test.csv", "--target", "y").output
+    assert before.note in text
+
+
+def test_a_spread_that_is_wrong_is_no_matter_of_tails(fitted):
+    model, X, y = fitted
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    z = np.random.default_rng(0).standard_normal(len(y))
+    for factor in (0.9, 1.0, 1.1, 2.0):
+        assert daskgp.check(model, X, mean + factor * std * z).note == ""
+    few = daskgp.check(model, X, mean + std * np.random.default_rng(0).uniform(-1.73, 1.73, len(y)))
+    assert "residuals have lighter tails" in few.note
+
+
+def test_scores_of_a_store_have_the_tails(with_outliers, make_store):
+    from daskgp.predict.score import scores
+    from daskgp.runtime.executor import Executor
+
+    _, model, X, y = with_outliers
+    found = scores(model.solved_, *daskgp.open_dataset(make_store(X, y, 300)), Executor.current())
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    assert found["crps"] == pytest.approx(metrics.crps(y, mean, std**2))
+    _, q = model.predict(X, quantiles=(0.025, 0.975), include_noise=True)
+    inside = np.mean((y >= q[:, 0]) & (y <= q[:, 1]))
+    assert found["coverage_95"] == pytest.approx(inside)
+    wide = ((q[:, 1] - q[:, 0]) / 2 / 1.959963984540054) ** 2
+    assert found["interval_score_95"] == pytest.approx(metrics.interval_score(y, mean, wide))
+    own = daskgp.check(model, X, y).scores["coverage_95"]
+    assert own == pytest.approx(found["coverage_95"], abs=1e-9)
