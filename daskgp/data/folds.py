@@ -556,7 +556,8 @@ def _are_names(blocks: Any) -> bool:
 def sample_of(rows: Rows, seed: int, executor: Executor) -> np.ndarray:
     """Return the inputs of a sample of complete rows, in the user's units."""
     plain, rows = scaling.identity(rows.n_features, rows.n_targets), replace(rows, trend=None)
-    drawn = sampling.draw(rows, even_spans(rows), plain, SAMPLE_ROWS, (seed, 15), executor)
+    keys = sampling.Keys((seed, 15))
+    drawn = sampling.draw(rows, even_spans(rows), plain, SAMPLE_ROWS, keys, executor)
     if not len(drawn.rows.X):
         raise InputError(
             "no usable rows: every row has a missing value (NaN): "

@@ -123,7 +123,8 @@ def with_hyperparameters(
     executor = dataclasses.replace(fit.stage.executor, show=False)
     number, seed = min(estimator.n_subset, int(fit.rows)), (fit.seed, 12)
     rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
-    drawn = sampling.draw(*rows, n_held_out + number, others.seed if others else seed, executor)
+    keys = sampling.Keys(others.seed if others else seed)
+    drawn = sampling.draw(*rows, n_held_out + number, keys, executor)
     if others is not None:
         trained = drawn.keys > others.highest
         drawn = drawn.at(trained)
@@ -234,7 +235,8 @@ def held_out(estimator: VariationalGP, fit: Fit) -> tuple[AllBut | None, Block]:
         return None, no_rows(stage.rows)
     number = estimator._n_validation(int(fit.rows))
     seed = fit.seed, 11
-    drawn = sampling.draw(stage.rows, stage.spans, stage.scaling, number, seed, stage.executor)
+    rows, keys = (stage.rows, stage.spans, stage.scaling), sampling.Keys(seed)
+    drawn = sampling.draw(*rows, number, keys, stage.executor)
     return AllBut(seed, int(drawn.keys.max())), drawn.rows
 
 

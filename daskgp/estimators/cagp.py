@@ -496,7 +496,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             return rows, np.linspace(0, len(rows), t + 1).astype(np.int64)
         number, d = self.support * t, rows.n_features
         plain = scaling.identity(d, rows.n_targets)
-        drawn = sampling.gather_sample(rows, stage.spans, plain, number, seed, stage.executor)
+        keys = sampling.Keys.by_content((seed, 1), rows, sums)
+        drawn = sampling.gather_sample(rows, stage.spans, plain, number, keys, stage.executor)
         line = self._line(drawn, stage, theta, sums, seed)
         arrays = {"X": rows.columns.places(drawn.X[line]), "y": drawn.y[line]}
         if drawn.noise is not None:  # in the user's units, as the scaling is plain

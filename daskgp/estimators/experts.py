@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, train
 from daskgp.checks import choice, share, whole
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import neighbours, ordering
+from daskgp.data.blocks import neighbours, ordering, sampling
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.blocks.prepare import arrange
 from daskgp.data.partition import Span, Unit
@@ -428,8 +428,10 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
                 return rows.with_arrays(copies) if self._exact else rows
             return self._kept_as_they_lie(stage, keep)
         if isinstance(rows.X, np.ndarray) and self.partition == "random":
-            line = ordering.random_order(len(rows), self._seed())
-            line = line[scaling.complete_rows(*rows.read(0, len(rows)))[line]]
+            X, y = rows.raw(0, len(rows))
+            keys = sampling.Keys.of_order(self._seed(), rows, sums)
+            line = np.argsort(keys.of(0, X, y[:, : rows.n_targets]), kind="stable")
+            line = line[scaling.complete_rows(X, y)[line]]
             chosen = {name: a[line] for name, a in rows.arrays.items()}
             return rows.with_arrays(chosen, chunks=None)
         order = ordering.RANDOM if self.partition == "random" else self.order

@@ -82,9 +82,9 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     """Return the initial hyper-parameters, from a sample of rows."""
     own = estimator._inputs
     number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
-    seed = estimator._seed()
     rows = stage.rows, stage.spans, stage.scaling
-    sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
+    keys = sampling.Keys.by_content((estimator._seed(), 1), stage.rows, sums)
+    sample = sampling.draw(*rows, number, keys, stage.executor)
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
     whole_dates.warn(stage.rows.feature_names, places, stage.rows.feature_units)
@@ -99,7 +99,7 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
     plain = Theta(periods.resolved(kernel, distances), _first_noise(estimator, sums))
     plain = control.of(estimator, plain, stage.scaling).started(plain)
     control.check_sizes(estimator, plain)
-    begun = _searched(estimator, stage, sums, sample, distances, periods, seed)
+    begun = _searched(estimator, stage, sums, sample, distances, periods, keys)
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not own.count or estimator._model().keeps_rows:
@@ -166,7 +166,7 @@ def _searched(
     sample: sampling.Drawn,
     distances: subset.Distances,
     periods: subset.Periods,
-    seed: int,
+    keys: sampling.Keys,
 ) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
     noise, choices = _first_noise(estimator, sums), _choices(estimator, stage)
@@ -176,7 +176,7 @@ def _searched(
     theta = control.of(estimator, theta, stage.scaling).started(theta)
     if estimator.optimizer is None or not estimator.traits.searches_start:
         return subset.Start(theta)
-    rows = subset.subset_rows(stage, sample, seed)
+    rows = subset.subset_rows(stage, sample, keys)
     limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
     if len(rows.X) < 2:
         return subset.Start(theta)

@@ -104,10 +104,11 @@ def smooth_and_rough() -> list[Kernel]:
     return [one(ard=True) for one in line]
 
 
-def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Block:
+def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, keys: sampling.Keys) -> Block:
     """Return rows for the evidence: scattered ones show long lengthscales, near ones short ones.
 
-    These are all rows if there are no more than ROWS.  Of a trend they miss the least squares fit.
+    They are drawn by the keys of the sample; all rows if there are no more than ROWS.  Of a trend
+    they miss the least squares fit.
     """
     p = stage.rows.n_targets
     drawn = sample.smallest(ROWS)
@@ -120,7 +121,7 @@ def subset_rows(stage: rounds.Rounds, sample: sampling.Drawn, seed: int) -> Bloc
         stage.scaling,
         scattered.rows.X[:: -(-len(scattered.keys) // SEEDS)],
         (ROWS - len(scattered.keys)) // SEEDS,
-        (seed, 1),
+        keys,
         stage.executor,
     )
     both = sampling.Drawn.join([scattered, near])

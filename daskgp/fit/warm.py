@@ -42,14 +42,14 @@ def start(
     _check(estimator, stage, sums, solved, other)
     theta = Theta(_kernel(stage, solved), _noise(stage, solved))
     theta = control.of(estimator, theta, stage.scaling).started(theta)
-    seed = estimator._seed()
     number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
     rows = stage.rows, stage.spans, stage.scaling
-    sample = sampling.draw(*rows, number, (seed, 1), stage.executor)
+    keys = sampling.Keys.by_content((estimator._seed(), 1), stage.rows, sums)
+    sample = sampling.draw(*rows, number, keys, stage.executor)
     theta = replace(theta, inputs=_inputs(estimator, stage, sums, sample.rows.X, theta, other))
     begun = subset.Start(theta)
     if estimator.optimizer is not None and estimator.traits.searches_start:
-        few = subset.subset_rows(stage, sample, seed)
+        few = subset.subset_rows(stage, sample, keys)
         limits = partial(hyperparameters.bounds, estimator, sums=sums, scale=stage.scaling)
         if len(few.X) > 1:
             share = few.y.size / (sums.rows * stage.rows.n_targets)

@@ -26,10 +26,13 @@ _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def hashes(rows: np.ndarray) -> np.ndarray:
-    """Return hashes (n,) uint64 of rows (n, k) without missing values: equal if all values are."""
+def hashes(rows: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return hashes (n,) uint64 of rows (n, k) without missing values: equal if all values are.
+
+    Those of another ``seed``, of 64 bits, are independent of them.
+    """
     bits = np.ascontiguousarray(rows + 0.0, np.float64).view(np.uint64)  # -0 becomes 0
-    hashed = np.zeros(len(rows), np.uint64)
+    hashed = np.full(len(rows), seed, np.uint64)
     for column in bits.T:  # SplitMix64, Steele, Lea & Flood (2014)
         hashed ^= column
         hashed += _STEP

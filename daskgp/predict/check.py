@@ -328,7 +328,8 @@ def _sample(solved: Solved, rows: data.Rows, seed: int, executor: Executor) -> S
     """Return some complete rows with their predictions, near one another for a local method."""
     plain = identity(rows.n_features, rows.n_targets)
     spans = folds.even_spans(rows)
-    drawn = sampling.draw(rows, spans, plain, SAMPLE_ROWS, (seed, 17), executor).rows
+    keys = sampling.Keys((seed, 17))
+    drawn = sampling.draw(rows, spans, plain, SAMPLE_ROWS, keys, executor).rows
     if not len(drawn.X):
         raise InputError(f"nothing to check: none of {len(rows)} rows has all values")
     X = np.asarray(solved.columns.places(np.asarray(drawn.X, np.float64)))

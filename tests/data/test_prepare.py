@@ -16,8 +16,9 @@ from daskgp.data import behind, exists, partition, remove, rows_of
 from daskgp.data.blocks import prepare as preparing
 from daskgp.data.blocks import prepared, sorting
 from daskgp.data.blocks.layout import Layout, balanced, read_layout
-from daskgp.data.blocks.ordering import make_order, random_order
+from daskgp.data.blocks.ordering import make_order
 from daskgp.data.blocks.prepare import arrange, prepare
+from daskgp.data.blocks.sampling import Keys, describe
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, StoreError
 from daskgp.runtime.executor import Executor
@@ -32,10 +33,18 @@ def threaded():
     return Executor(None, False)
 
 
+def random_keys(X, y, seed):
+    rows = rows_of(X, y, None, True)
+    sums = describe(rows, partition.blocks(len(X), None, 100), threaded())
+    return Keys.of_order(seed, rows, sums).of(0, X, y.reshape(len(y), -1))
+
+
 def sorted_by(layout, X, y):
     """Complete rows in the order of their keys; equal keys keep their order."""
     whole = ~(np.isnan(X).any(axis=1) | np.isnan(y.reshape(len(y), -1)).any(axis=1))
-    X, y, keys = X[whole], y[whole], layout.order.row_keys(0, X)[whole]
+    order = layout.order
+    keys = random_keys(X, y, order.seed) if order.kind == "random" else order.keys(X)
+    X, y, keys = X[whole], y[whole], keys[whole]
     line = np.argsort(keys, kind="stable")
     return X[line], y[line], keys[line]
 
@@ -263,7 +272,7 @@ def test_on_a_cluster_arrays_of_this_process_are_written_for_the_workers(tmp_pat
 def test_a_shuffle_is_one_and_the_same_for_all_chunks_and_threads(make_store, tmp_path, d, seed):
     X, y = data(1000, d)
     X[[3, 64, 700], 0], y[[0, 999]] = np.nan, np.nan
-    X[200:600] = X[7]  # rows that are there twice differ in their numbers
+    X[200:600] = X[7]  # rows that have the same inputs differ in their targets
     found = set()
     for rows in (17, 250, 1000):
         source = make_store(X, y, rows=rows, url=tmp_path / f"{rows}.zarr")
@@ -274,7 +283,7 @@ def test_a_shuffle_is_one_and_the_same_for_all_chunks_and_threads(make_store, tm
             assert told == (995, 5, 34, 30, "random")
             found.add(contents(url, but="zarr.json"))
     assert len(found) == 1
-    line = random_order(1000, seed)
+    line = np.argsort(random_keys(X, y, seed), kind="stable")
     line = line[~(np.isnan(X).any(axis=1) | np.isnan(y))[line]]
     stored_X, stored_y = daskgp.open_dataset(url)
     np.testing.assert_array_equal(stored_X.compute(), X[line])

@@ -457,7 +457,7 @@ def test_exact_experts_are_trained_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, train
         "progress": False,
     }
     wanted, found = (daskgp.ExpertsGP(device=d, **settings).fit(X, y) for d in ("cpu", "gpu"))
-    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-8)
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-7)
     np.testing.assert_allclose(
         found.predict(X[::7], return_std=True), wanted.predict(X[::7], return_std=True), rtol=1e-6
     )

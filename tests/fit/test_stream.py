@@ -172,7 +172,7 @@ def test_rows_that_are_held_out_never_come(batch_rows, cut):
     rows, seed = in_memory(100, (5, 50)), (0, 11)
     same = scaling.identity(2, 1)
     spans = partition.blocks(100, None, 13)
-    drawn = sampling.draw(rows, spans, same, 23, seed, threaded())
+    drawn = sampling.draw(rows, spans, same, 23, sampling.Keys(seed), threaded())
     held = AllBut(seed, int(drawn.keys.max()))
     left = set(range(100)) - {5, 50} - set(drawn.rows.y[:, 0].astype(int))
     assert len(left) == 75

@@ -314,7 +314,7 @@ def test_the_nearest_rows_are_drawn_however_rows_are_cut(cut):
     X[20] = np.nan
     stage, places = stage_of(X, rng.standard_normal(300), cut), X[[5, 100]]
     found = sampling.draw_near(
-        stage.rows, stage.spans, stage.scaling, places, 9, (0, 1), stage.executor
+        stage.rows, stage.spans, stage.scaling, places, 9, sampling.Keys((0, 1)), stage.executor
     )
     away = np.nan_to_num(((X[:, None] - places) ** 2).sum(axis=2), nan=np.inf)
     wanted = np.unique(np.argsort(away, axis=0)[:9])
@@ -325,8 +325,11 @@ def test_no_row_is_twice_in_the_subset():
     rng = np.random.default_rng(4)
     X = rng.standard_normal((3_000, 2))
     stage = stage_of(X, X[:, 0], 500)
-    sample = sampling.draw(stage.rows, stage.spans, stage.scaling, 2_000, (0, 1), stage.executor)
-    few = subset.subset_rows(stage, sample, 0)
+    keys = sampling.Keys.by_content(
+        (0, 1), stage.rows, sampling.describe(stage.rows, stage.spans, stage.executor)
+    )
+    sample = sampling.draw(stage.rows, stage.spans, stage.scaling, 2_000, keys, stage.executor)
+    few = subset.subset_rows(stage, sample, keys)
     assert subset.ROWS / 2 < len(few.X) <= subset.ROWS
     assert len(np.unique(few.X, axis=0)) == len(few.X)
     spread = np.median(np.linalg.norm(few.X - X[0], axis=1))

@@ -1,7 +1,8 @@
 """Orders of rows in a line: neighbours in it are neighbours in space, or rows are at random.
 
 Every row has a key, an unsigned integer of 64 bits, and rows are sorted by it.  The geometry is
-that of inputs divided by their lengthscales.  A random key belongs to the number of a row.
+that of inputs divided by their lengthscales.  Random keys are those of
+``daskgp.data.blocks.sampling``.
 """
 
 from __future__ import annotations
@@ -72,17 +73,13 @@ class Order:
         columns = self.columns[:1] if self.kind == "column" else self.columns
         return tuple(self.features[j] for j in columns)
 
-    def row_keys(self, start: int, X: np.ndarray) -> np.ndarray:
-        """Return keys (n,) uint64 of rows X (n, d), the first of which has the number ``start``."""
-        return random_keys(start, len(X), self.seed) if self.kind == RANDOM else self.keys(X)
-
     def keys(self, X: np.ndarray) -> np.ndarray:
         """Return keys (n,) uint64 of rows X (n, d) in their own units; 0 for a row with a NaN.
 
         Raises
         ------
         InputError
-            If keys are random: they belong to the numbers of rows, not to places.
+            If keys are random: they do not belong to places.
         """
         if self.kind == RANDOM:
             raise InputError(
@@ -393,36 +390,3 @@ def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
         away = ((centroids - centroids[path[-1]]) ** 2).sum(axis=1)
         path.append(int(np.argmin(np.where(left, away, np.inf))))
     return centroids[path]
-
-
-# -- random keys -----------------------------------------------------------------------------
-
-
-def random_keys(start: int, n: int, seed: int) -> np.ndarray:
-    """Return keys (n,) uint64 of rows from number ``start`` on, by number and seed alone."""
-    # one step of the generator per row; stream 1 of a seed draws samples of rows
-    return np.random.PCG64([seed, 2]).advance(start).random_raw(n)
-
-
-def random_order(n: int, seed: int = 0) -> np.ndarray:
-    """Return the order in which a random `Order` puts n rows.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows, including those that have missing values.
-    seed : int
-        Seed of the order.
-
-    Returns
-    -------
-    line : ndarray (n,) of int
-        Number of the row at each place.  Where rows are left out the others keep their order:
-        it is ``line[complete[line]]`` for a mask ``complete`` (n,).
-
-    Examples
-    --------
-    >>> random_order(5, seed=0)
-    array([0, 4, 3, 1, 2])
-    """
-    return np.argsort(random_keys(0, n, seed), kind="stable")

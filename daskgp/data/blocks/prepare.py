@@ -16,7 +16,7 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, ordering, prepared, sorting
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.data.blocks.ordering import Order
-from daskgp.data.blocks.sampling import describe, gather_sample
+from daskgp.data.blocks.sampling import Keys, describe, gather_sample
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError
@@ -85,9 +85,9 @@ def prepare(
         ``"hilbert"``, a curve through the two or three leading features; ``"pca"``, their first
         principal component; ``"kmeans"``, a chain of clusters; the name of a feature, such as the
         time; or the names of two or three for the curve.  ``"auto"`` is the feature where there is
-        one, the curve for two or three, and the chain for more.  ``"random"`` shuffles the rows, by
-        their numbers in the source and ``random_state`` alone; such blocks are all alike, and
-        methods that want nearby rows refuse them.
+        one, the curve for two or three, and the chain for more.  ``"random"`` shuffles the rows by
+        their content and ``random_state``, whatever their order in the source, or by their numbers
+        where many repeat; such blocks are all alike, and methods that want nearby rows refuse them.
     block_rows : int, optional
         Most rows of a block, 256 by default.
     lengthscales : sequence of d floats, optional
@@ -235,14 +235,16 @@ def arrange(
     size, plain = balanced(n, limit), scaling.identity(d, rows.n_targets)
     sample = np.empty((0, d))
     if wanted != ordering.RANDOM:  # it looks at no row
-        sample = gather_sample(rows, spans, plain, KEY_SAMPLE, seed, executor).X
+        drawn_by = Keys.by_content((seed, 1), rows, sums)
+        sample = gather_sample(rows, spans, plain, KEY_SAMPLE, drawn_by, executor).X
     if lengthscales is None and sums.sphere:  # one scale for x, y and z
         lengthscales = scaling.scales(sums, d)
     low, high, blocks = sums.low[:d], sums.high[:d], -(-n // size)
     line = made or ordering.make_order(
         wanted, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
     )
-    return _rewrite(rows, spans, url, line, sample, n, size, executor, remedy)
+    random = Keys.of_order(seed, rows, sums)
+    return _rewrite(rows, spans, url, line, random, sample, n, size, executor, remedy)
 
 
 def _rewrite(
@@ -250,6 +252,7 @@ def _rewrite(
     spans: Sequence[Span],
     url: str,
     order: Order,
+    random: Keys,
     sample: np.ndarray,
     n: int,
     size: int,
@@ -263,7 +266,8 @@ def _rewrite(
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         visibility.check(executor, target.rows.X, "the prepared dataset", remedy)
         cuts = sorting.fine_cuts(order, sample, OVERLAP * len(pieces))
-        before = sorting.sort(rows, spans, target.runs, sorting.Counting(order, cuts), executor)
+        plan = sorting.Counting(order, random, cuts)
+        before = sorting.sort(rows, spans, target.runs, plan, executor)
         blocks = sorting.write(pieces, before, size, target, executor)
         layout = Layout(order, n, size, blocks.first[1:], blocks.centroids)
         said = {"order": order.to_dict(), "rows": n, "block_rows": size}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -135,8 +135,69 @@ def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.concatenate([a, b])
 
 
+class Keys(NamedTuple):
+    """Random keys of rows: hashes of a seed and their content, or of their numbers.
+
+    Rows are drawn by their content whatever their order.  Rows that repeat would be drawn together,
+    all copies or none, so where there are many all are drawn by number.
+
+    Attributes
+    ----------
+    seed : tuple of int
+    columns : tuple of int
+        Columns of X that are hashed; none for keys by number.
+    targets : bool
+        Whether targets are hashed too.
+    dtype : str
+        Precision of what is hashed: single, so that the same rows in single precision have the
+        same keys, unless it does not tell rows apart.
+    """
+
+    seed: tuple[int, ...]
+    columns: tuple[int, ...] = ()
+    targets: bool = False
+    dtype: str = "float32"
+
+    @classmethod
+    def by_content(cls, seed: tuple[int, ...], rows: Rows, sums: scaling.Sums) -> Keys:
+        """Return the keys by content of rows with these sums, or by number where they repeat.
+
+        Columns that are constant do not count, nor do targets unless inputs repeat.
+        """
+        repeating, of_y = (repeats.of_sketch(s)[0] for s in (sums.inputs, sums.targets))
+        if min(repeating, of_y) >= repeats.SHARE:
+            return cls(seed)
+        flat = scaling.constant(sums, rows.n_features)
+        columns = [j for j, own in enumerate(rows.columns.where) if not flat[np.array(own)].all()]
+        dtype = "float32" if _single_tells(sums) else "float64"
+        return cls(seed, tuple(columns), repeating > 0, dtype)
+
+    @classmethod
+    def of_order(cls, seed: int, rows: Rows, sums: scaling.Sums) -> Keys:
+        """Return the keys of rows in random order."""
+        return cls.by_content((seed, 2), rows, sums)  # 1 is that of samples
+
+    def of(self, start: int, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the keys (n,) uint64 of rows, as they are stored, from number ``start`` on."""
+        if not self.columns:
+            return row_keys(self.seed, start, len(X))
+        parts = [X[:, self.columns], y] if self.targets else [X[:, self.columns]]
+        with np.errstate(over="ignore", invalid="ignore"):
+            content = np.concatenate([part.astype(self.dtype) for part in parts], axis=1)
+        seed = np.random.SeedSequence(self.seed).generate_state(1, np.uint64)
+        return repeats.hashes(content, int(seed[0]))
+
+
+def _single_tells(sums: scaling.Sums) -> bool:
+    """Return True if the range of each column has as many steps of single precision as rows."""
+    extent, size = sums.high - sums.low, np.maximum(np.abs(sums.low), np.abs(sums.high))
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = extent / np.spacing(size.astype(np.float32))
+        return bool((steps[extent > 0] >= sums.rows).all())
+
+
 class Drawn(NamedTuple):
-    """Scaled rows with a random key each, in their order."""
+    """Scaled rows with a random key each, in the order of their keys."""
 
     keys: np.ndarray
     rows: Block
@@ -146,10 +207,11 @@ class Drawn(NamedTuple):
         return Drawn(self.keys[rows], self.rows.at(rows))
 
     def smallest(self, number: int) -> Drawn:
-        """Return the rows with the ``number`` smallest keys."""
-        if len(self.keys) <= number:
-            return self
-        return self.at(np.sort(np.argpartition(self.keys, number)[:number]))
+        """Return the rows with the ``number`` smallest keys; of equal keys, those before others."""
+        few = np.arange(len(self.keys))
+        if len(few) > number:
+            few = np.flatnonzero(self.keys <= np.partition(self.keys, number)[number])
+        return self.at(few[np.argsort(self.keys[few], kind="stable")[:number]])
 
     @classmethod
     def join(cls, several: Sequence[Drawn]) -> Drawn:
@@ -163,11 +225,11 @@ def gather_sample(
     spans: Sequence[Span],
     scale: scaling.Scaling,
     number: int,
-    seed: int,
+    keys: Keys,
     executor: Executor,
 ) -> Block:
     """Draw ``number`` scaled rows uniformly from those without missing values, or take all."""
-    return draw(rows, spans, scale, number, (seed, 1), executor).rows
+    return draw(rows, spans, scale, number, keys, executor).rows
 
 
 def draw(
@@ -175,15 +237,15 @@ def draw(
     spans: Sequence[Span],
     scale: scaling.Scaling,
     number: int,
-    seed: tuple[int, ...],
+    keys: Keys,
     executor: Executor,
 ) -> Drawn:
     """Draw rows as ``gather_sample`` does, with their keys.
 
-    A row's random key depends on its number alone, and the rows with the smallest keys are
-    drawn, so the sample is the same however rows are cut into blocks.
+    The rows with the smallest keys are drawn, in the order of these, so the sample is the same
+    however rows are cut into blocks and, with keys by content, in whatever order they are.
     """
-    task = partial(_sample_block, rows, scale, number, seed)
+    task = partial(_sample_block, rows, scale, number, keys)
     combine = partial(_sample_both, number)
     drawn: Drawn = map_reduce(task, combine, spans, executor, "sample")
     return drawn
@@ -213,14 +275,11 @@ def draw_near(
     scale: scaling.Scaling,
     places: np.ndarray,
     number: int,
-    seed: tuple[int, ...],
+    keys: Keys,
     executor: Executor,
 ) -> Drawn:
-    """Return the ``number`` rows nearest to each place (s, d), in scaled units, each row once.
-
-    Their keys are those that ``draw`` gives them with the same seed.
-    """
-    task = partial(_near_block, rows, scale, places, number, seed)
+    """Return the ``number`` rows nearest to each place (s, d), in scaled units, each row once."""
+    task = partial(_near_block, rows, scale, places, number, keys)
     combine = partial(_near_both, number)
     nearest: Nearest = map_reduce(task, combine, spans, executor, "near")
     drawn = Drawn.join(nearest.rows)
@@ -232,13 +291,12 @@ def _near_block(
     scale: scaling.Scaling,
     places: np.ndarray,
     number: int,
-    seed: tuple[int, ...],
+    keys: Keys,
     span: Span,
 ) -> Nearest:
     with single_blas_thread():
-        X, y = rows.read(*span)
-        keys = row_keys(seed, span.start, len(X))[scaling.complete_rows(X, y)]
-        scaled = Drawn(keys, scale.block(X, y))
+        keyed, X, y = _keyed(rows, keys, span)
+        scaled = Drawn(keyed, scale.block(X, y))
         away = tuple(((scaled.rows.X - place) ** 2).sum(axis=1) for place in places)
         return Nearest(away, (scaled,) * len(places)).smallest(number)
 
@@ -249,20 +307,24 @@ def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
     return Nearest(away, rows).smallest(number)
 
 
+def _keyed(rows: Rows, keys: Keys, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the keys, inputs and targets, as ``Rows.read`` does, of rows without missing ones."""
+    raw, given = rows.raw(*span)
+    X, y = rows.as_inputs(raw, given)
+    keyed, keep = keys.of(span.start, raw, given[:, : rows.n_targets]), scaling.complete_rows(X, y)
+    return keyed[keep], X[keep], y[keep]
+
+
 def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:
-    """Return the random keys (count,) of rows from ``start`` on."""
+    """Return the random keys (count,) of rows from ``start`` on, by number."""
     # one step of the generator per row
     return np.random.PCG64(list(seed)).advance(start).random_raw(count)
 
 
-def _sample_block(
-    rows: Rows, scale: scaling.Scaling, number: int, seed: tuple[int, ...], span: Span
-) -> Drawn:
+def _sample_block(rows: Rows, scale: scaling.Scaling, number: int, keys: Keys, span: Span) -> Drawn:
     with single_blas_thread():
-        X, y = rows.read(*span)
-        keys = row_keys(seed, span.start, len(X))
-        keep = scaling.complete_rows(X, y)
-        drawn = Drawn(keys[keep], Block(X[keep], y[keep])).smallest(number)
+        keyed, X, y = _keyed(rows, keys, span)
+        drawn = Drawn(keyed, Block(X, y)).smallest(number)
         return Drawn(drawn.keys, scale.block(drawn.rows.X, drawn.rows.y))
 
 

@@ -17,6 +17,7 @@ from dask import delayed
 from daskgp.data import Rows
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.ordering import RANDOM, Order
+from daskgp.data.blocks.sampling import Keys
 from daskgp.data.partition import Span
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor, map_reduce
@@ -27,9 +28,13 @@ MAX_CUTS = 4_096
 
 
 class Counting(NamedTuple):
-    """Plan that all tasks of the first pass share: the order, and keys (K,) to count rows at."""
+    """Plan that all tasks of the first pass share.
+
+    These are the order, the keys of rows in a random one, and keys (K,) to count rows at.
+    """
 
     order: Order
+    random: Keys
     cuts: np.ndarray
 
 
@@ -63,9 +68,11 @@ def _sort_run(
         index, span = piece
         X, y = rows.raw(*span)
         keep = scaling.complete_rows(X, y)
-        inputs = rows.columns.inputs(X)
-        keys = plan.order.row_keys(span.start, inputs)[keep]  # row numbers count the rows left out
-        X, y = X[keep], y[keep]
+        if plan.order.kind == RANDOM:
+            keys = plan.random.of(span.start, X, y[:, : rows.n_targets])
+        else:
+            keys = plan.order.keys(rows.columns.inputs(X))
+        keys, X, y = keys[keep], X[keep], y[keep]  # row numbers count the rows left out
         line = np.argsort(keys, kind="stable")
         keys = keys[line]
         runs.put(index, keys, X[line], y[line])

@@ -95,7 +95,8 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
     scaling.check(sums, names, rows.target_names)
     flat = scaling.constant(sums, d)
     plain = scaling.identity(d, rows.n_targets)
-    drawn = sampling.draw(rows, spans, plain, 4_096, (0, 21), executor)
+    keys = sampling.Keys.by_content((0, 21), rows, sums)
+    drawn = sampling.draw(rows, spans, plain, 4_096, keys, executor)
     X, y = np.asarray(drawn.rows.X), np.asarray(drawn.rows.y)[:, : rows.n_targets]
     few = [j for j in range(d) if not flat[j] and len(np.unique(X[:, j])) <= LEVELS < len(X)]
     share, per_place = repeats.of_sketch(sums.inputs)
