@@ -62,25 +62,23 @@ def sample_rows(number: int) -> int:
 def choose(
     X: np.ndarray, kernel: Kernel, number: int, how: str, rng: np.random.Generator
 ) -> np.ndarray:
-    """Choose ``number`` distinct rows, or all there are, from a sample X (N, d).
+    """Choose ``number`` distinct rows, or all there are, from a sample X (N, d) in any order.
 
     If ``greedy`` stops early, because the initial kernel is too smooth to tell rows apart beyond
     rounding, random rows follow: a shorter lengthscale may need them.
     """
-    distinct, place = np.unique(X, axis=0, return_inverse=True)
+    distinct, counts = np.unique(X, axis=0, return_counts=True)
     number = min(number, len(distinct))
     if how == "greedy":
-        chosen = greedy(X, kernel, number)
-        if len(chosen) == number:
-            return X[chosen]
-        left = np.setdiff1d(np.arange(len(distinct)), place.ravel()[chosen])
+        chosen = greedy(distinct, kernel, number)
+        left = np.setdiff1d(np.arange(len(distinct)), chosen)
         others = rng.choice(left, number - len(chosen), replace=False)
-        return np.concatenate([X[chosen], distinct[np.sort(others)]])
+        return distinct[np.concatenate([chosen, np.sort(others)])]
     if how == "kmeans":
         from sklearn.cluster import KMeans  # a task, which has its inputs, need not import it
 
-        seed = int(rng.integers(2**31))
-        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(X).cluster_centers_
+        seed, rows = int(rng.integers(2**31)), np.repeat(distinct, counts, axis=0)
+        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(rows).cluster_centers_
     if how == "random":
         return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
     raise unknown(how)

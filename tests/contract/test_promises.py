@@ -21,6 +21,8 @@ import daskgp
 from daskgp import kernels, testing
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.estimators import ESTIMATORS
+from daskgp.fit import subset
+from daskgp.models import inducing
 from daskgp.predict.near import Nearby
 from daskgp.predict.tails import Tails
 from daskgp.runtime.executor import Executor
@@ -322,11 +324,33 @@ def test_float32_is_close_to_float64(name, d):
 @every
 def test_the_units_of_the_data_do_not_matter(name):
     X, y = cases.rows()
-    one = cases.fixed(name)
+    parts = {"partition": "chunks"}  # random ones are drawn by values as they are stored
+    one = cases.fixed(name, **parts)
     plain = cases.moments(one.fit(X, y), T)
-    other = cases.fixed(name, kernel=cases.in_units(one.kernel, 1000.0, 0.01))
+    other = cases.fixed(name, kernel=cases.in_units(one.kernel, 1000.0, 0.01), **parts)
     found = cases.moments(other.fit(1000 * X - 7, 0.01 * y + 300), 1000 * T - 7)
     equal(found, [0.01 * plain[0] + 300, *(0.01 * part for part in plain[1:])], rtol=1e-5)
+
+
+ORDERED = {
+    "cagp": "each action is on rows that follow one another",
+    "cggp": "it solves to a tolerance, from batches of rows that follow one another",
+    "decoupled": "its mini-batches are of rows that follow one another",
+    "svgp": "its mini-batches are of rows that follow one another",
+}
+"""Cases to which the order of the rows matters, and why."""
+
+
+@pytest.mark.parametrize("name", [n for n in cases.SETTINGS if n not in ORDERED])
+def test_the_order_of_the_rows_does_not_matter(name, monkeypatch):
+    monkeypatch.setattr(inducing, "MIN_SAMPLE", 60)  # all methods draw some of the rows
+    monkeypatch.setattr(subset, "ROWS", 80)
+    X, y = cases.rows()
+    line = np.random.default_rng(5).permutation(len(X))
+    wanted, found = (
+        cases.moments(cases.make(name).fit(*r), T) for r in ((X, y), (X[line], y[line]))
+    )
+    equal(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sgpr", "lma", "pic", "opticom", "ssgp"])

@@ -376,10 +376,11 @@ def _clusters(scaled: np.ndarray, number: int, seed: int) -> np.ndarray:
     """Return the centres (K, k) of at most ``number`` clusters."""
     from sklearn.cluster import KMeans  # takes a second, which workers need not wait
 
-    number = max(1, min(number, len(np.unique(scaled, axis=0))))
+    distinct, counts = np.unique(scaled, axis=0, return_counts=True)
+    number = max(1, min(number, len(distinct)))
     with threadpool_limits(1):
         search = KMeans(number, n_init=1, max_iter=20, random_state=seed % 2**32)
-        return np.asarray(search.fit(scaled).cluster_centers_)
+        return np.asarray(search.fit(np.repeat(distinct, counts, axis=0)).cluster_centers_)
 
 
 def _chain(centroids: np.ndarray, axis: np.ndarray) -> np.ndarray:
