@@ -333,7 +333,6 @@ def test_the_units_of_the_data_do_not_matter(name):
 
 
 ORDERED = {
-    "cagp": "each action is on rows that follow one another",
     "cggp": "it solves to a tolerance, from batches of rows that follow one another",
     "decoupled": "its mini-batches are of rows that follow one another",
     "svgp": "its mini-batches are of rows that follow one another",
