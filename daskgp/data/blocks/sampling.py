@@ -151,12 +151,15 @@ class Keys(NamedTuple):
     dtype : str
         Precision of what is hashed: single, so that the same rows in single precision have the
         same keys, unless it does not tell rows apart.
+    longitude : int, optional
+        Column of X with degrees east, of which 360 are none.
     """
 
     seed: tuple[int, ...]
     columns: tuple[int, ...] = ()
     targets: bool = False
     dtype: str = "float32"
+    longitude: int | None = None
 
     @classmethod
     def by_content(cls, seed: tuple[int, ...], rows: Rows, sums: scaling.Sums) -> Keys:
@@ -170,7 +173,8 @@ class Keys(NamedTuple):
         flat = scaling.constant(sums, rows.n_features)
         columns = [j for j, own in enumerate(rows.columns.where) if not flat[np.array(own)].all()]
         dtype = "float32" if _single_tells(sums) else "float64"
-        return cls(seed, tuple(columns), repeating > 0, dtype)
+        longitude = None if rows.geographic is None else rows.geographic[0]
+        return cls(seed, tuple(columns), repeating > 0, dtype, longitude)
 
     @classmethod
     def of_order(cls, seed: int, rows: Rows, sums: scaling.Sums) -> Keys:
@@ -181,9 +185,13 @@ class Keys(NamedTuple):
         """Return the keys (n,) uint64 of rows, as they are stored, from number ``start`` on."""
         if not self.columns:
             return row_keys(self.seed, start, len(X))
-        parts = [X[:, self.columns], y] if self.targets else [X[:, self.columns]]
         with np.errstate(over="ignore", invalid="ignore"):
-            content = np.concatenate([part.astype(self.dtype) for part in parts], axis=1)
+            inputs, targets = (part.astype(self.dtype).astype(np.float64) for part in (X, y))
+        if self.longitude is not None:
+            inputs[:, self.longitude] %= 360.0
+        content = inputs[:, self.columns]
+        if self.targets:
+            content = np.concatenate([content, targets], axis=1)
         seed = np.random.SeedSequence(self.seed).generate_state(1, np.uint64)
         return repeats.hashes(content, int(seed[0]))
 
