@@ -2,7 +2,8 @@
 
 Estimators
     AutoGP, which chooses among
-    SGPR, LMA, PIC, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP, SparseSpectrumGP, ExactGP
+    SGPR, LMA, PIC, VecchiaGP, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP,
+    SparseSpectrumGP, ExactGP
 Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         ExpertsGP,
         OptiComGP,
         SparseSpectrumGP,
+        VecchiaGP,
         cross_validate,
         load,
         plan,
@@ -61,6 +63,7 @@ __all__ = [
     "InputError",
     "OptiComGP",
     "SparseSpectrumGP",
+    "VecchiaGP",
     "check",
     "connect",
     "convert",
@@ -95,6 +98,7 @@ _HOMES = {
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
+    "VecchiaGP": "daskgp.estimators",
     "check": "daskgp.predict.check",
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",

@@ -24,6 +24,7 @@ SETTINGS = {
     "sgpr": {"n_inducing": 30, "optimizer": None},
     "lma": {"n_support": 12, "optimizer": None, "block_rows": 40},
     "pic": {"n_support": 12, "optimizer": None, "block_rows": 40},
+    "vecchia": {"n_neighbours": 12, "optimizer": None, "block_rows": 40},
     "experts": {"n_inducing": 20, "n_experts": 3, "optimizer": None},
     "opticom": {"level": 3, "optimizer": None},
     "cagp": {"n_actions": 20, "optimizer": None, "block_rows": 50},

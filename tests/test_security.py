@@ -37,6 +37,7 @@ THOROUGH = settings(QUICK, max_examples=600)
 KERNEL = kernels.RBF() + 0.5 * kernels.Linear()
 ESTIMATORS = {
     "sgpr": lambda: daskgp.SGPR(kernel=KERNEL, n_inducing=5, max_iter=1),
+    "vecchia": lambda: daskgp.VecchiaGP(n_neighbours=5, block_rows=20, max_iter=1),
     "lma": lambda: daskgp.LMA(n_support=5, block_rows=20, max_iter=1, markov_order=1),
     "experts": lambda: daskgp.ExpertsGP(expert="exact", max_iter=1, block_rows=30),
     "cagp": lambda: daskgp.CaGP(n_actions=4, max_iter=1),

@@ -15,6 +15,7 @@ MODELS = (
     "sgpr",
     "lma",
     "pic",
+    "vecchia",
     "experts",
     "opticom",
     "cagp",

@@ -17,6 +17,7 @@ from daskgp.estimators.saving import save_into
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
+from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.fit.plan import Plan
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "GaussianProcess",
     "OptiComGP",
     "SparseSpectrumGP",
+    "VecchiaGP",
     "cross_validate",
     "load",
     "plan",

@@ -62,6 +62,7 @@ def appended(gp: LMA, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> C
         marks = sampling.landmarks(rows, spans, LANDMARKS, executor)
         marks = marks if known is None else np.concatenate([known, marks])
         units = gp._settled(_over(stage, rows, layout, marks), gp.solved_.theta).units[count:]
+        reach = reach if gp.windows_stay else 0
         near = kept.layout.near if reach else None
         if reach and near is None:
             near = neighbours.before(kept.layout.spans, gp._windows(executor).units, reach)

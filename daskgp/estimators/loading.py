@@ -33,6 +33,7 @@ from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.variational import VariationalGP
+from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.kernels.units import in_users_units
 from daskgp.models.method import Method
 from daskgp.models.values import Want
@@ -48,6 +49,7 @@ ESTIMATORS: dict[str, type[GaussianProcess]] = {
         SGPR,
         LMA,
         PIC,
+        VecchiaGP,
         ExpertsGP,
         OptiComGP,
         CaGP,

@@ -45,7 +45,9 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
         )
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
-    _number_of_blocks("train_blocks", estimator.train_blocks, estimator.traits.knows_enough_blocks)
+    _whole_or_none("train_blocks", estimator.train_blocks, estimator.traits.knows_enough_blocks)
+    if hasattr(estimator, "training_rows"):
+        _whole_or_none("training_rows", estimator.training_rows, True)
     kernel_of(estimator.kernel)
     numbers_of(estimator.fill_values)
     means.check(estimator)
@@ -89,7 +91,7 @@ def kernel_of(value: Any) -> Kernel:
     return value
 
 
-def _number_of_blocks(name: str, value: Any, auto: bool) -> None:
+def _whole_or_none(name: str, value: Any, auto: bool) -> None:
     """Raise SettingError unless a setting is a number from 1, None or, if allowed, "auto"."""
     if value is None or (auto and type(value) is str and value == "auto"):
         return

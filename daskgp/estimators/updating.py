@@ -44,10 +44,16 @@ ROUNDING = 1e-8
 
 
 class Grown(NamedTuple):
-    """Rounds over more rows as a method needs them, and all rows that predictions read back."""
+    """Rounds over more rows as a method needs them, and all rows that predictions read back.
+
+    ``whole`` says that the rounds are over all rows that there are now, ``model`` is the method
+    where that changes with them.
+    """
 
     stage: rounds.Rounds
     kept: TrainingRows | None = None
+    whole: bool = False
+    model: Any = None
 
 
 def changed(
@@ -181,10 +187,10 @@ def _warn_of_left_out(gp: GaussianProcess, sums: scaling.Sums, rows: data.Rows) 
 def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget: bool) -> None:
     """Add sums over the rows of rounds to those ``before``, or subtract them, and solve."""
     solved, stage = gp.solved_, grown.stage
-    method, theta = cast(Summed, solved.model), solved.theta
+    method, theta = cast(Summed, grown.model or solved.model), solved.theta
     known, own = method.totals(theta, stage)
     if forget:
-        total = subtract(before, own)
+        total = own if grown.whole else subtract(before, own)
         _refuse_strangers(before, total)
     else:
         total = add(own, before)
@@ -192,7 +198,7 @@ def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget
     if not forget:
         _remark(method, known, before, total, count * solved.n_targets)
     kept = solved.kept if grown.kept is None else grown.kept
-    own = {"state": state, "kept": kept, "scaling": stage.scaling}
+    own = {"state": state, "kept": kept, "scaling": stage.scaling, "model": method}
     gp._set_solved(dataclasses.replace(solved, **own, origin=None))
     gp._total, gp.objective_ = total, objective
     gp.n_rows_ += -count if forget else count

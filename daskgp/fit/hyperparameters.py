@@ -50,6 +50,8 @@ MARGIN = 1.1
 """Factor on the number of blocks that seem enough: an estimate from few blocks is rough."""
 GROWTH = 4
 """Maximum growth of the number of blocks per stage: each then starts near its optimum."""
+PRIOR_STEP = 1e-4
+"""Step of the differences that the curvature of a prior is taken from."""
 LEAP = 1.25
 """Ratio of all blocks to those of a stage below which the stage takes all of them."""
 
@@ -543,25 +545,38 @@ def maximise(
         evaluate = train.plus(evaluate, prior)
         if more.get("sampled"):
             more["sampled"] = train.plus(more["sampled"], prior)
+        if more.get("information"):
+            more["information"] = with_curvature(more["information"], prior)
     curvature = run.curvature and run.curvature.scaled(values)
     settings = _settings(estimator, run, tol, curvature=curvature, **more)
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
+def with_curvature(
+    information: Callable[[np.ndarray], np.ndarray], prior: train.Evaluate
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the information of data and a prior of independent hyper-parameters."""
+
+    def both(vector: np.ndarray) -> np.ndarray:
+        ahead, behind = (prior(vector + step)[1] for step in (PRIOR_STEP, -PRIOR_STEP))
+        return information(vector) + np.diag((behind - ahead) / (2 * PRIOR_STEP))
+
+    return both
+
+
 def _settings(estimator: GaussianProcess, run: Run, tol: float, **more: Any) -> train.Training:
-    """Return the settings of a training loop."""
+    """Return the settings of a training loop; ``more`` comes before those of the estimator."""
     assert estimator.optimizer is not None
-    return train.Training(
-        estimator.optimizer,
-        estimator.max_iter,
-        tol,
-        estimator.learning_rate,
-        progress=estimator.progress,
-        hyperparameters=run.hyperparameters,
-        coordinates=run.coordinates,
-        precision=estimator.dtype,
-        **more,
-    )
+    settings: dict[str, Any] = {
+        "max_iter": estimator.max_iter,
+        "tol": tol,
+        "learning_rate": estimator.learning_rate,
+        "progress": estimator.progress,
+        "hyperparameters": run.hyperparameters,
+        "coordinates": run.coordinates,
+        "precision": estimator.dtype,
+    }
+    return train.Training(estimator.optimizer, **settings | more)
 
 
 def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:

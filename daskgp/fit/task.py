@@ -358,8 +358,10 @@ class TaskRounds:
 
         for unit in self.units:
             block, places = read(unit.own, unit if unit.draw else None)
-            near = tuple(read(span, None)[0] for span in unit.near)
-            yield Piece(block, near, unit.weight, unit.own, places)
+            near = [read(span, None) for span in unit.near]
+            there = tuple(own for _, own in near if own is not None)
+            blocks = tuple(block for block, _ in near)
+            yield Piece(block, blocks, unit.weight, unit.own, places, near_places=there)
 
     def _cut(self, over: Pass, most: int) -> Iterator[Piece]:
         """Yield the rows of units in pieces of at most ``most``, one at a time on the device."""

@@ -11,6 +11,7 @@ from daskgp.models.exact import Exact
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.markov.lma import LMA
+from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.sparse.ssgp import SparseSpectrum
@@ -27,6 +28,7 @@ REGISTRY: dict[str, Any] = {
     CaGP.name: CaGP,
     CGGP.name: CGGP,
     Decoupled.name: Decoupled,
+    Vecchia.name: Vecchia,
 }
 
 

@@ -51,10 +51,10 @@ class Additive(Method, Protocol):
 
     def evaluate(self, theta: Theta, rows: Rounds) -> Objective:
         """Return the objective of all rows with its full gradient: two passes."""
-        with rows.solving(_order(theta)):
+        with rows.solving(order_of(theta)):
             prepared = self.prepare(theta)
         total, kept = rows.forward(self.summing(theta), prepared)
-        with rows.solving(_order(theta)):
+        with rows.solving(order_of(theta)):
             objective = self.objective(prepared, total)
         if objective.cotangent is None:
             return objective
@@ -69,12 +69,12 @@ class Additive(Method, Protocol):
     def value(self, theta: Theta, rows: Rounds) -> float:
         """Return the objective of all rows: one pass."""
         prepared, total = self.summed(theta, rows)
-        with rows.solving(_order(theta)):
+        with rows.solving(order_of(theta)):
             return self.objective(prepared, total).value
 
     def summed(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
         """Return what blocks need and the summary of all blocks."""
-        with rows.solving(_order(theta)):
+        with rows.solving(order_of(theta)):
             prepared = self.prepare(theta)
         return prepared, rows.sum(self.summing(theta), prepared)
 
@@ -84,7 +84,7 @@ class Additive(Method, Protocol):
 
     def concluded(self, theta: Theta, prepared: Any, total: Any, rows: Rounds) -> tuple[Any, float]:
         """Return what prediction needs and the value of the objective, from the sums alone."""
-        with rows.solving(_order(theta)):
+        with rows.solving(order_of(theta)):
             return self.posterior(prepared, total), self.objective(prepared, total).value
 
     def misfit(self, prepared: Any, total: Any) -> float | None:
@@ -98,7 +98,7 @@ class Additive(Method, Protocol):
         through the blocks alone.
         """
         prepared, total = self.summed(theta, rows)
-        with rows.solving(_order(theta)):
+        with rows.solving(order_of(theta)):
             cotangent = self.objective(prepared, total).cotangent
         each = self._pass("gradients", partial(_pull, self), add_gradients)
         return np.array([g.to_vector(False) for g in rows.gather(each, prepared, cotangent)])
@@ -116,7 +116,8 @@ class Additive(Method, Protocol):
         return Pass(name, function, combine, cut=self.divisible, method=self, **more)
 
 
-def _order(theta: Theta) -> int | None:
+def order_of(theta: Theta) -> int | None:
+    """Return the size of the matrices that a solve has; None for that of all rows."""
     return None if theta.inputs is None else len(theta.inputs)
 
 

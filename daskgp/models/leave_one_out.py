@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace, to_host
+from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import InputError, NumericalError
 from daskgp.models.trend import posterior
 from daskgp.models.values import Block, Moments, Theta, variances
@@ -85,7 +85,7 @@ def less_trend(y: Array, found: Moments, M: Any, trend: int) -> Moments:
 def _left(share: Array) -> Array:
     """Return what is left of rows (n,) beside their ``share`` in their own predictions."""
     left = 1.0 - share
-    lost = int((~(left > LEAST)).sum())
+    lost = int(number((~(left > LEAST)).sum()))
     if lost:
         raise NumericalError(
             f"{lost} of {len(left)} rows have nothing left without themselves: give the rows that "

@@ -303,6 +303,15 @@ class Conditioned(Method, Protocol):
         The result has ``nbytes``.
         """
 
+    def picks(self, state: Any, X: np.ndarray, near: np.ndarray) -> np.ndarray | None:
+        """Return which of the rows ``near`` (w, d) any of the places X is conditioned on.
+
+        None stands for all of them.
+        """
+
+    def factored(self, theta: Theta, state: Any, near: Any) -> Any:
+        """Return the result of ``condition`` as ``predict_from`` takes it."""
+
     def across(self, theta: Theta, state: Any, X: Array, near: Array) -> Across:
         """Return what ties places X (n, d) to training rows (w, d)."""
 

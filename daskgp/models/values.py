@@ -105,8 +105,9 @@ class Piece(NamedTuple):
     """Rows that a pass receives at a time, on the device of the task.
 
     ``near`` are the rows that a method conditions them on, ``weight`` how often each counts,
-    ``span`` the unit they come from, ``places`` (n,) their numbers among all rows if the pass
-    asks for them, and ``kept`` what the previous pass kept of them.
+    ``span`` the unit they come from, ``places`` (n,) their numbers among all rows and
+    ``near_places`` those of each block near them if the pass asks for them, and ``kept`` what the
+    previous pass kept of them.
     """
 
     own: Block
@@ -115,6 +116,7 @@ class Piece(NamedTuple):
     span: tuple[int, int] = (0, 0)
     places: np.ndarray | None = None
     kept: Any = None
+    near_places: tuple[np.ndarray, ...] = ()
 
 
 class Moments(NamedTuple):

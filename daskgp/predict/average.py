@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -14,11 +13,11 @@ from dask.highlevelgraph import HighLevelGraph
 from daskgp import data
 from daskgp.arrays import backend
 from daskgp.data import grids, reading
-from daskgp.data.blocks.around import Key, Part
+from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
 from daskgp.predict.lazy import grid_for, rows_for, solved_node
-from daskgp.predict.near import Local, Nearby
+from daskgp.predict.near import Local, Nearby, united
 from daskgp.predict.posterior import Solved
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.process import single_blas_thread
@@ -116,17 +115,17 @@ def lazy_average(
     own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
     local: Any = isinstance(solved.kept, Nearby)
-    groups, near, given = (f"average-{part}-{token}" for part in ("groups", "near", "given"))
+    served, near, given = (f"average-{part}-{token}" for part in ("served", "near", "given"))
     sums: dict[Any, Any] = {
         key: (_tile, node.key, *place, near if local else None)
         for key, place in zip(tiles, own, strict=True)
     }
     of_mean: Any = (_mean, tiles)
     if local:
-        served: dict[Any, Any] = {
-            (groups, i): (_groups, node.key, *place) for i, place in enumerate(own)
+        own_rows: dict[Any, Any] = {
+            (served, i): (_serving, node.key, *place) for i, place in enumerate(own)
         }
-        sums |= {**served, near: (_near, node.key, [*served])}
+        sums |= {**own_rows, near: (united, [*own_rows])}
         sums[given] = (_given, node.key, tiles, near)
         of_mean = (getitem, given, 0)
     squares: dict[Any, Any] = {
@@ -252,16 +251,12 @@ def _local(solved: Solved) -> Local:
     return Local(solved.fitted(backend.resolve_device(solved.device)), solved.kept)
 
 
-def _groups(node: Node, X: np.ndarray, w: np.ndarray) -> list[Key]:
-    """Return the groups of a local method that the places of a tile are in."""
+def _serving(node: Node, X: np.ndarray, w: np.ndarray) -> list[Part]:
+    """Return the training rows that the places of a tile are conditioned on."""
     solved = opened(node)
     X, w = _used(solved, X, w)
-    return _local(solved).keys(solved.columns.inputs(X))
-
-
-def _near(node: Node, groups: list[list[Key]]) -> list[Part]:
-    """Return the training rows that serve some groups."""
-    return _local(opened(node)).union(sorted({*chain.from_iterable(groups)}))
+    with single_blas_thread():
+        return _local(solved).serving(solved.columns.inputs(X), solved.scaled(X))
 
 
 def _given(node: Node, tiles: list[_Tile], near: list[Part]) -> tuple[np.ndarray, np.ndarray]:

@@ -146,6 +146,18 @@ def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     return Nearby(rows, layout, around_of(arrays))
 
 
+def united(several: Iterable[list[Part]]) -> list[Part]:
+    """Return all rows of several sets of training rows; InputError if they are too many."""
+    found: dict[int, np.ndarray] = {}
+    for parts in several:
+        for block, rows in parts:
+            assert rows is not None
+            found[block] = np.union1d(found.get(block, rows), rows)
+        if sum(map(len, found.values())) > JOINT_ROWS:
+            raise InputError(MANY)
+    return [Part(block, found[block]) for block in sorted(found)]
+
+
 class _Block(NamedTuple):
     """A block that was read back: inputs in the user's units, scaled rows and their features."""
 
@@ -203,7 +215,8 @@ class Local:
     def _joint(self, X: np.ndarray, scaled: np.ndarray) -> Moments:
         if not len(X):
             return Moments(np.zeros((0, self.fit.scaling.n_sides)), covariance=np.zeros((0, 0)))
-        return self._predict(scaled, self._factored(self.union(self.keys(X))), "covariance")
+        near = self._factored(united([self.serving(X, scaled)]))
+        return self._predict(scaled, near, "covariance")
 
     def _predict(self, scaled: np.ndarray, near: Any, want: Want) -> Moments:
         fit = self.fit
@@ -216,21 +229,32 @@ class Local:
         if far is not None and far.any():
             _say_far(self.fit.token)
 
-    def keys(self, X: np.ndarray) -> list[Key]:
-        """Return the groups of rows X (n, d), in the user's units."""
-        return [key for key, _ in self.nearby.groups(np.asarray(X, np.float64))]
+    def serving(self, X: np.ndarray, scaled: np.ndarray) -> list[Part]:
+        """Return the training rows that places X (n, d), in the user's units, are conditioned on.
 
-    def union(self, keys: Iterable[Key]) -> list[Part]:
-        """Return all training rows that serve some groups; InputError if they are too many."""
+        ``scaled`` are the places in the model's units.
+        """
         found: dict[int, np.ndarray] = {}
-        for key in keys:
-            for block, rows in self._parts(key):
+        for key, group in self.nearby.groups(np.asarray(X, np.float64)):
+            for block, rows in self._picked(self._parts(key), scaled[group]):
                 start, stop = self.nearby.layout.span(block)
                 own = np.arange(stop - start) if rows is None else rows
                 found[block] = np.union1d(found.get(block, own), own)
-            if sum(map(len, found.values())) > JOINT_ROWS:
-                raise InputError(MANY)
         return [Part(block, found[block]) for block in sorted(found)]
+
+    def _picked(self, parts: list[Part], scaled: np.ndarray) -> list[Part]:
+        """Return the rows that any of some places is conditioned on, among those of its group."""
+        near = [backend.to_host(block.X) for block, _ in self._rows(parts)]
+        chosen = self.model.picks(self.fit.state, scaled, np.concatenate(near))
+        if chosen is None:
+            return parts
+        edges = np.cumsum([0, *map(len, near)])
+        pieces = np.split(chosen, np.searchsorted(chosen, edges[1:-1]))
+        return [
+            Part(part.block, piece - first if part.rows is None else part.rows[piece - first])
+            for part, piece, first in zip(parts, pieces, edges, strict=False)
+            if len(piece)
+        ]
 
     def summed(self, scaled: np.ndarray, weights: np.ndarray, parts: Sequence[Part]) -> Across:
         """Return what ties a weighted sum over scaled places (n, d) to training rows: (1, ...)."""
@@ -243,7 +267,8 @@ class Local:
 
     def of_sum(self, across: Across, parts: Sequence[Part]) -> Moments:
         """Return the posterior of a weighted sum over places, less its variance a priori."""
-        fit, near = self.fit, self._factored(parts)
+        fit = self.fit
+        near = self.model.factored(fit.theta, fit.state, self._factored(parts))
         ties, none = move(across, fit.device), backend.to_device(np.zeros(1), fit.device)
         return move(self.model.predict_from(fit.state, near, ties, none, "variance"), "cpu")
 
@@ -260,7 +285,7 @@ class Local:
         return cached((self.fit.token, key), make, self.fit.device, CACHE_BYTES)
 
     def _factored(self, parts: Sequence[Part]) -> Any:
-        """Return what predictions need of training rows."""
+        """Return what predictions of a group, or of several, need of training rows."""
         blocks, features = zip(*self._rows(parts), strict=True)
         return self.model.condition(self.fit.theta, self.fit.state, blocks, features)
 

@@ -98,6 +98,9 @@ class Search:
         Whether curvature at the end must be from differences.
     sampled : callable, optional
         Estimate of the gradient (k,) at x that differences are taken of.
+    information : callable, optional
+        Expected curvature (k, k) at x, that of the Fisher information, which takes the place of
+        differences and of what steps say.
     """
 
     evaluate: Gradient
@@ -107,6 +110,7 @@ class Search:
     precision: str = "float64"
     verify: bool = True
     sampled: Callable[[np.ndarray], np.ndarray] | None = None
+    information: Callable[[np.ndarray], np.ndarray] | None = None
     radius: float = 1.0
     _refreshes: int = field(default=0, init=False)
 
@@ -120,7 +124,7 @@ class Search:
         """
         x, least = np.clip(start, *self.bounds.T), self.tol * varies(self.bounds).sum()
         value, g = self.evaluate(x)
-        B = curvature or self.differences(x, g)
+        B = curvature if curvature and not self.information else self._curvature(x, g)
         refused, cut = 0, False
         for left in reversed(range(max_iter)):
             gain = self._potential(x, g, B.matrix)
@@ -139,12 +143,13 @@ class Search:
             trial, gradient = self.evaluate(x + s)
             fresh = B.exact and np.array_equal(B.point, x)
             # a step too long says little about B at x, unless that is an estimate
-            if trial >= value or not fresh or self.sampled:
+            if self.information is None and (trial >= value or not fresh or self.sampled):
                 B = _updated(B, s, g - gradient, self.coordinates)
             share = (trial - value) / hoped
             self._fit_radius(share, length)
             if share > 1e-4:
                 x, value, g, refused = np.clip(x + s, *self.bounds.T), trial, gradient, 0
+                B = B if self.information is None else self._curvature(x, g)
                 continue
             refused += 1
             if refused == 2 and not fresh and self._may_refresh:
@@ -155,6 +160,12 @@ class Search:
         if not left:
             note(x, value, g, gain)
         return Arrived(x, B, gain, gain <= least and self._trusted(x, B), cut)
+
+    def _curvature(self, x: np.ndarray, g: np.ndarray) -> Curvature:
+        """Return B at x: the information if there is any, else from differences."""
+        if self.information is None:
+            return self.differences(x, g)
+        return Curvature(x.copy(), self.information(x), True)
 
     def differences(self, x: np.ndarray, g: np.ndarray) -> Curvature:
         """Return B at x, where the gradient is g, from one more gradient per parameter.

@@ -79,6 +79,7 @@ class Training:
     ``coordinates`` (k, k) and starts with ``curvature``; ``precision`` is that of the objective.
     ``remedy`` is what to do about a run that ended for want of iterations.
     ``sampled`` is an estimate of the objective, from fewer rows, that curvature is taken from.
+    ``information`` is the Fisher information at a vector, the curvature of the trust region.
     Without ``verify`` curvature at the end need not be from differences.  A ``quiet`` run leaves
     it to the caller to say that it ended early.
     """
@@ -98,6 +99,7 @@ class Training:
     precision: str = "float64"
     verify: bool = True
     sampled: Evaluate | None = None
+    information: Callable[[np.ndarray], np.ndarray] | None = None
     remedy: str = "raise max_iter"
     quiet: bool = False
 
@@ -346,6 +348,7 @@ def _trust_region(
         training.precision,
         training.verify,
         sampled if estimate else None,
+        training.information,
     )
     arrived = search.run(start, training.curvature, training.max_iter, noted)
     early = ""

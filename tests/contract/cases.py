@@ -15,6 +15,7 @@ SETTINGS = {
     "sgpr": {"n_inducing": 12},
     "lma": {"n_support": 8, "block_rows": 30},
     "pic": {"n_support": 8, "block_rows": 30},
+    "vecchia": {"n_neighbours": 12, "predict_neighbours": 20, "block_rows": 30},
     "experts": {"n_inducing": 8, "n_experts": 4},
     "exact-experts": {"expert": "exact", "n_experts": 4},
     "opticom": {"level": 3},

@@ -13,6 +13,7 @@ from tests.contract import cases
 WORDS = {
     "lma": "support inputs",
     "pic": "support inputs",
+    "vecchia": "blocks",
     "experts": "of sparse experts",
     "exact-experts": "of exact experts",
     "opticom": "grid points",

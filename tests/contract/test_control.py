@@ -157,7 +157,9 @@ def test_what_cannot_be_meant_is_refused(settings, words):
         daskgp.SGPR("matern32()", n_inducing=5, **settings).fit(*rows())
 
 
-@pytest.mark.parametrize("name", ["sgpr", "lma", "pic", "opticom", "cagp", "ssgp", "exact"])
+@pytest.mark.parametrize(
+    "name", ["sgpr", "lma", "pic", "vecchia", "opticom", "cagp", "ssgp", "exact"]
+)
 def test_a_prior_counts_alike_beside_rows_that_are_left_out(name):
     X, y = rows(120)
     missing = np.arange(480) % 4 > 0

@@ -68,7 +68,9 @@ def test_longitudes_from_zero_and_from_minus_180_are_alike(name):
 
 
 # steps of Adam, as in svgp, are not the same in other axes
-@pytest.mark.parametrize("name", sorted({*GIVEN, "exact", "exact-experts", "cggp"} - {"svgp"}))
+@pytest.mark.parametrize(
+    "name", sorted({*GIVEN, "vecchia", "exact", "exact-experts", "cggp"} - {"svgp"})
+)
 def test_turning_the_globe_changes_nothing(name):
     X, y = globe()
     inputs = globe(8, seed=3)[0]
@@ -78,7 +80,7 @@ def test_turning_the_globe_changes_nothing(name):
         more = {GIVEN[name]: wrapped(inputs + turn)} if name in GIVEN else {}
         if name in GIVEN:
             more[f"n_{GIVEN[name]}"] = defaults(kind(name))[f"n_{GIVEN[name]}"]
-        if name in ("lma", "pic"):  # one block has no order
+        if name in ("lma", "pic", "vecchia"):  # one block has no order
             more["block_rows"] = ROWS
         if name == "exact-experts":
             more["partition"] = "chunks"

@@ -102,7 +102,7 @@ def killing(monkeypatch):
 
 
 # others of a kind: the same rounds with another model
-ALIKE = ("pic", "cagp", "cggp", "opticom", "svgp", "ssgp", "exact")
+ALIKE = ("pic", "vecchia", "cagp", "cggp", "opticom", "svgp", "ssgp", "exact")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ def by_turn(by):
         "lma": lambda **k: daskgp.LMA(markov_order=1, neighbours="order", **blocks, **k),
         "lma whole": lambda **k: daskgp.LMA(markov_order=5, **blocks, **k),
         "pic": lambda **k: daskgp.PIC(**blocks, **k),
+        "vecchia": lambda **k: daskgp.VecchiaGP(n_neighbours=9, order="x2", block_rows=40, **k),
+        "full-scale": lambda **k: daskgp.VecchiaGP(n_neighbours=6, **blocks, **k),
         "experts": lambda **k: daskgp.ExpertsGP(**parts, **k),
         "exact experts": lambda **k: daskgp.ExpertsGP(
             expert="exact", n_experts=4, partition="chunks", aggregation="npae", **k

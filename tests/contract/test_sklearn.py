@@ -24,6 +24,7 @@ SETTINGS = {
     "sgpr": {"n_inducing": 10, "max_iter": 15},
     "lma": {"n_support": 4, "max_iter": 2},
     "pic": {"n_support": 4, "max_iter": 2},
+    "vecchia": {"max_iter": 2},
     "experts": {"n_inducing": 10, "n_experts": 2, "max_iter": 15},
     "opticom": {"level": 1, "max_iter": 2},
     "cagp": {"n_actions": 5, "max_iter": 2},

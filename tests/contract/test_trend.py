@@ -26,6 +26,7 @@ EXACTLY = {
     "sgpr": {"inducing": cases.rows()[0], "n_inducing": 512},
     "lma": {"markov_order": 4},
     "pic": {"block_rows": 150},
+    "vecchia": {"n_neighbours": 150, "predict_neighbours": 150},
 }
 """Settings at which a method is the exact GP."""
 
@@ -55,7 +56,7 @@ def contrasts(C, H, y):
 
 
 def test_these_methods_take_a_trend():
-    assert TAKES == ["sgpr", "lma", "pic", "ssgp", "exact"]
+    assert TAKES == ["sgpr", "lma", "pic", "vecchia", "ssgp", "exact"]
 
 
 @pytest.mark.parametrize("name", sorted(set(cases.SETTINGS) - set(TAKES)))

@@ -25,7 +25,7 @@ from tests.contract import cases
 
 ADDITIVE = ["sgpr", "ssgp", "opticom"]
 UPDATED = [*ADDITIVE, "experts"]
-OTHERS = [name for name in cases.SETTINGS if name not in (*UPDATED, "lma", "pic")]
+OTHERS = [name for name in cases.SETTINGS if name not in (*UPDATED, "lma", "pic", "vecchia")]
 T = cases.rows(9, seed=3)[0]
 additive, updated = (pytest.mark.parametrize("name", names) for names in (ADDITIVE, UPDATED))
 
@@ -238,6 +238,7 @@ LOCAL = {
     "pic": ("pic", {}),
     "lma": ("lma", {}),
     "chain": ("lma", {"neighbours": "order", "markov_order": 2}),
+    "vecchia": ("vecchia", {"n_neighbours": 240, "predict_neighbours": 240}),
 }
 local = pytest.mark.parametrize("case", LOCAL)
 
@@ -289,7 +290,7 @@ def test_a_stored_local_model_is_updated_and_its_store_stays_as_it_was(case, tmp
     assert files(tmp_path / "m.zarr") == before
 
 
-@pytest.mark.parametrize("case", ["pic", "chain"])
+@pytest.mark.parametrize("case", ["pic", "chain", "vecchia"])
 def test_a_window_of_whole_blocks_slides(case):
     X, y = in_line()
     model = blocks(case).fit(X[:150], y[:150])
@@ -312,7 +313,7 @@ def test_local_methods_say_what_they_cannot_do():
         model.update(X[:90], y[:90])
 
 
-@pytest.mark.parametrize("name", ["lma", "pic"])
+@pytest.mark.parametrize("name", ["lma", "pic", "vecchia"])
 def test_rows_among_the_others_are_taken_too(name, tmp_path):
     X, y = cases.rows(360)
     model = cases.fixed(name).fit(X[:180], y[:180])
@@ -418,7 +419,7 @@ def store(tmp_path):
     return of
 
 
-@pytest.mark.parametrize("case", [*ADDITIVE, "pic", "chain"])
+@pytest.mark.parametrize("case", [*ADDITIVE, "pic", "chain", "vecchia"])
 def test_a_window_slides_over_a_store_that_grows(case, store):
     X, y = in_line()
     make = partial(blocks, case) if case in LOCAL else partial(plain, case)

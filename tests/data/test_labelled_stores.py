@@ -22,6 +22,7 @@ MODELS = {
     "trained": daskgp.SGPR(n_inducing=12, max_iter=2, progress=False),
     "lma": daskgp.LMA(n_support=10, block_rows=40, **RBF),
     "pic": daskgp.PIC(n_support=10, block_rows=40, **RBF),
+    "vecchia": daskgp.VecchiaGP(n_neighbours=12, block_rows=40, **RBF),
     "exact-experts": daskgp.ExpertsGP(expert="exact", n_experts=3, aggregation="rbcm", **RBF),
     "sparse-experts": daskgp.ExpertsGP(n_inducing=6, n_experts=3, **RBF),
     "opticom": daskgp.OptiComGP(**RBF),

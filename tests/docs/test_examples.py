@@ -81,6 +81,16 @@ def test_markov_order_ends_at_the_exact_gp(tmp_path):
     assert (tmp_path / "order.svg").exists()
 
 
+def test_vecchia_neighbours_bring_the_mean_to_that_of_the_exact_gp(tmp_path):
+    sizes = {"rows": 300, "numbers": (5, 40), "support": 32}
+    found = example("vecchia_neighbours").main(**sizes, path=tmp_path / "neighbours.svg")
+    few, many = np.array(list(found.values())).T
+    assert (many < few).all()
+    noisy, supported = few[1:]
+    assert supported < noisy / 2
+    assert (tmp_path / "neighbours.svg").exists()
+
+
 def test_paper_variance_is_negative_and_the_consistent_one_is_not(tmp_path):
     found = example("paper_variance").main(grid=40, path=tmp_path / "variance.svg")
     assert found["paper"].min() < -0.3

@@ -81,7 +81,7 @@ def test_rows_left_out_are_those_of_transformed_targets_and_residuals(settings):
         assert scaled.spread_ == pytest.approx(other.spread_, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "ssgp", "exact", "lma", "pic"])
+@pytest.mark.parametrize("name", ["sgpr", "ssgp", "exact", "lma", "pic", "vecchia"])
 def test_every_method_that_leaves_rows_out_learns_from_them(name):
     X, y = cases.rows(120)
     plain, scaled = (cases.fixed(name, calibrate=how).fit(X, y) for how in (None, "loo"))

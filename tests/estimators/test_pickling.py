@@ -24,6 +24,7 @@ COMMON = {"kernel": "rbf(0.5)", "optimizer": None, "progress": False}
 KEEPING = {
     "lma": daskgp.LMA(n_support=10, block_rows=40, **COMMON),
     "pic": daskgp.PIC(n_support=10, block_rows=40, **COMMON),
+    "vecchia": daskgp.VecchiaGP(n_neighbours=12, block_rows=40, **COMMON),
     "experts": daskgp.ExpertsGP(expert="exact", n_experts=4, aggregation="rbcm", **COMMON),
     "cagp": daskgp.CaGP(n_actions=12, **COMMON),
     "cggp": daskgp.CGGP(kernel="rbf(0.5)", noise_variance=0.1, progress=False),

@@ -38,6 +38,8 @@ MAKERS = {
     "sgpr": (daskgp.SGPR, {"n_inducing": 20}),
     "lma": (daskgp.LMA, {"n_support": 16, "block_rows": 40}),
     "pic": (daskgp.PIC, {"n_support": 16, "block_rows": 40}),
+    "vecchia": (daskgp.VecchiaGP, {"n_neighbours": 15, "block_rows": 40}),
+    "full-scale": (daskgp.VecchiaGP, {"n_neighbours": 9, "n_support": 16, "block_rows": 40}),
     "experts": (daskgp.ExpertsGP, {"n_experts": 3, "n_inducing": 16}),
     "exact experts": (
         daskgp.ExpertsGP,

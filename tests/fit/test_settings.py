@@ -37,9 +37,9 @@ SMALL = {
     "markov_order": 1,
     "max_iter": 3,
 }
-OWN = {name: {"block_rows": 12} for name in ("lma", "pic", "sgpr", "ssgp", "opticom")} | {
-    "exact": {}
-}
+OWN = {
+    name: {"block_rows": 12} for name in ("lma", "pic", "vecchia", "sgpr", "ssgp", "opticom")
+} | {"exact": {}}
 FAR = {"kernel": kernels.RBF((6.0, 6.0)), "max_iter": 24}
 """A start from which no optimizer arrives soon, and more steps than Adam takes at least."""
 OWN = {name: {**small, **FAR} for name, small in OWN.items()}
@@ -69,6 +69,9 @@ OTHER = {
     "predict_order": 1,
     "predict_rows": 5,
     "prediction": "paper",
+    "n_neighbours": 4,
+    "predict_neighbours": 6,
+    "training_rows": 20,
     "order": "pca",
     "expert": "exact",
     "n_experts": 4,
@@ -157,6 +160,7 @@ CONTEXTS = {
         {"neighbours": "order", "prediction": "paper"},
     ],
     "pic": [{"support": GIVEN}],
+    "vecchia": [{"support": GIVEN}, {"n_support": 0}],
     "experts": [
         {"weights": "paper"},
         {"variance": "paper"},
@@ -339,7 +343,9 @@ def test_a_stream_takes_settings_that_matter_to_it_alone(name):
     assert model.n_rows_ == len(X)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "lma", "pic", "opticom", "ssgp", "exact", "experts"])
+@pytest.mark.parametrize(
+    "name", ["sgpr", "lma", "pic", "vecchia", "opticom", "ssgp", "exact", "experts"]
+)
 def test_the_rate_of_adam_is_that_of_the_setting(name):
     kernel = kernels.RBF(0.5)
     settings = begun(name, {"optimizer": "adam"}) | {"max_iter": 2, "kernel": kernel}

@@ -61,12 +61,15 @@ def test_training_arrives_within_its_tolerance_of_the_optimum(of, noise):
     assert model.history_[-1]["predicted_gain"] < 3 * 0.1
 
 
-@pytest.mark.parametrize("estimator", ["lma", "pic", "sgpr", "ssgp", "opticom", "experts"])
+@pytest.mark.parametrize(
+    "estimator", ["lma", "pic", "vecchia", "sgpr", "ssgp", "opticom", "experts"]
+)
 def test_every_method_ends_where_a_tighter_tolerance_ends(estimator):
     X, y = simulated(kernels.Matern32(0.8), 300, 0.1)
     make = {
         "lma": lambda **s: daskgp.LMA(n_support=20, block_rows=50, train_blocks=None, **s),
         "pic": lambda **s: daskgp.PIC(n_support=20, block_rows=50, train_blocks=None, **s),
+        "vecchia": lambda **s: daskgp.VecchiaGP(block_rows=50, **s),
         "sgpr": lambda **s: daskgp.SGPR(n_inducing=60, **s),
         "ssgp": lambda **s: daskgp.SparseSpectrumGP(n_spectral=40, **s),
         "opticom": lambda **s: daskgp.OptiComGP(level=3, **s),

@@ -205,3 +205,84 @@ def test_a_step_is_promised_to_gain_whatever_bounds_cut_it_short():
         assert search._potential(x, gradient, curvature) > 0
         step = search._step(x, gradient, curvature, 1.0)
         assert ((step >= bounds[:, 0]) & (step <= bounds[:, 1])).all()
+
+
+# -- expected curvature ----------------------------------------------------------------------
+
+
+def test_information_leads_to_the_top_of_a_bowl_in_two_steps():
+    B, top = np.array([[1e3, 20.0], [20.0, 10.0]]), np.array([1.0, -2.0])
+    evaluate, asked = bowl(B, top), []
+
+    def information(x):
+        asked.append(x)
+        return B
+
+    run = search(evaluate, 2, information=information, radius=10.0)
+    found = run.run(np.zeros(2), None, 50, unnoted)
+    assert found.converged
+    np.testing.assert_allclose(found.vector, top, atol=1e-6)
+    assert evaluate.count == 2  # none for differences
+    assert len(asked) == 2
+    np.testing.assert_array_equal(found.curvature.matrix, B)
+    assert found.curvature.exact
+
+
+@pytest.mark.parametrize("wrong", [0.02, 0.3, 3.0, 30.0])
+def test_information_of_another_size_than_the_curvature_still_leads_to_the_top(wrong):
+    B, top = np.array([[50.0, 20.0], [20.0, 30.0]]), np.array([1.0, -2.0])
+    run = search(bowl(B, top), 2, information=lambda x: wrong * B)
+    found = run.run(np.zeros(2), None, 300, unnoted)
+    assert found.converged
+    assert -bowl(B, top)(found.vector)[0] < 0.5
+
+
+def variance_of(square, n):
+    """Log density of n numbers of a mean square by the logarithm of their variance."""
+
+    def evaluate(x):
+        evaluate.seen.append(float(x[0]))
+        ratio = square * np.exp(-x[0])
+        return -0.5 * n * (float(x[0]) + float(ratio)), 0.5 * n * (ratio - 1.0) * np.ones(1)
+
+    evaluate.seen = []
+    return evaluate
+
+
+def test_a_step_that_bare_information_would_overshoot_is_kept_short():
+    n, start = 100, -6.0
+    evaluate = variance_of(1.0, n)
+    bare = evaluate(np.array([start]))[1][0] / (0.5 * n)
+    assert start + bare > 300  # far beyond the top at 0
+    found = search(evaluate, 1, information=lambda x: 0.5 * n * np.eye(1)).run(
+        np.array([start]), None, 100, unnoted
+    )
+    assert found.converged
+    assert found.vector[0] == pytest.approx(0.0, abs=0.05)
+    assert max(evaluate.seen) < 50
+
+
+def test_a_step_that_gains_far_less_than_promised_makes_the_next_one_shorter():
+    """It is not enough to gain at all: halving alone would take a step to a false place."""
+    evaluate = variance_of(1.0, 100)
+    lengths, last = [], []
+
+    def note(x, *_):
+        if last:
+            lengths.append(abs(float(x[0]) - last[-1]))
+        last.append(float(x[0]))
+
+    run = search(evaluate, 1, information=lambda x: 50.0 * np.eye(1))
+    found = run.run(np.array([-4.0]), None, 100, note)
+    assert found.converged
+    assert max(lengths) < 5.0
+
+
+def test_bounds_hold_with_information():
+    B, top = np.array([[10.0, 6.0], [6.0, 10.0]]), np.array([3.0, 3.0])
+    bounds = np.array([[-1.0, 1.0], [-10.0, 10.0]])
+    run = search(bowl(B, top), 2, bounds, information=lambda x: B)
+    found = run.run(np.zeros(2), None, 50, unnoted)
+    assert found.converged
+    assert found.vector[0] == 1.0
+    assert found.vector[1] == pytest.approx(3.0 + 6.0 / 10.0 * 2.0, abs=0.1)

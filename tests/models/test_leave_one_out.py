@@ -122,7 +122,7 @@ def test_those_of_independent_blocks_are_those_of_fits_without_each_row():
 
 # -- of estimators ---------------------------------------------------------------------------
 
-KEEPS = {"sgpr", "lma", "pic", "ssgp", "exact"}
+KEEPS = {"sgpr", "lma", "pic", "vecchia", "ssgp", "exact"}
 
 
 @pytest.mark.parametrize("name", cases.SETTINGS)
@@ -159,7 +159,7 @@ def test_estimators_give_them_in_the_units_of_y(name):
         np.testing.assert_allclose([mean[i], std[i]], [m[0], s[0]], rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "lma"])
+@pytest.mark.parametrize("name", ["sgpr", "lma", "vecchia"])
 def test_lazy_rows_give_the_same_and_missing_ones_none(name, make_store, tmp_path):
     X, y = cases.rows(90)
     y[4] = np.nan
@@ -175,7 +175,7 @@ def test_lazy_rows_give_the_same_and_missing_ones_none(name, make_store, tmp_pat
 
 
 @pytest.mark.parametrize("rows_differ", [False, True])
-@pytest.mark.parametrize("name", ["sgpr", "ssgp", "exact", "lma", "pic"])
+@pytest.mark.parametrize("name", ["sgpr", "ssgp", "exact", "lma", "pic", "vecchia"])
 def test_a_trend_is_estimated_without_each_row_too(name, rows_differ):
     X, y = cases.rows(60)
     both = np.column_stack([y + 20 + X @ [5.0, -3.0], y * y])
@@ -186,6 +186,8 @@ def test_a_trend_is_estimated_without_each_row_too(name, rows_differ):
     if name in ("lma", "pic"):  # windows that span all blocks, and a single block
         settings["block_rows"] = 60
         settings |= {"markov_order": 0} if name == "lma" else {}
+    if name == "vecchia":
+        settings |= {"n_neighbours": 60, "predict_neighbours": 60}
     made = cases.fixed(name).get_params(deep=False)
     made.pop("n_inducing", None)
     model = type(cases.make(name))(**made | settings)
@@ -201,7 +203,7 @@ def test_a_trend_is_estimated_without_each_row_too(name, rows_differ):
     assert found.pooled["rmse"] == pytest.approx(np.sqrt(((both - mean) ** 2).mean()))
 
 
-@pytest.mark.parametrize("name", ["sgpr", "lma"])
+@pytest.mark.parametrize("name", ["sgpr", "lma", "vecchia"])
 def test_a_regressor_stays_as_it_is(name):
     X, y = cases.rows(60)
     regressor = LinearRegression().fit(X[:20], y[:20])
@@ -280,14 +282,14 @@ def test_other_rows_are_refused_whoever_gives_them(name):
         np.testing.assert_allclose(found, np.array(model.loo(X, y, **noise))[:, order], rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "ssgp", "lma", "pic"])
+@pytest.mark.parametrize("name", ["sgpr", "ssgp", "lma", "pic", "vecchia"])
 def test_rows_that_were_added_are_rows_of_the_fit_and_those_taken_out_are_none(name):
     X, y = cases.rows(90)
     error = np.linspace(0.01, 0.3, 90)
     model = cases.fixed(name, block_rows=30).fit(X[:60], y[:60], y_variance=error[:60])
     model.update(X[60:], y[60:], y_variance=error[60:])
     assert np.isfinite(model.loo(X, y, y_variance=error)).all()
-    if name in ("lma", "pic"):
+    if name in ("lma", "pic", "vecchia"):
         return
     model.forget(X[:30], y[:30], y_variance=error[:30])
     assert np.isfinite(model.loo(X[30:], y[30:], y_variance=error[30:])).all()
@@ -295,7 +297,7 @@ def test_rows_that_were_added_are_rows_of_the_fit_and_those_taken_out_are_none(n
         model.loo(X, y, y_variance=error)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "lma"])
+@pytest.mark.parametrize("name", ["sgpr", "lma", "vecchia"])
 def test_those_of_a_store_are_given_with_it(name, make_store):
     X, y = cases.rows(60)
     weight = WEIGHTS.copy()
@@ -324,7 +326,7 @@ def test_a_store_of_an_earlier_version_tells_what_it_cannot_check(caplog):
 def test_equal_rows_with_other_errors_are_told_apart():
     X, y = cases.rows(60)
     X[20], y[20] = X[10], y[10]
-    for name in ("exact", "lma"):
+    for name in ("exact", "lma", "vecchia"):
         model = cases.fixed(name, block_rows=60).fit(X, y, y_variance=ERRORS)
         mean, std = model.loo(X, y, y_variance=ERRORS)
         order = np.arange(60)[::-1]

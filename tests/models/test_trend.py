@@ -7,6 +7,7 @@ from daskgp import kernels, testing
 from daskgp.models import trend
 from daskgp.models.exact import Exact
 from daskgp.models.markov.lma import LMA
+from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Theta
@@ -23,6 +24,11 @@ CASES = {
     "exact": (Exact(trend=3), Theta(MATERN, S)),
     "sgpr": (SGPR(jitter=0.0, trend=3), Theta(MATERN, S, X.copy())),
     "lma": (LMA(jitter=1e-12, trend=3), Theta(MATERN, S, X[:5].copy())),
+    "vecchia": (Vecchia(trend=3, n_neighbours=N), Theta(MATERN, S)),
+    "full-scale": (
+        Vecchia(jitter=1e-12, trend=3, n_neighbours=N),
+        Theta(MATERN, S, X[:5].copy()),
+    ),
     "ssgp": (
         SparseSpectrum(trend=3),
         Theta(kernels.RBF((0.8, 1.1), variance=1.3), S, RNG.standard_normal((6, 2))),

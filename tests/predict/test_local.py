@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 from fits import forget
 
 import daskgp
-from daskgp import LMA, PIC
+from daskgp import LMA, PIC, VecchiaGP
 from daskgp.predict import to_store, training_rows
 from daskgp.runtime.process import single_blas_thread
 
@@ -18,6 +18,8 @@ SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
 MADE = {
     "nearest": LMA(**SETTINGS, markov_order=2),
     "order": LMA(**SETTINGS, markov_order=1, neighbours="order", prediction="paper"),
+    "vecchia": VecchiaGP(n_neighbours=12, block_rows=40, max_iter=1, progress=False),
+    "full-scale": VecchiaGP(**SETTINGS, n_neighbours=12),
     "pic": PIC(**SETTINGS, train_support=True),
 }
 

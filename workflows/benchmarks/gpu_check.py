@@ -18,9 +18,11 @@ from peers.arrays import HOST, ROWS, D, Machine, blocks, places
 
 from daskgp import likelihoods
 from daskgp.kernels.weights import Weights
+from daskgp.models import inducing
 from daskgp.models.actions import cagp
 from daskgp.models.exact import Exact
-from daskgp.models.markov.lma import LMA
+from daskgp.models.markov import conditionals
+from daskgp.models.markov.lma import LMA, State
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
@@ -58,6 +60,20 @@ def windows_together(machine: Machine, dtype: str) -> list:
         for factors in (kept, None)
     )
     return [objective.value, *gradients]
+
+
+def conditioned(features: bool, machine: Machine, dtype: str) -> list:
+    """Return sums over rows given earlier ones, with gradient and information for the kernel's."""
+    rows, at = machine.rows(ROWS, D, dtype), machine.theta(D, INDUCING)
+    xp, k = machine.xp, 9
+    near = np.arange(ROWS)[:, None] - 1 - np.arange(k)
+    near, own = xp.asarray(np.maximum(near, -1)), xp.arange(ROWS)
+    c = conditionals.Conditionals(rows.X, rows.y, None, own, near)
+    A = LMA(jitter=1e-6).features(at, State(inducing.prepare(at, 1e-6).factor, *[own] * 2), rows.X)
+    A = A if features else None
+    w = conditionals.weights(at, c, A)
+    found = conditionals.scores(at, c, xp.eye(1), 1)
+    return [w, *conditionals.summed(w, c, A)[:4], *found[:4]]
 
 
 def projected(loss: cagp.LossName, dense: bool, machine: Machine, dtype: str) -> list:
@@ -113,6 +129,8 @@ CHECKS: dict[str, arrays.Check] = {
     "lma": partial(reduced, LMA(jitter=1e-6), INDUCING),
     "lma, paper": partial(reduced, LMA(prediction="paper", jitter=1e-6), INDUCING),
     "lma, side by side": windows_together,
+    "conditionals": partial(conditioned, False),
+    "conditionals, residual": partial(conditioned, True),
     "cagp": partial(projected, "elbo", False),
     "cagp, dense": partial(projected, "elbo", True),
     "cagp, projected": partial(projected, "projected", False),

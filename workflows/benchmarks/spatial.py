@@ -16,7 +16,10 @@ of fit and prediction are those of daskgp's commands, with every start of a clus
 - ``lma-defaults``: ``daskgp convert``, ``fit --model lma`` and ``predict`` with no setting but the
   number of workers; ``lma-kernel`` is told that the kernel is ``matern12()``; ``lma``, ``pic`` and
   ``sgpr`` have more settings, ``sgpr-table`` a lengthscale per column and more iterations.
-- ``gpboost``: its Vecchia approximation, exponential, 20 neighbours to fit and 50 to predict.
+- ``vecchia-defaults`` and ``vecchia-kernel`` likewise; ``vecchia`` conditions rows on 60 others and
+  predictions on 512.
+- ``gpboost``: its Vecchia approximation, exponential, 20 neighbours to fit and 50 to predict;
+  ``gpboost-ard`` Matérn-3/2 with a lengthscale per column.
 - ``local``: an exact GP per block of about 300 rows, which predicts the places inside its block.
 - ``fvgp``: one log-likelihood of fvGP's gp2Scale on 20,000 rows, a time and no prediction.
 """
@@ -51,12 +54,16 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
         "pic",
         {**ROUGH, "n_support": 256, "block_rows": 300, "train_blocks": 64, "max_iter": 20},
     ),
+    "vecchia-defaults": ("vecchia", {}),
+    "vecchia-kernel": ("vecchia", ROUGH),
+    "vecchia": ("vecchia", {"n_neighbours": 60, "predict_neighbours": 512}),
     "sgpr": ("sgpr", {**ROUGH, **TRAINED, "max_iter": 30}),
     "sgpr-table": ("sgpr", {"kernel": "matern32(ard=true)", **TRAINED, "max_iter": 200}),
 }
 """Model and settings."""
 PEERS = {
     "gpboost": gpboost.exponential,
+    "gpboost-ard": gpboost.vecchia,
     "local": local.exact_blocks,
     "fvgp": fvgp.log_likelihood,
 }

@@ -23,11 +23,14 @@ MORE = 2
 """Candidates that are examined per earlier block that is wanted."""
 
 
-def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]:
+def earlier(
+    layout: Layout, places: np.ndarray, number: int, later: bool = False
+) -> tuple[Unit, ...]:
     """Return each block with the ``number`` nearest of the blocks before it, in their order.
 
-    A block is as near as its nearest row, on average over the rows of the other.  ``places``
-    (M, r, d) are some rows of each block in units that make distances comparable.
+    With ``later`` they are the nearest of all others.  A block is as near as its nearest row, on
+    average over the rows of the other.  ``places`` (M, r, d) are some rows of each block in units
+    that make distances comparable.
     """
     spans = layout.spans
     if not number:
@@ -38,10 +41,14 @@ def earlier(layout: Layout, places: np.ndarray, number: int) -> tuple[Unit, ...]
     units = []
     for i, span in enumerate(spans):
         away, rows = (np.asarray(part) for part in tree.query(places[i], k=look))
-        near = _nearest_before(i, away, rows // r, number)
-        if len(near) < min(number, i):  # far from most blocks before it
-            apart = ((middles[:i] - middles[i]) ** 2).sum(axis=1)
-            others = np.setdiff1d(np.argsort(apart, kind="stable")[: 2 * number], near)
+        blocks = rows // r
+        asked = blocks != i if later else blocks < i
+        near = _nearest_of(asked, away, blocks, number)
+        candidates = count - 1 if later else i
+        if len(near) < min(number, candidates):  # far from most blocks before it
+            apart = ((middles[: None if later else i] - middles[i]) ** 2).sum(axis=1)
+            line = np.argsort(apart, kind="stable")[: 2 * number + 1]
+            others = np.setdiff1d(line, [*near, i])
             others = others[np.argsort(apart[others], kind="stable")]
             near = np.concatenate([near, others])[:number]
         units.append(Unit(span, tuple(spans[j] for j in np.sort(near))))
@@ -67,13 +74,13 @@ def conditioned(layout: Layout) -> tuple[Unit, ...]:
     )
 
 
-def _nearest_before(i: int, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
-    """Return the nearest blocks before block i, among those of the rows (r, k) next to its own.
+def _nearest_of(asked: np.ndarray, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:
+    """Return the nearest of the blocks asked for, among those of the rows (r, k) next to a block's.
 
-    A row of block i without neighbours in a block is taken to be as far from it as from the last of
-    its neighbours.
+    A row of the block without neighbours in another is taken to be as far from it as from the last
+    of its neighbours.
     """
-    before, place = np.unique(np.where(blocks < i, blocks, -1), return_inverse=True)
+    before, place = np.unique(np.where(asked, blocks, -1), return_inverse=True)
     far = np.repeat(away[:, -1:], len(before), axis=1)
     own = np.broadcast_to(np.arange(len(away))[:, None], away.shape)
     np.minimum.at(far, (own, place.reshape(away.shape)), away)

@@ -23,7 +23,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
-from daskgp.models.additive import Additive
+from daskgp.models.additive import Additive, order_of
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.leave_one_out import Known, less_trend, places_of, units, without
 from daskgp.models.markov.windows import (
@@ -216,9 +216,9 @@ class LMA(Additive):
         moments[:m, m:] = 0.5 * weighted
         moments[m:, :m] = 0.5 * weighted.T
         moments[m:, m:] = -0.5 * W
-        inputs = inputs_of(prepared.theta)
-        kernel = prepared.theta.kernel
-        zero = ThetaBar(np.zeros(len(kernel.log_parameters)), 0.0, np.zeros(inputs.shape))
+        kernel, inputs = prepared.theta.kernel, prepared.theta.inputs
+        none = None if inputs is None else np.zeros(inputs.shape)
+        zero = ThetaBar(np.zeros(len(kernel.log_parameters)), 0.0, none)
         return Objective(float(value), zero, Cotangent(moments, -0.5 * p))
 
     def local_vjp(
@@ -316,6 +316,14 @@ class LMA(Additive):
         rest = linalg.whiten_rows(L, (y - A @ state.weights).T)
         return Near(X, A, L, linalg.unwhiten_rows(L, rest, overwrite=True).T)
 
+    def picks(self, state: Any, X: np.ndarray, near: np.ndarray) -> np.ndarray | None:
+        """Return None: all places of a group are conditioned on all rows that serve it."""
+        return None
+
+    def factored(self, theta: Theta, state: Any, near: Any) -> Any:
+        """Return the rows as they are: ``condition`` has factored them."""
+        return near
+
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
@@ -405,7 +413,7 @@ class LMA(Additive):
     ) -> tuple[Paths, PathState]:
         """Return sample paths from the windows of rows whose targets are y - g(X) - e."""
         prepared, total = self.summed(theta, rows)
-        with rows.solving(len(inputs_of(theta))):
+        with rows.solving(order_of(theta)):
             update = self.posterior(prepared, total)
         return ConditionedPaths(self), PathState(draw.prior, update)
 

@@ -1,0 +1,397 @@
+"""Training on conditionals of rows: all of the first rows of the order, and a draw of the others.
+
+The log density is a sum over rows given earlier ones.  The first rows, which are far apart, carry
+the long distances, so all of them count; of the others some are drawn, with the inverse of their
+probability as weight.  Neighbours are found once and held while the hyper-parameters move, and
+found again where the proportions of lengthscales have changed.  The Fisher information, which comes
+with the gradient, is the curvature of the trust region.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from dask.delayed import Delayed
+
+from daskgp import train
+from daskgp.arrays.backend import resolve_device
+from daskgp.checks import whole
+from daskgp.data import partition
+from daskgp.errors import NumericalError
+from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.fit.hyperparameters import ROUGH, TOLERATED, Run, continued
+from daskgp.fit.task import TaskRounds
+from daskgp.models import scaling
+from daskgp.models.markov.conditionals import Conditionals, Scores, scores
+from daskgp.models.markov.earlier import ranks
+from daskgp.models.markov.vecchia import First, Shared, Vecchia
+from daskgp.models.method import Pass
+from daskgp.models.trend import contrasts
+from daskgp.models.values import Block, Piece, Theta, add, move
+from daskgp.runtime.executor import mapped, node, tree_sum
+from daskgp.runtime.process import single_blas_thread
+from daskgp.train.callbacks import calling
+
+if TYPE_CHECKING:
+    from daskgp.estimators.lma import LMA
+
+logger = logging.getLogger("daskgp")
+
+EACH, LEAST, MOST = 10_000, 20_000, 100_000
+"""Rows drawn for each hyper-parameter, and the least and most of them."""
+FIRST = 4_000
+"""Number of the first rows of the order that all count."""
+TRIAL = 4_000
+"""Rows that starts are compared on, besides the first."""
+UNITS = 256
+"""Maximum number of blocks that rows are drawn from."""
+AGAIN = 1.2
+"""Ratio by which proportions of lengthscales change before neighbours are found again."""
+TIMES = 4
+"""Maximum number of times that neighbours are found."""
+SCALES = (1.0, 0.25, 4.0, 0.0625, 16.0)
+"""Multiples of all lengthscales that are tried."""
+TRIED_ITERATIONS = 12
+"""Most iterations of a start on few rows."""
+STREAM = 9
+"""Stream of random numbers of the draw."""
+
+
+class Draw(NamedTuple):
+    """Which rows count: those ranked below ``first``, and ``number`` of the others of each unit.
+
+    These count ``weight`` times.
+    """
+
+    first: int
+    number: float
+    weight: float
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """Conditionals of rows, which stay with the workers."""
+
+    stage: rounds.Rounds
+    nodes: list[Delayed]
+    trend: int
+    rows: int
+    """Number of rows drawn."""
+
+    def scores(self, theta: Theta, W: np.ndarray, targets: int, doubly: bool = False) -> Scores:
+        """Return the sums over rows; ``doubly`` weighs them by w (w - 1) for weights w."""
+        shared = node("theta", (theta, W, targets, doubly))
+        begin = partial(_scored, self.stage.device)
+        nodes = mapped(begin, [(one, shared) for one in self.nodes], "conditionals")
+        total: Scores = tree_sum(nodes, add, self.stage.executor, "conditionals")
+        return total
+
+    def evaluate(self, theta: Theta) -> tuple[float, Scores]:
+        """Return an estimate of the log evidence of all rows, and the sums with its derivatives."""
+        sides = self.stage.rows.n_sides
+        W, p = np.eye(sides), sides - self.trend
+        if self.trend:
+            first = self.scores(theta, W, p)
+            W = np.asarray(contrasts(first.square, self.trend, first.rows).weights)
+        found = self.scores(theta, W, p)
+        seen = contrasts(found.square, self.trend, found.rows).value
+        value = -0.5 * (seen + p * (found.logdet + found.rows * np.log(2 * np.pi)))
+        return float(value), found
+
+    def objective(self, theta: Theta) -> Memory:
+        """Return the estimate as a function of vectors."""
+        return Memory(partial(self._at, theta))
+
+    def _at(self, theta: Theta, vector: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        value, found = self.evaluate(theta.from_vector(vector))
+        return value, found.gradient, found.information
+
+
+@dataclasses.dataclass
+class Memory:
+    """Value, gradient and information at a vector, of which the last are remembered."""
+
+    compute: Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
+    _known: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return value and gradient (k,)."""
+        value, gradient, information = self.compute(vector)
+        self._known = [*self._known[-1:], (vector.copy(), information)]
+        return value, gradient
+
+    def information(self, vector: np.ndarray) -> np.ndarray:
+        """Return the Fisher information (k, k)."""
+        for known, information in self._known:
+            if np.array_equal(known, vector):
+                return information
+        return self.compute(vector)[2]
+
+
+def on_conditionals(
+    estimator: LMA,
+    model: Vecchia,
+    stage: rounds.Rounds,
+    theta: Theta,
+    run: Run,
+    first: First,
+) -> train.Trained:
+    """Maximise the log evidence of drawn conditionals.
+
+    The units of ``stage`` are blocks with those in which their rows find their neighbours.
+    """
+    number = _wanted(estimator, stage, len(run.start))
+    result, times = train.Trained(run.start, []), 0
+    while True:
+        times += 1
+        now = theta.from_vector(run.start)
+        shared = model.shared(now, first)
+        drawn = draw(model, stage, shared, number, estimator._seed())
+        tape = run.tape and run.tape.stage(times - 1)
+        staged = run._replace(tape=tape)
+        last = drawn.rows >= _total(stage) or number >= MOST
+        trained = _maximised(estimator, drawn, theta, staged, estimator._tol())
+        result = trained._replace(history=continued(result.history, trained.history))
+        if trained.stopped or times == TIMES:
+            break
+        found = model.shared(theta.from_vector(trained.vector), first)
+        lost = _lost(drawn, theta, trained, run)
+        more = _more(estimator, stage, drawn, lost)
+        if not _moved(shared.lengths, found.lengths) and (last or more <= number):
+            break
+        number = max(number, more)
+        run = run._replace(start=trained.vector)
+    _say(result, drawn, stage, _lost(drawn, theta, result, run))
+    return result
+
+
+def best_start(
+    estimator: LMA,
+    model: Vecchia,
+    stage: rounds.Rounds,
+    begun: subset.Start,
+    sums: scaling.Sums,
+    first: First,
+) -> subset.Start:
+    """Return the start with the largest evidence of few conditionals.
+
+    Each kernel that the subset leaves is trained on them, from the best of several common scales of
+    its lengthscales.
+    """
+    shared = model.shared(begun.theta, first)
+    drawn = draw(model, stage, shared, FIRST + TRIAL, estimator._seed())
+    best: tuple[float, subset.Start] | None = None
+    for rival in (begun.theta, *begun.rivals):
+        theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
+        run = hyperparameters.plan_run(
+            estimator, stage, begun._replace(theta=theta, curvature=None), sums, None
+        )
+        starts = [np.clip(at, *run.bounds.T) for at in _scales(theta, run.start)]
+        values = [_value(drawn, theta, at) for at in starts]
+        if not np.isfinite(values).any():
+            continue
+        run = run._replace(start=starts[int(np.nanargmax(values))])
+        with calling(None):  # the history begins later
+            trained = _maximised(
+                estimator, drawn, theta, run, max(ROUGH, estimator._tol()), TRIED_ITERATIONS
+            )
+        value = max((entry["objective"] for entry in trained.history), default=-np.inf)
+        if best is None or value > best[0]:
+            found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
+            best = value, found
+    return begun if best is None else best[1]
+
+
+def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed: int) -> Drawn:
+    """Return conditionals of about ``number`` rows, half of which may be first ones."""
+    total = _total(stage)
+    units, number = stage.units, max(number, 2)
+    first = min(FIRST, number // 2)
+    rank = np.sort(ranks(np.asarray(shared.first.places), model.seed, model.later))
+    limit = 2**64 - 1 if number >= total else int(rank[:first][-1])
+    each, weight, others = 0.0, 1.0, 0.0
+    if number < total:
+        rng = np.random.default_rng([seed, STREAM])
+        units = partition.sample(stage.units, UNITS, rng)
+        share = sum(unit.own.rows for unit in units) / total  # of all rows, and of the others
+        others = share * (total - first)
+        each = min(1.0, (number - first) / others)
+        weight = 1.0 / (each * share)
+    plan = Draw(limit, each, weight, seed)
+    # the first rows come from the sample that all tasks have
+    stage = dataclasses.replace(stage, units=units)
+    pass_ = Pass(
+        f"{model.name}-draw", partial(_draw, model, plan), _joined, cut=False, located=True,
+        in_place=False,
+    )  # fmt: skip
+    nodes = stage._mapped(partial(_of_task, pass_), pass_.name, (shared,))
+    if number < total:
+        nodes.append(node("first", _first(model, shared, limit)))
+    kept = stage.executor.persist(nodes, pass_.name)
+    drawn = round(each * others) + first if number < total else total
+    return Drawn(stage, kept, model.trend, drawn)
+
+
+def _of_task(
+    over: Pass, rows: TaskRounds, *shared: Any, own: tuple[Any, ...]
+) -> list[Conditionals]:
+    found: list[Conditionals] = rows.sum(over, *shared)
+    return found
+
+
+def _draw(model: Vecchia, plan: Draw, piece: Piece, shared: Shared) -> list[Conditionals]:
+    """Return the conditionals of the rows drawn from a piece."""
+    places = piece.places
+    assert places is not None
+    rank = ranks(places, model.seed, model.later)
+    if plan.number <= 0.0:  # all rows
+        own = np.flatnonzero(rank <= np.uint64(plan.first))
+        return [model.given(piece, shared, own)] if len(own) else []
+    others = np.flatnonzero(rank > np.uint64(plan.first))
+    keys = ranks(places[others], plan.seed + STREAM)
+    kept = others[keys < np.uint64(plan.number * 2.0**63)]
+    if not len(kept):
+        return []
+    found = model.given(piece, shared, np.sort(kept))
+    often = np.full(len(kept), plan.weight)
+    return [found._replace(often=often)]
+
+
+def _first(model: Vecchia, shared: Shared, limit: int) -> list[Conditionals]:
+    """Return the conditionals of the first rows, which find their neighbours among themselves."""
+    places, *block = shared.first
+    piece = Piece(Block(*block), places=np.asarray(places))
+    own = np.flatnonzero(ranks(np.asarray(places), model.seed, model.later) <= np.uint64(limit))
+    return [model.given(piece, shared, own)]
+
+
+def _joined(a: list[Conditionals], b: list[Conditionals]) -> list[Conditionals]:
+    return a + b
+
+
+def _scored(
+    device: str, drawn: list[Conditionals], shared: tuple[Theta, np.ndarray, int, bool]
+) -> Scores:
+    """Return the sums over the rows of a task."""
+    theta, W, targets, doubly = shared
+    k = len(theta.kernel.log_parameters) + 1
+    s = len(W)
+    total = Scores(np.zeros((s, s)), 0.0, np.zeros(k), np.zeros((k, k)), 0.0)
+    with single_blas_thread():
+        where = resolve_device(device)
+        for c in drawn:
+            if doubly:
+                often = np.ones(len(c.own)) if c.often is None else c.often
+                c = c._replace(often=often * (often - 1.0))
+            one = c if where == "cpu" else move(c, where)
+            theta_there = theta if where == "cpu" else move(theta, where)
+            W_there = W if where == "cpu" else move(W, where)
+            total = add(total, move(scores(theta_there, one, W_there, targets), "cpu"))
+    return total
+
+
+def _scales(theta: Theta, start: np.ndarray) -> list[np.ndarray]:
+    """Return starts with all lengthscales multiplied by each of SCALES."""
+    names = theta.kernel.parameter_names
+    lengths = np.array(["lengthscale" in name for name in names], bool)
+    starts = []
+    for scale in SCALES:
+        moved = start.copy()
+        moved[: len(names)][lengths] += np.log(scale)
+        starts.append(moved)
+    return starts
+
+
+def _value(drawn: Drawn, theta: Theta, vector: np.ndarray) -> float:
+    try:
+        return drawn.evaluate(theta.from_vector(vector))[0]
+    except NumericalError:
+        return -np.inf
+
+
+def _maximised(
+    estimator: LMA,
+    drawn: Drawn,
+    theta: Theta,
+    run: Run,
+    tol: float,
+    iterations: int | None = None,
+) -> train.Trained:
+    memory = drawn.objective(theta)
+    values = run.values
+    more: dict[str, Any] = {"information": memory.information, "quiet": True}
+    run = run._replace(curvature=None)
+    if iterations is not None:
+        more |= {"max_iter": min(iterations, estimator.max_iter), "progress": False}
+    return hyperparameters.maximise(estimator, memory, run, values, tol, **more)
+
+
+def _wanted(estimator: LMA, stage: rounds.Rounds, parameters: int) -> int:
+    """Return how many rows to draw."""
+    asked = estimator.training_rows
+    if asked == "auto":
+        return int(np.clip(EACH * parameters, LEAST, MOST))
+    if asked is None:
+        return _total(stage)
+    return max(whole("training_rows", asked, 1), 1)
+
+
+def _more(estimator: LMA, stage: rounds.Rounds, drawn: Drawn, lost: float) -> int:
+    """Return how many rows would lose no more than is tolerated, MOST at most."""
+    if estimator.training_rows != "auto" or not lost > TOLERATED:
+        return drawn.rows
+    return int(min(MOST, _total(stage), drawn.rows * lost / TOLERATED))
+
+
+def _total(stage: rounds.Rounds) -> int:
+    return sum(unit.own.rows for unit in stage.units)
+
+
+def _moved(before: np.ndarray, after: np.ndarray) -> bool:
+    """Return whether the proportions of lengths have changed."""
+    both = np.isfinite(before) & np.isfinite(after)
+    if (np.isfinite(before) != np.isfinite(after)).any():
+        return True
+    if both.sum() < 2:
+        return False
+    change = np.log(after[both] / before[both])
+    return bool(np.ptp(change) > np.log(AGAIN))
+
+
+def _lost(drawn: Drawn, theta: Theta, trained: train.Trained, run: Run) -> float:
+    """Return the nats of the evidence of all rows that the draw loses on average.
+
+    The scores of rows are uncorrelated, each with its information as covariance.
+    """
+    if trained.curvature is None:
+        return float("nan")
+    low, high = run.bounds.T
+    free = (trained.vector > low + 1e-9) & (trained.vector < high - 1e-9)
+    if not free.any():
+        return 0.0
+    at = theta.from_vector(trained.vector)
+    sides = drawn.stage.rows.n_sides
+    spread = drawn.scores(at, np.eye(sides), sides - drawn.trend, doubly=True).information
+    pairs = np.ix_(free, free)
+    return float(0.5 * np.trace(np.linalg.pinv(trained.curvature.matrix[pairs]) @ spread[pairs]))
+
+
+def _say(trained: train.Trained, drawn: Drawn, stage: rounds.Rounds, lost: float) -> None:
+    """Log how many rows hyper-parameters were trained on; record the loss."""
+    if trained.early:
+        logger.warning("%s", trained.early)
+    if trained.history and not np.isnan(lost):
+        trained.history[-1]["expected_loss"] = float(lost)
+    logger.info(
+        "hyper-parameters trained on the conditionals of %d of %d rows: %s nats of the evidence of "
+        "all rows are lost compared with training on all (training_rows=None)",
+        drawn.rows,
+        _total(stage),
+        "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
+    )

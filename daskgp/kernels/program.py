@@ -1,0 +1,230 @@
+"""Kernels as flat programs for compiled code: leaves, the columns they act on, and their terms.
+
+A kernel made of known leaves by sums and products is a sum of products of leaves.  Letters:
+X (g, w, d) sets of rows, K_i = k(X_i, X_i) (w, w), u = x / scale a feature, r^2 = |u - u'|^2, p the
+logarithm of a hyper-parameter, in the order of ``log_parameters``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays.backend import namespace
+from daskgp.kernels.base import Kernel
+from daskgp.kernels.checks import groups_of
+from daskgp.kernels.compose import Constant, Product, Sum
+from daskgp.kernels.linear import Linear
+from daskgp.kernels.periodic import Periodic
+from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from daskgp.typing import Array
+
+MOST_TERMS = 32
+"""Most terms of a program, and most leaves."""
+CONSTANT, LINEAR, PERIODIC, RBF_CODE, MATERN12, MATERN32, MATERN52, RATIONAL = range(8)
+CODES: dict[type[Kernel], int] = {
+    Constant: CONSTANT,
+    Linear: LINEAR,
+    Periodic: PERIODIC,
+    RBF: RBF_CODE,
+    Matern12: MATERN12,
+    Matern32: MATERN32,
+    Matern52: MATERN52,
+    RationalQuadratic: RATIONAL,
+}
+"""Code of each class; of no class derived from it, whose values may be others."""
+
+
+class Program(NamedTuple):
+    """A kernel as arrays.
+
+    ``leaves`` (L, 4) are the code, first hyper-parameter, and first and last but one entry in
+    ``columns`` of each leaf; ``columns`` (c, 2) the number of a column and of the hyper-parameter
+    that scales it; ``values`` (l,) the hyper-parameters; ``terms`` (t, f) the leaves whose product
+    is a term, -1 where it has fewer.
+    """
+
+    leaves: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    terms: np.ndarray
+
+
+def program(kernel: Kernel, d: int) -> Program | None:
+    """Return the program of a kernel of d columns; None if it has parts or terms beyond the known.
+
+    Raises
+    ------
+    InputError
+        If the kernel's dimensions do not fit d.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF, Linear
+    >>> program(2.0 * (RBF(1.0) + Linear()), 1).terms
+    array([[0, 1],
+           [0, 2]])
+    """
+    flat = list(_leaves(kernel))
+    if len(flat) > MOST_TERMS or any(type(leaf) not in CODES for leaf in flat):
+        return None
+    terms = _terms(kernel, itertools.count())
+    if terms is None:
+        return None
+    leaves: list[tuple[int, int, int, int]] = []
+    columns: list[tuple[int, int]] = []
+    first = 0
+    for leaf in flat:
+        leaf.diag(np.zeros((1, d)))  # checks the number of columns
+        own = list(_columns(leaf, first, d))
+        leaves.append((CODES[type(leaf)], first, len(columns), len(columns) + len(own)))
+        columns += own
+        first += len(leaf.parameter_names)
+    longest = max(map(len, terms))
+    return Program(
+        np.array(leaves, np.int64),
+        np.array(columns, np.int64).reshape(-1, 2),
+        np.exp(kernel.log_parameters),
+        np.array([term + (-1,) * (longest - len(term)) for term in terms], np.int64),
+    )
+
+
+def _leaves(kernel: Kernel) -> Iterator[Kernel]:
+    """Yield the parts of a kernel that are no sums or products."""
+    if not isinstance(kernel, Sum | Product) or type(kernel) not in (Sum, Product):
+        yield kernel
+        return
+    for part in kernel.parts:
+        yield from _leaves(part)
+
+
+def _terms(kernel: Kernel, numbers: Iterator[int]) -> list[tuple[int, ...]] | None:
+    """Return the leaves of each term, numbered from left to right; None if there are too many."""
+    if not isinstance(kernel, Sum | Product):
+        return [(next(numbers),)]
+    parts = [_terms(part, numbers) for part in kernel.parts]
+    known = [part for part in parts if part is not None]
+    sizes = [len(part) for part in known]
+    count = sum(sizes) if isinstance(kernel, Sum) else math.prod(sizes)
+    if len(known) < len(parts) or count > MOST_TERMS:
+        return None
+    if isinstance(kernel, Sum):
+        return [term for part in known for term in part]
+    return [tuple(itertools.chain(*terms)) for terms in itertools.product(*known)]
+
+
+def _columns(leaf: Any, first: int, d: int) -> Iterator[tuple[int, int]]:
+    """Yield the columns of a leaf, each with the number of the hyper-parameter that scales it."""
+    if isinstance(leaf, Constant):
+        return
+    scale = leaf.variance if isinstance(leaf, Linear) else leaf.lengthscale
+    after = 0 if isinstance(leaf, Linear) else 2 if isinstance(leaf, Periodic) else 1
+    for i, group in enumerate(groups_of(leaf.active_dims, d)):
+        own = i if isinstance(scale, tuple) else 0
+        yield from ((j, first + after + own) for j in group)
+
+
+def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Array | None]:
+    """Return K (g, w, w), and with ``slopes`` the derivatives dK/dp (l, g, w, w).
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> X = np.array([[[0.0], [1.0]]])
+    >>> K, by_log = tiles(program(RBF(1.0), 1), X, slopes=True)
+    >>> by_log[1, 0].round(4)  # by the lengthscale
+    array([[0.    , 0.6065],
+           [0.6065, 0.    ]])
+    """
+    xp = namespace(X)
+    X = X.astype(np.float64, copy=False)
+    leaves = [_leaf(xp, program, i, X, slopes) for i in range(len(program.leaves))]
+    terms = [[i for i in term if i >= 0] for term in program.terms.tolist()]
+    K = sum(math.prod(leaves[i][0] for i in term) for term in terms)
+    if not slopes:
+        return K, None
+    by_log = xp.zeros((len(program.values), *K.shape))
+    for i, (_, own) in enumerate(leaves):
+        others = [[j for j in term if j != i] for term in terms if i in term]
+        factor: Any = sum(math.prod(leaves[j][0] for j in rest) for rest in others)
+        for p, slope in own.items():
+            by_log[p] += factor * slope
+    return K, by_log
+
+
+def _leaf(
+    xp: Any, program: Program, i: int, X: Array, slopes: bool
+) -> tuple[Array, dict[int, Array]]:
+    """Return the tile of a leaf, and its derivatives by the logarithms of its own parameters."""
+    code, first, start, stop = program.leaves[i].tolist()
+    columns, values = program.columns[start:stop].tolist(), program.values
+    shape = (*X.shape[:2], X.shape[1])
+    if code == CONSTANT:
+        K = xp.full(shape, values[first])
+        return K, {first: K}
+    if code == LINEAR:
+        return _linear(xp, columns, values, X)
+    v = values[first]
+    squares = {p: xp.zeros(shape) for _, p in columns}
+    turned = xp.zeros(shape)
+    for column, p in columns:
+        x = X[:, :, column]
+        difference = x[:, :, None] - x[:, None, :]
+        if code == PERIODIC:
+            angle = (np.pi / values[p]) * difference
+            squares[p] += (2.0 / values[first + 1] * xp.sin(angle)) ** 2
+            turned += angle * xp.sin(2.0 * angle)
+        else:
+            difference /= values[p]
+            squares[p] += difference * difference
+    r2 = sum(squares.values())
+    if code == PERIODIC:
+        K = v * xp.exp(-0.5 * r2)
+        by_period = K * turned * (2.0 / values[first + 1] ** 2)
+        return K, {first: K, first + 1: K * r2, first + 2: by_period}
+    alpha = values[columns[-1][1] + 1] if code == RATIONAL else 0.0
+    K, slope, by_shape = _radial(xp, code, v, r2, alpha)
+    by_log = {first: K}
+    if slopes:
+        by_log |= {p: -2.0 * slope * square for p, square in squares.items()}
+    if by_shape is not None:
+        by_log[columns[-1][1] + 1] = by_shape
+    return K, by_log
+
+
+def _linear(
+    xp: Any, columns: list[list[int]], values: np.ndarray, X: Array
+) -> tuple[Array, dict[int, Array]]:
+    by_log: dict[int, Array] = {}
+    for column, p in columns:
+        x = X[:, :, column]
+        part = values[p] * (x[:, :, None] * x[:, None, :])
+        by_log[p] = by_log[p] + part if p in by_log else part
+    return xp.zeros_like(part) + sum(by_log.values()), by_log
+
+
+def _radial(
+    xp: Any, code: int, v: float, r2: Array, alpha: float
+) -> tuple[Array, Array, Array | None]:
+    """Return k, dk/dr^2 and, for a kernel with a shape parameter, the derivative by its log."""
+    if code == RBF_CODE:
+        k = v * xp.exp(-0.5 * r2)
+        return k, -0.5 * k, None
+    if code == RATIONAL:
+        b = 1.0 + 0.5 / alpha * r2
+        log = xp.log1p(0.5 / alpha * r2)
+        k = v * xp.exp(-alpha * log)
+        return k, -0.5 * k / b, -alpha * k * (1.0 / b - 1.0 + log)
+    if code == MATERN12:
+        r = xp.sqrt(r2)
+        k = v * xp.exp(-r)
+        return k, -0.5 * k / xp.where(r > 0, r, np.inf), None
+    s = xp.sqrt((3.0 if code == MATERN32 else 5.0) * r2)
+    e = v * xp.exp(-s)
+    if code == MATERN32:
+        return (1.0 + s) * e, -1.5 * e, None
+    return (1.0 + s + s * s / 3.0) * e, (-5.0 / 6.0) * (1.0 + s) * e, None

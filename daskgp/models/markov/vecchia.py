@@ -1,0 +1,481 @@
+"""Vecchia: every row is conditioned on its nearest earlier rows, in a random order.
+
+It is LMA with blocks of one row: the same sums, state and letters, with R(c, c) that of the k rows
+c nearest to a row among those before it (Vecchia 1988; Katzfuss & Guinness 2021).  Without support
+inputs the residual is all there is; with them it is full-scale Vecchia (Gyger, Furrer & Sigrist
+2025).  With w = L^-T e_last of the factor L L' = R(c i, c i), the row's e is w' y, its E is w' A
+and its C is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from daskgp.arrays import linalg
+from daskgp.arrays.backend import namespace, to_host, wide
+from daskgp.kernels.lengthscales import correlation_lengths
+from daskgp.models import inducing
+from daskgp.models.additive import order_of
+from daskgp.models.inducing import Prepared
+from daskgp.models.leave_one_out import Known, less_trend, places_of, without
+from daskgp.models.markov.conditionals import (
+    MOST_COMPILED,
+    Conditionals,
+    combined,
+    scores,
+    summed,
+    weights,
+)
+from daskgp.models.markov.earlier import nearest_earlier, ranks
+from daskgp.models.markov.lma import FAR, LMA, Near, State
+from daskgp.models.markov.windows import Cotangent, Stats, rows_of
+from daskgp.models.method import Pass, Rounds
+from daskgp.models.values import (
+    Across,
+    Block,
+    Footprint,
+    Moments,
+    Piece,
+    Shape,
+    Theta,
+    ThetaBar,
+    Want,
+    add,
+    add_gradients,
+    variances,
+)
+from daskgp.typing import Array
+
+FIRST = 20_000
+"""Number of the earliest rows, among which the others of them find their neighbours."""
+TINY = 1e-12
+"""Variance of places, relative to that of f, without which they could not lie at training rows."""
+HINT = 1e-3
+"""Share of a prior variance that rows explain above which a place is not far from them."""
+
+
+class First(NamedTuple):
+    """The earliest rows of all: their numbers (f,), X (f, d), y (f, p) and noise (f, 2)."""
+
+    places: np.ndarray
+    X: Array
+    y: Array
+    noise: Array | None
+
+
+class Shared(NamedTuple):
+    """What all tasks share: the units of distance (d,), and the earliest rows."""
+
+    lengths: np.ndarray
+    first: First
+
+
+class Rows(NamedTuple):
+    """Training rows near places: X, y and noise, and their features A (w, m)."""
+
+    X: Array
+    y: Array
+    noise: Array | None
+    features: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return int(sum(a.nbytes for a in self if a is not None))
+
+    def at(self, rows: Array) -> Rows:
+        """Return some of the rows, by their numbers."""
+        return Rows(*(None if a is None else a[rows] for a in self))
+
+
+class RowState(NamedTuple):
+    """As the state of LMA, with the units of distance (d,)."""
+
+    factor: Array
+    inner_factor: Array
+    weights: Array
+    trend: Array
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True)
+class Vecchia(LMA):
+    """Settings of the conditionals.
+
+    Parameters
+    ----------
+    n_neighbours : int
+        Earlier rows k that a row is conditioned on.
+    predict_neighbours : int
+        Training rows that a prediction is conditioned on; of more than MOST_COMPILED, the places of
+        a cell share those nearest to it.
+    seed : int
+        Seed of the order.
+    later : int, optional
+        Number of the first row of those that come after all others in the order.
+    lengths : sequence of float
+        Units of distance along each column, 0 for one that does not matter; those of the kernel
+        within the range of the rows if there are none.
+    jitter, trend
+        As in ``LMA``.
+    """
+
+    n_neighbours: int = 30
+    predict_neighbours: int = 100
+    seed: int = 0
+    later: int | None = field(default=None, repr=False)
+    lengths: Sequence[float] = field(default=(), repr=False)
+    markov_order: ClassVar[int] = 1  # type: ignore[misc]
+    prediction: ClassVar[str] = "consistent"  # type: ignore[misc]
+
+    name: ClassVar[str] = "vecchia"
+    state_type: ClassVar[Any] = RowState
+
+    def prepare(self, theta: Theta) -> Prepared:
+        """Compute the Cholesky factor of K(S, S), if there are support inputs."""
+        if theta.inputs is None:
+            return Prepared(theta, np.zeros((0, 0)), self.jitter)
+        return inducing.prepare(theta, self.jitter)
+
+    # -- the order ---------------------------------------------------------------------------
+
+    def first(self, rows: Rounds) -> First:
+        """Return the earliest rows of all."""
+        least: First = rows.sum(
+            Pass(
+                f"{self.name}-first",
+                partial(_earliest, self),
+                partial(_earlier_of, self),
+                located=True,
+                in_place=False,
+            )
+        )
+        return least
+
+    def shared(self, theta: Theta, first: First) -> Shared:
+        """Return what tasks share besides the factor of K(S, S)."""
+        if len(self.lengths):
+            known = np.array(self.lengths, np.float64)
+            return Shared(np.where(known > 0, known, np.inf), first)
+        X = to_host(first.X).astype(np.float64)
+        spread = np.ptp(X, axis=0) if len(X) else np.ones(X.shape[1])
+        lengths = correlation_lengths(theta.kernel, np.where(spread > 0, spread, 0.0))
+        return Shared(lengths, first)
+
+    def given(self, piece: Piece, shared: Shared, own: np.ndarray | None = None) -> Conditionals:
+        """Return rows of a piece, or some by their numbers in it, with their nearest earlier rows.
+
+        Candidates are the earlier rows of the piece and the blocks near it, and the first of all.
+        """
+        assert piece.places is not None
+        first, block = shared.first, piece.own
+        near_places = piece.near_places or ()
+        blocks = [block, *piece.near, Block(first.X, first.y, first.noise)]
+        places = np.concatenate([piece.places, *near_places, to_host(first.places)])
+        _, one = np.unique(places, return_index=True)  # rows come once
+        everything = Block.join(blocks)
+        line = np.full(len(places), -1)
+        line[one] = np.arange(len(one))
+        own = np.arange(len(block.X)) if own is None else own
+        rank = ranks(places[one], self.seed, self.later)
+        points = _scaled(everything.X, shared.lengths)[one]
+        near = nearest_earlier(points, rank, line[own], self.n_neighbours)
+        near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
+        return _compact(everything, one, line[own], near)
+
+    # -- sums --------------------------------------------------------------------------------
+
+    def summed(self, theta: Theta, rows: Rounds) -> tuple[Any, Any]:
+        """Return the factor of K(S, S) and the sums over all rows."""
+        with rows.solving(order_of(theta)):
+            prepared = self.prepare(theta)
+        shared = self.shared(theta, self.first(rows))
+        total = rows.sum(self._each("local", _summarise, self.combine), prepared, shared)
+        return (prepared, shared), total
+
+    def evaluate(self, theta: Theta, rows: Rounds) -> Any:
+        """Return the log evidence of all rows with its full gradient."""
+        (prepared, shared), total = self.summed(theta, rows)
+        objective = self.objective((prepared, shared), total)
+        pull = self._each("gradient", _pull, add)
+        through = rows.sum(pull, prepared, shared, objective.cotangent)
+        gradient = add_gradients(objective.gradient, through)
+        return objective._replace(gradient=gradient, cotangent=None)
+
+    def _each(self, what: str, function: Any, combine: Any) -> Pass:
+        return Pass(
+            f"{self.name}-{what}", partial(function, self), combine, cut=False, located=True,
+            method=self,
+        )  # fmt: skip
+
+    def sums_of(self, prepared: Prepared, c: Conditionals) -> Stats:
+        """Return the sums over conditionals."""
+        A = None
+        if prepared.theta.inputs is not None:
+            A = self._features(prepared.theta, prepared.factor, c.X)
+        return summed(weights(prepared.theta, c, A), c, A)
+
+    def objective(self, prepared: Any, total: Stats) -> Any:
+        """Return the log evidence of all targets and its derivative with respect to the sums."""
+        return super().objective(prepared[0], total)
+
+    def posterior(self, prepared: Any, total: Stats) -> RowState:  # type: ignore[override]
+        """Return the posterior of the low-rank part, and the units of distance."""
+        own, shared = prepared
+        return RowState(*super().posterior(own, total), shared.lengths)
+
+    def misfit(self, prepared: Any, total: Stats) -> float | None:
+        """Return y' C^-1 y of all rows."""
+        return super().misfit(prepared[0], total)
+
+    # -- predictions -------------------------------------------------------------------------
+
+    def features(self, theta: Theta, state: Any, X: Array) -> Array:
+        """Return A (n, m) of rows X (n, d)."""
+        return self._features(theta, state.factor, X)
+
+    def _features(self, theta: Theta, factor: Array, X: Array) -> Array:
+        Z = theta.inputs
+        if Z is None:
+            return namespace(X).zeros((len(X), 0))
+        return linalg.whiten_rows(factor, wide(theta.kernel(X, Z.astype(X.dtype))), overwrite=True)
+
+    def condition(
+        self,
+        theta: Theta,
+        state: Any,
+        blocks: Sequence[Block],
+        features: Sequence[Array] | None = None,
+    ) -> Any:
+        """Return the rows among which predictions find their neighbours, with their features.
+
+        Where places share their neighbours, these are factored.
+        """
+        if self.shares:
+            return super().condition(theta, _of_lma(state), blocks, features)
+        X, y, noise = rows_of(blocks[-1], blocks[:-1])
+        if features is None:
+            return Rows(X, y, noise, self.features(theta, state, X))
+        return Rows(X, y, noise, namespace(X).concatenate(features))
+
+    @property
+    def shares(self) -> bool:
+        """Whether the places of a cell share the rows nearest to it and one factor, as in LMA."""
+        return self.predict_neighbours > MOST_COMPILED
+
+    def factored(self, theta: Theta, state: Any, near: Any) -> Near:
+        """Factor rows that several places are conditioned on together."""
+        if isinstance(near, Near):
+            return near
+        block = Block(near.X, near.y, near.noise)
+        found: Near = super().condition(theta, _of_lma(state), [block], [near.features])
+        return found
+
+    def picks(self, state: Any, X: np.ndarray, near: np.ndarray) -> np.ndarray | None:
+        """Return which of the rows ``near`` (w, d) any of the places X is conditioned on."""
+        if self.shares:
+            return None
+        return np.unique(self._nearest(state, X, near, self.predict_neighbours))
+
+    def _nearest(self, state: Any, X: Array, near: Array, count: int) -> np.ndarray:
+        """Return the ``count`` nearest of rows to each place (n, k), nearest first."""
+        tree = cKDTree(_scaled(near, state.lengths))
+        look = np.arange(1, min(count, len(near)) + 1)
+        return np.asarray(tree.query(_scaled(X, state.lengths), k=look)[1])
+
+    def predict(
+        self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
+    ) -> Moments:
+        """Return the posterior of each place given the rows nearest to it.
+
+        A covariance is that given the rows nearest to any of the places.
+        """
+        if self.shares:
+            return super().predict(theta, _of_lma(state), X, near, want)
+        if want == "covariance":
+            xp, host = namespace(X), to_host(X)
+            own = near.at(xp.asarray(self.picks(state, host, to_host(near.X))))
+            return super().predict(theta, _of_lma(state), X, self.factored(theta, state, own), want)
+        nearest = self._nearest(state, X, near.X, self.predict_neighbours)
+        mean, variance, E, A = self._conditional(theta, state, Block(X, X[:, :0]), near, nearest)
+        mean = mean + E @ state.weights
+        far = self._far(theta, X, near.X, variance, A)
+        if want == "mean":
+            return Moments(mean, far=far)
+        shared = linalg.whiten_rows(state.inner_factor, E) if E.shape[1] else E
+        return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
+
+    def _conditional(
+        self, theta: Theta, state: Any, own: Block, near: Rows, nearest: np.ndarray
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return mean and variance of own rows given others and u = 0, and E, A of them.
+
+        Own rows without noise are places.
+        """
+        X, noise = own.X, own.noise
+        xp, n, w = namespace(X), len(X), len(near.X)
+        given = _noise(near.noise, near.X)
+        if noise is None:  # so little that rows may lie at places
+            noise = xp.stack([xp.zeros(n), TINY * wide(theta.kernel.diag(X))], axis=1)
+        y = xp.concatenate([wide(near.y), xp.zeros((n, near.y.shape[1]))])
+        A = self.features(theta, state, X)
+        c = Conditionals(
+            xp.concatenate([near.X.astype(X.dtype, copy=False), X]),
+            y,
+            xp.concatenate([given, noise]),
+            xp.arange(w, w + n),
+            xp.asarray(nearest),
+        )
+        features = xp.concatenate([near.features, A]) if A.shape[1] else None
+        found = weights(theta, c, features)
+        scale = 1.0 / found[:, -1:]
+        mean = -scale * combined(found, c, y)
+        E = A if features is None else scale * combined(found, c, features)
+        return mean, scale[:, 0] ** 2, E, A
+
+    def _far(self, theta: Theta, X: Array, near: Array, variance: Array, A: Array) -> Array:
+        """Return a mask (n,) of places correlated below FAR with all rows and support inputs."""
+        prior = wide(theta.kernel.diag(X))
+        far = to_host((prior - variance < HINT * prior) & (linalg.row_squares(A) < FAR * prior))
+        doubtful = np.flatnonzero(far)
+        if len(doubtful):
+            xp = namespace(X)
+            K = theta.kernel(X[xp.asarray(doubtful)], near.astype(X.dtype, copy=False))
+            far[doubtful] = to_host(xp.abs(K).max(axis=1)) < FAR * to_host(prior)[doubtful]
+        return far
+
+    def predict_from(
+        self, state: Any, near: Any, across: Across, prior: Array, want: Want
+    ) -> Moments:
+        """Return the posterior of places, or of sums over them, so tied to factored rows."""
+        return super().predict_from(_of_lma(state), near, across, prior, want)
+
+    def loo(self, theta: Theta, state: Any, block: Block, near: Any) -> Moments:
+        """Return predictions of training rows from their neighbours without each.
+
+        Its own factor N(E u, c) is taken out of the posterior of u, as in ``LMA``.
+        """
+        if self.shares:
+            return super().loo(theta, _of_lma(state), block, near)
+        X = block.X
+        known = np.broadcast_to(to_host(variances(theta.noise_variance, near.noise)), len(near.X))
+        places = places_of(theta, block, Known(near.X, near.y, known))
+        nearest = self._nearest(state, X, near.X, self.predict_neighbours + 1)
+        itself = nearest == places[:, None]
+        itself[~itself.any(axis=1), -1] = True  # of copies the last, and of new rows
+        inside = places >= 0
+        if nearest.shape[1] > 1:
+            nearest = np.where(itself, -1, nearest)
+            order = np.argsort(nearest < 0, axis=1, kind="stable")
+            nearest = np.take_along_axis(nearest, order, axis=1)[:, :-1]
+        else:
+            nearest = np.where(itself & inside[:, None], -1, nearest)
+        xp = namespace(X)
+        own = Block(X, block.y, _noise(block.noise, X))
+        mean, variance, E, _ = self._conditional(theta, state, own, near, nearest)
+        mean = mean + E @ state.weights
+        shared = linalg.whiten_rows(state.inner_factor, E) if E.shape[1] else E
+        spread = linalg.row_squares(shared)
+        found = without(block.y, mean, xp.where(xp.asarray(inside), spread, 0.0), variance)
+        variance = xp.where(xp.asarray(inside), found.variance, variance + spread)
+        found = Moments(found.mean, variance, noisy=True)
+        return less_trend(block.y, found, state.trend, self.trend)
+
+    def footprint(self, shape: Shape) -> Footprint:
+        """Return the footprint of the conditionals of a block, or of a tile of predictions."""
+        b, m, p, d = shape.block_rows, shape.inputs, shape.targets, shape.features
+        k, w = self.n_neighbours + 1, shape.window_rows + min(FIRST, shape.rows)
+        stats = 8 * (m * m + m * p + p * p + 2)
+        once = k**3 / 3 + (shape.kernel_tiles + 2) * k * k * 8 + 2.0 * m * (k + m)
+        rows = 8 * w * (2 * d + p + 2) + 8 * b * k * 3
+        near = shape.near_rows
+        return Footprint(
+            task=rows + 8 * w * m + 2 * stats + 8 * m * m,
+            stats=stats,
+            solve=(shape.kernel_tiles + 6) * 8 * m * m,
+            state=8 * (m * m + m * p) + stats + 8 * shape.rows * (d + p),
+            operations=float(shape.rows * 3 * once),
+            predict=8 * near * (d + p + m) + 8 * (2 * m * m + m * p),
+            shared=2 * 8 * m * m + 8 * min(FIRST, shape.rows) * (d + p + 1),
+        )
+
+
+def _noise(noise: Array | None, X: Array) -> Array:
+    """Return ``Block.noise`` (n, 2) of rows X, also where all have the noise variance."""
+    xp = namespace(X)
+    return xp.stack([xp.ones(len(X)), xp.zeros(len(X))], axis=1) if noise is None else noise
+
+
+def _of_lma(state: RowState) -> State:
+    return State(*state[:4])
+
+
+def _scaled(X: Array, lengths: np.ndarray) -> np.ndarray:
+    """Return rows (n, d) on the host in units of distance, without columns that do not matter."""
+    lengths = to_host(lengths)
+    matters = np.isfinite(lengths)
+    if not matters.any():
+        return np.zeros((len(X), 1))
+    return np.asarray(to_host(X), np.float64)[:, matters] / lengths[matters]
+
+
+def _compact(rows: Block, one: np.ndarray, own: np.ndarray, near: np.ndarray) -> Conditionals:
+    """Return conditionals, by their numbers in ``one``, of the rows that are used alone."""
+    used, place = np.unique(np.concatenate([own, near.ravel()]), return_inverse=True)
+    missing = int(len(used) > 0 and used[0] < 0)
+    place = (place.ravel() - missing).astype(np.int32)
+    kept = one[used[missing:]]
+    xp = namespace(rows.X)
+    own, near = place[: len(own)], place[len(own) :].reshape(near.shape)
+    return Conditionals(*rows.at(xp.asarray(kept)), xp.asarray(own), xp.asarray(near))
+
+
+def _earliest(model: Vecchia, piece: Piece, *shared: Any) -> First:
+    """Return the earliest rows of a piece."""
+    assert piece.places is not None
+    own = First(piece.places, *piece.own)
+    return _least(model, own)
+
+
+def _earlier_of(model: Vecchia, a: First, b: First) -> First:
+    """Return the earliest rows of two sets of them."""
+    both = Block.join([Block(*a[1:]), Block(*b[1:])])
+    return _least(model, First(np.concatenate([a.places, b.places]), *both))
+
+
+def _least(model: Vecchia, rows: First) -> First:
+    if len(rows.places) <= FIRST:
+        return rows
+    rank = ranks(rows.places, model.seed, model.later)
+    kept = np.sort(np.argpartition(rank, FIRST)[:FIRST])
+    xp = namespace(rows.X)
+    at = Block(*rows[1:]).at(xp.asarray(kept))
+    return First(rows.places[kept], *at)
+
+
+def _summarise(model: Vecchia, piece: Piece, prepared: Prepared, shared: Shared) -> Stats:
+    return model.sums_of(prepared, model.given(piece, shared))
+
+
+def _pull(
+    model: Vecchia, piece: Piece, prepared: Prepared, shared: Shared, cotangent: Cotangent
+) -> ThetaBar:
+    """Return the gradient through the sums over the rows of a piece."""
+    theta, c = prepared.theta, model.given(piece, shared)
+    if theta.inputs is None:
+        targets = round(-2.0 * cotangent.logdet)
+        slope = scores(theta, c, -2.0 * cotangent.moments, targets).gradient
+        return ThetaBar(slope[:-1], float(slope[-1]), None)
+    rows, windows = Block(c.X, c.y, c.noise), []
+    if not len(c.own):  # every row of the block has missing values
+        zero = np.zeros(len(theta.kernel.log_parameters))
+        return ThetaBar(zero, 0.0, np.zeros(theta.inputs.shape))
+    for own, near in zip(c.own, c.near, strict=True):
+        windows.append((rows.at(own[None]), (rows.at(near[near >= 0]),)))
+    return LMA.local_vjp_many(model, prepared, windows, cotangent)
