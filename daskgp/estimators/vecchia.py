@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
@@ -19,15 +20,19 @@ from daskgp.estimators.lma import LMA, NEAR_BLOCKS, _layout, _lengths
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import JITTER
 from daskgp.estimators.updating import Grown
-from daskgp.fit import rounds
+from daskgp.fit import conditionals, rounds
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, chosen
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.fit.plan import Workload
 from daskgp.fit.subset import Start
+from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
+from daskgp.kernels.compose import Constant
 from daskgp.models import scaling
 from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.values import Theta
+
+logger = logging.getLogger("daskgp")
 
 LEAST_ROWS, MULTIPLE = 2_048, 8
 """Rows around a cell among which the neighbours of its places are looked for: at least so many, and
@@ -164,7 +169,10 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
         work = super()._workload(rows, value)
-        return dataclasses.replace(work, kept=0, staged=False)
+        drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
+        number = len(rows) if drawn is None else min(int(drawn), len(rows))
+        each = 4 * (self.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
+        return dataclasses.replace(work, kept=number * each, staged=False)
 
     def _refuse_few_blocks(self, count: int, block_rows: int) -> None:
         """Accept any number of blocks."""
@@ -183,9 +191,20 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         checkpoint: Place | None,
         keep: str,
     ) -> Outcome:
+        self._warn_of_kernel(stage, begun.theta)
         if self.optimizer is not None:
             begun = self._started(stage, begun, sums)
         return super()._learn(stage, begun, sums, checkpoint, keep)
+
+    def _warn_of_kernel(self, stage: rounds.Rounds, theta: Theta) -> None:
+        """Warn if the nearest rows do not say most about a row, and nothing else says the rest."""
+        if theta.inputs is None and _reaches_far(theta.kernel):
+            logger.warning(
+                "a linear or periodic part of the kernel ties rows far apart, and rows are "
+                "conditioned on the nearest %d alone: choose n_support=256 or more, or take LMA or "
+                "SGPR",
+                self.n_neighbours,
+            )
 
     # -- blocks ------------------------------------------------------------------------------
 
@@ -222,3 +241,13 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             return Band(-(-number // layout.block_rows))
         assert stage.landmarks is not None
         return NearestRows(number, layout.rows, lengths, stage.landmarks)
+
+
+def _reaches_far(kernel: Kernel) -> bool:
+    """Return whether a summand's correlation does not fall with distance."""
+    if isinstance(kernel, Sum):
+        return any(map(_reaches_far, kernel.parts))
+    if isinstance(kernel, Product):
+        parts = [part for part in kernel.parts if not isinstance(part, Constant)]
+        return bool(parts) and all(map(_reaches_far, parts))
+    return isinstance(kernel, Linear | Periodic)

@@ -49,7 +49,7 @@ FIRST = 4_000
 TRIAL = 4_000
 """Rows that starts are compared on, besides the first."""
 UNITS = 256
-"""Maximum number of blocks that rows are drawn from."""
+"""Number of blocks that rows are drawn from, more of small ones."""
 AGAIN = 1.2
 """Ratio by which proportions of lengthscales change before neighbours are found again."""
 TIMES = 4
@@ -166,6 +166,7 @@ def on_conditionals(
         if not _moved(shared.lengths, found.lengths) and (last or more <= number):
             break
         number = max(number, more)
+        del drawn  # before the next are there
         run = run._replace(start=trained.vector)
     _say(result, drawn, stage, _lost(drawn, theta, result, run))
     return result
@@ -218,7 +219,9 @@ def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed
     each, weight, others = 0.0, 1.0, 0.0
     if number < total:
         rng = np.random.default_rng([seed, STREAM])
-        units = partition.sample(stage.units, UNITS, rng)
+        mean = total / len(stage.units)  # no more than half of the rows of a block on average
+        count = max(UNITS, int(np.ceil(2.0 * (number - first) / mean)))
+        units = partition.sample(stage.units, count, rng)
         share = sum(unit.own.rows for unit in units) / total  # of all rows, and of the others
         others = share * (total - first)
         each = min(1.0, (number - first) / others)

@@ -613,3 +613,28 @@ def test_settings_of_lma_that_mean_nothing_here_are_none():
     own = {"n_neighbours", "predict_neighbours"}
     assert names == (set(daskgp.LMA().get_params()) - gone) | own
     assert clone(VecchiaGP(n_neighbours=7)).n_neighbours == 7
+
+
+@pytest.mark.parametrize("where", [[[5.0, 5.0]], [[0.3, 0.1], [0.3, 0.9]]], ids=["far", "a line"])
+def test_an_update_keeps_the_units_of_distance(table, where):
+    model = VecchiaGP(**QUICK).fit(*table)
+    before, X = model.solved_.state.lengths.copy(), table[0][:20]
+    wanted = model.predict(X)
+    model.update(np.array(where), np.zeros(len(where)))
+    assert np.array_equal(model.solved_.state.lengths, before)
+    np.testing.assert_allclose(model.predict(X), wanted, atol=0.5 * table[1].std())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "far"),
+    [
+        (kernels.Linear() + kernels.Matern32(), True),
+        (0.5 * kernels.Periodic(1.0, 1.0), True),
+        (kernels.Periodic(1.0, 1.0) * kernels.Matern32(), False),
+        (kernels.Matern32(), False),
+    ],
+    ids=["linear", "periodic", "seasonal", "matern"],
+)
+def test_kernels_that_tie_far_rows_are_warned_of(table, kernel, far, caplog):
+    VecchiaGP(kernel, **QUICK | {"optimizer": None}).fit(*table)
+    assert ("ties rows far apart" in caplog.text) == far

@@ -240,7 +240,7 @@ def compiled() -> ModuleType | None:
     try:
         with _alone():
             module = importlib.import_module("daskgp.models.markov.compiled")
-    except Exception as error:  # whatever a later version cannot compile
+    except Exception as error:  # noqa: BLE001 - whatever a later version cannot compile
         logger.warning(
             "numba cannot be used (%s): NumPy conditions rows on neighbours, ten times as slowly",
             error,
