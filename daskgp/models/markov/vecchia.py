@@ -137,6 +137,9 @@ class Vecchia(LMA):
     name: ClassVar[str] = "vecchia"
     state_type: ClassVar[Any] = RowState
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lengths", tuple(self.lengths))  # a list in stores
+
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the Cholesky factor of K(S, S), if there are support inputs."""
         if theta.inputs is None:
