@@ -97,7 +97,8 @@ def spread_of(
             100 / math.sqrt(2 * n),
         )
     logger.info("standard deviations are multiplied by %.3g, from %d %s values", factor, n, what)
-    tails = Tails.of(np.concatenate([part.some for part in found]) / factor)
+    residuals = np.concatenate([part.some for part in found]) / factor
+    tails = Tails.of(residuals, rows.n_targets)
     if tails is not None:
         logger.info(
             "residuals are not normal: 95 %% intervals of y are %.3g times as wide as normal ones",

@@ -85,6 +85,14 @@ def exact_count(sketch: np.ndarray) -> int | None:
     return number if number < SIZE else None
 
 
+def distinct(sketch: np.ndarray) -> float:
+    """Estimate the number of distinct rows, as many as the hashes that are kept lie densely."""
+    number = exact_count(sketch)
+    if number is not None:
+        return float(number)
+    return (SIZE - 1) * 2.0**64 / float(sketch[0, -1])
+
+
 def of_sketch(sketch: np.ndarray) -> tuple[float, float]:
     """Estimate the share of rows that repeat another, and the number of rows per distinct one."""
     counts = sketch[1][sketch[1] > 0].astype(np.float64)

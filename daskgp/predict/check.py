@@ -519,6 +519,9 @@ def _note(found: Check, remedy: str) -> str:
         return ""
     worst = int(np.argmax(np.where(beyond, away / error, 0.0)))
     what = "heavier" if shares[0] > normal[0] else "lighter"
+    low, high = float(found.pit[0]), float(found.pit[-1])
+    if abs(high - low) > ERRORS * math.sqrt((low + high) / found.n):  # symmetric widths do not help
+        remedy = "; they are skewed: fit with target_transform='log', 'sqrt' or 'boxcox'"
     return (
         f"residuals have {what} tails than normal ones: their variance is {variance:.2g}, but "
         f"{100 * levels[worst]:.0f} % intervals cover {100 * shares[worst]:.1f} %{remedy}"

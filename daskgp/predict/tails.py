@@ -44,13 +44,14 @@ class Tails:
     widths: tuple[float, ...]
 
     @classmethod
-    def of(cls, z: np.ndarray) -> Tails | None:
+    def of(cls, z: np.ndarray, targets: int = 1) -> Tails | None:
         """Return the tails of residuals z (n,) of mean square 1; None if they may be normal.
 
-        Half widths are order statistics of abs(z), so they do not move the median.
+        Those of several ``targets`` of a row may tell the same.  Half widths are order statistics
+        of abs(z), so they do not move the median.
         """
         size = np.sort(np.abs(z))
-        if len(size) < FEWEST or _anderson_darling(size) <= CRITICAL:
+        if len(size) < FEWEST * targets or _anderson_darling(size) <= CRITICAL * targets:
             return None
         levels = tuple(level for level in LEVELS if len(size) * (1.0 - level) >= BEYOND - 1e-9)
         widths = np.quantile(size, levels, method="weibull")  # inside which the share is expected

@@ -64,8 +64,6 @@ def test_another_seed_draws_other_rows():
 def test_rows_that_share_their_inputs_are_told_apart_by_targets():
     X, y = table()
     X[1::2] = X[::2]
-    keys = keys_of(X, y)
-    assert keys.targets
     found = drawn(X, y)
     line = np.random.default_rng(1).permutation(len(X))
     same_bits(drawn(X[line], y[line]), found)
@@ -79,6 +77,25 @@ def test_rows_that_repeat_are_drawn_by_number():
     values, counts = np.unique(drawn(X, y)[0], return_counts=True)
     assert len(values) == 5
     assert counts.max() < NUMBER // 2
+
+
+def test_rows_at_one_place_are_drawn_in_their_share():
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(size=(20_000, 2)), rng.standard_normal((20_000, 1))
+    X[:8_000] = 0.3, 0.7
+    for seed in range(8):
+        there = drawn(X, y, 5_000, keys_of(X, y, (seed, 1)))[0][:, 0] == 0.3
+        assert 0.2 < there.mean() < 0.6
+    assert keys_of(X, np.round(y, -9)) == Keys((0, 1))  # copies in all columns: by number
+
+
+def test_whole_turns_of_longitude_are_none():
+    X, y = table()
+    keys = keys_of(X, y)._replace(longitude=0)
+    X[:, 0] = np.linspace(-180.0, 179.0, len(X))
+    turned = X.copy()
+    turned[:, 0] += 360.0
+    np.testing.assert_array_equal(keys.of(0, X, y), keys.of(0, turned, y))
 
 
 def test_times_that_single_precision_rounds_are_told_apart():

@@ -135,6 +135,10 @@ def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.concatenate([a, b])
 
 
+DISTINCT = 0.85
+"""Distinct rows, as a share of all, below which many rows may be copies of one."""
+
+
 class Keys(NamedTuple):
     """Random keys of rows: hashes of a seed and their content, or of their numbers.
 
@@ -167,14 +171,16 @@ class Keys(NamedTuple):
 
         Columns that are constant do not count, nor do targets unless inputs repeat.
         """
-        repeating, of_y = (repeats.of_sketch(s)[0] for s in (sums.inputs, sums.targets))
-        if min(repeating, of_y) >= repeats.SHARE:
+        sketches = sums.inputs, sums.targets
+        share, of_y = (repeats.of_sketch(s)[0] for s in sketches)
+        few, few_y = (repeats.distinct(s) < DISTINCT * sums.rows for s in sketches)
+        if min(share, of_y) >= repeats.SHARE or (few and few_y):
             return cls(seed)
         flat = scaling.constant(sums, rows.n_features)
         columns = [j for j, own in enumerate(rows.columns.where) if not flat[np.array(own)].all()]
         dtype = "float32" if _single_tells(sums) else "float64"
         longitude = None if rows.geographic is None else rows.geographic[0]
-        return cls(seed, tuple(columns), repeating > 0, dtype, longitude)
+        return cls(seed, tuple(columns), share > 0 or few, dtype, longitude)
 
     @classmethod
     def of_order(cls, seed: int, rows: Rows, sums: scaling.Sums) -> Keys:
@@ -185,13 +191,15 @@ class Keys(NamedTuple):
         """Return the keys (n,) uint64 of rows, as they are stored, from number ``start`` on."""
         if not self.columns:
             return row_keys(self.seed, start, len(X))
-        with np.errstate(over="ignore", invalid="ignore"):
-            inputs, targets = (part.astype(self.dtype).astype(np.float64) for part in (X, y))
+        content = np.concatenate([X, y], axis=1, dtype=np.float64)
         if self.longitude is not None:
-            inputs[:, self.longitude] %= 360.0
-        content = inputs[:, self.columns]
-        if self.targets:
-            content = np.concatenate([content, targets], axis=1)
+            content[:, self.longitude] %= 360.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            content = content.astype(self.dtype).astype(np.float64)
+        if self.longitude is not None:
+            content[:, self.longitude] %= 360.0  # rounding may have reached the whole turn
+        targets = range(X.shape[1], content.shape[1]) if self.targets else ()
+        content = content[:, [*self.columns, *targets]]
         seed = np.random.SeedSequence(self.seed).generate_state(1, np.uint64)
         return repeats.hashes(content, int(seed[0]))
 
