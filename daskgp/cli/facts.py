@@ -221,6 +221,9 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
     solved, inputs = estimator.solved_, estimator.solved_.theta.inputs
     place = solved.geographic or ()
     kept = None if solved.kept is None else solved.kept.describe(solved.state)
+    own = solved.model.conditioned_on()
+    if kept and own:
+        kept["conditioned on"] = own
     bayes = None if estimator.objective_ is None else estimator.log_marginal_likelihood()
     return {
         "model": estimator.model_name,

@@ -14,7 +14,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
-from daskgp.data.rows import GIVEN
+from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
 from daskgp.fit.scratch import scratch_rows
@@ -65,6 +65,7 @@ def changed(
         rows = more_rows(gp, X, y, spill, executor.shares_memory, y_variance, weight)
         if y_variance is None and weight is None and not rows.n_noise:
             data.warn_of_noise_behind(y)
+        _warn_of_no_errors(gp, rows)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where update writes it"
             visibility.check(executor, array, "the new rows", remedy)
@@ -108,6 +109,19 @@ def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
             "daskgp: fit it again to update it"
         )
     return total
+
+
+def _warn_of_no_errors(gp: GaussianProcess, rows: data.Rows) -> None:
+    """Warn of rows without the errors that those of the fit had."""
+    name = GIVEN[Y_VARIANCE]
+    told = any(name in note.get("given", ()) for note in seen_by(gp))
+    if told and rows.y_variance is None:
+        logger.warning(
+            "the rows of the fit had %s and these have none, so they count as exact but for the "
+            "noise that was learned: give %s",
+            name,
+            name,
+        )
 
 
 def more_rows(

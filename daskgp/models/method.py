@@ -231,6 +231,10 @@ class Declared(Protocol):
             "with a number of folds, or SGPR, LMA, SparseSpectrumGP or ExactGP"
         )
 
+    def conditioned_on(self) -> str | None:
+        """Return which of the rows around a place predict it; None for all of them."""
+        return None
+
     def steadier(self) -> str:
         """Return a setting that keeps variances from being negative beyond rounding."""
         return "dtype='float64' or a larger noise_variance"

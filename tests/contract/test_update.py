@@ -651,3 +651,12 @@ def test_training_from_an_optimum_ends_there():
     assert again.objective_ >= first.objective_ - 1e-6
     assert again.history_[-1]["evaluations"] <= first.history_[-1]["evaluations"]
     equal([again.inducing_], [first.inducing_], rtol=1e-12)
+
+
+def test_new_rows_without_the_errors_that_the_fit_had_are_warned_of(caplog):
+    X, y = cases.rows()
+    model = cases.make("sgpr").fit(X[:100], y[:100], y_variance=np.full(100, 0.1))
+    model.update(X[100:], y[100:], y_variance=np.full(50, 0.1))
+    assert "these have none" not in caplog.text
+    model.update(X[100:], y[100:])
+    assert "the rows of the fit had y_variance and these have none" in caplog.text

@@ -272,6 +272,10 @@ class Vecchia(LMA):
         """Whether the places of a cell share the rows nearest to it and one factor, as in LMA."""
         return self.predict_neighbours > MOST_COMPILED
 
+    def conditioned_on(self) -> str | None:
+        """Return which of the rows around a place predict it; None for all of them."""
+        return None if self.shares else f"the {self.predict_neighbours} rows nearest to a place"
+
     def factored(self, theta: Theta, state: Any, near: Any) -> Near:
         """Factor rows that several places are conditioned on together."""
         if isinstance(near, Near):
