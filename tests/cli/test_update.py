@@ -169,7 +169,7 @@ def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     assert said["total"] == 400
     found = daskgp.load(model)
     assert found.kernel_ != first.kernel_
-    assert len(found.history_) <= len(first.history_)
+    assert len(found.history_) <= len(first.history_) + 1  # of twice the rows
     assert [note["what"] for note in found._seen] == ["fit", "fit"]
     assert not (model / models.CHECKPOINT).exists()
     new = dataset(tmp_path / "new.zarr", X[:9], Y[:9])

@@ -70,7 +70,7 @@ def test_lazy_and_labelled_predictions_are_those_of_arrays(model):
     assert field.dims == ("x0", "x1", "target", "quantile")
     draws = model.sample_y(T, 4_000)
     np.testing.assert_allclose(draws.mean(axis=2), mean, rtol=0.05)
-    np.testing.assert_allclose(np.quantile(draws, 0.9, axis=2), found[..., 1], rtol=0.05)
+    np.testing.assert_allclose(np.quantile(draws, 0.9, axis=2), found[..., 1], rtol=0.08)
     values = model.sample_paths(2_000)(T)
     np.testing.assert_allclose(values.mean(axis=2), mean, rtol=0.05)
     assert values.shape == (9, 2, 2_000)

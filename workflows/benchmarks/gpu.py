@@ -9,7 +9,6 @@ Needs CuPy and the package's mathematics; neither Dask nor Zarr is imported.
 - ``sgpr``: one value and gradient of the bound, rows made a block at a time, 4 n m² operations.
 - ``memory``: the peak of the device's memory for 2 and for 8 blocks of rows.
 - ``lma``: one pass for the value, blocks conditioned on the one before, some windows at a time.
-- ``vecchia``: value, gradient and information of rows given 30 neighbours each.
 - ``cagp``: one value and gradient of the computation-aware bound, which sees every pair of rows.
 
 ``--array-module numpy`` runs the same on the host, for small sizes.  "no" marks what stays behind
@@ -27,7 +26,6 @@ from peers.arrays import Machine
 
 from daskgp.kernels.weights import Weights
 from daskgp.models.actions import cagp
-from daskgp.models.markov.conditionals import Conditionals, scores
 from daskgp.models.markov.lma import LMA
 from daskgp.models.sparse.sgpr import SGPR
 
@@ -101,20 +99,6 @@ def lma(machine: Machine, options: harness.Options) -> dict:
     return {**found, "tflops": rate / 1e12, "ok": ok}
 
 
-def vecchia(machine: Machine, options: harness.Options) -> dict:
-    """Measure sums over rows given their neighbours, with gradient and information."""
-    at, xp, k = machine.theta(options.features, 0, 0.1), machine.xp, options.neighbours
-
-    def run(n: int) -> float:
-        rows = machine.rows(n, options.features, options.dtype)
-        near = np.maximum(np.arange(n)[:, None] - 1 - np.arange(k), -1)
-        c = Conditionals(rows.X, rows.y, None, xp.arange(n), xp.asarray(near))
-        return scores(at, c, xp.eye(1), 1).logdet
-
-    found = timed(machine, run, 4_096, options.vecchia_rows)
-    return {**found, "us_a_row": 1e6 * found["run_s"] / options.vecchia_rows}
-
-
 def computation_aware(machine: Machine, options: harness.Options) -> dict:
     """Measure one value and gradient of the computation-aware bound, all rows its points."""
     d, dtype, model = options.cagp_features, options.cagp_dtype, cagp.CaGP()
@@ -143,14 +127,7 @@ def computation_aware(machine: Machine, options: harness.Options) -> dict:
 
 
 PARTS = {f"product {dtype}": partial(product, dtype=dtype) for dtype in arrays.TOLERANCES}
-PARTS |= {
-    "copy": copy,
-    "sgpr": sgpr,
-    "memory": memory,
-    "lma": lma,
-    "vecchia": vecchia,
-    "cagp": computation_aware,
-}
+PARTS |= {"copy": copy, "sgpr": sgpr, "memory": memory, "lma": lma, "cagp": computation_aware}
 
 
 def keys(options: harness.Options) -> harness.Keys:
@@ -162,22 +139,12 @@ def measure(key: dict, options: harness.Options) -> dict:
     return PARTS[key["part"]](arrays.machine_of(key["array_module"]), options)
 
 
-table = harness.reporting(
-    "part array_module", "run_s tflops gb_per_s gemm_share pairs_per_s us_a_row ok"
-)
+table = harness.reporting("part array_module", "run_s tflops gb_per_s gemm_share pairs_per_s ok")
 SGPR_SIZES = {"rows": (10_000_000, 300), "inducing": (1_024, 20), "block": (131_072, 50)}
 LMA_SIZES = {"lma_rows": (1_000_000, 300), "support": (512, 10), "window": (512, 30)}
-VECCHIA_SIZES = {"vecchia_rows": (262_144, 200), "neighbours": (30, 5)}
 CAGP_SIZES = {"cagp_rows": (1_800_000, 150), "actions": (512, 10), "cagp_features": 7}
 OTHERS = {"together": (16, 4), "features": 8, "dtype": "float64", "cagp_dtype": "float32"}
 PRODUCT = {"array_module": "cupy", "gemm": (8_192, 64), "repeats": (5, 1)}
 harness.command(
-    globals(),
-    parts=PARTS,
-    **PRODUCT,
-    **SGPR_SIZES,
-    **LMA_SIZES,
-    **VECCHIA_SIZES,
-    **CAGP_SIZES,
-    **OTHERS,
+    globals(), parts=PARTS, **PRODUCT, **SGPR_SIZES, **LMA_SIZES, **CAGP_SIZES, **OTHERS
 )

@@ -10,7 +10,7 @@ and its C is 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -393,6 +393,11 @@ class Vecchia(LMA):
         variance = xp.where(xp.asarray(inside), found.variance, variance + spread)
         found = Moments(found.mean, variance, noisy=True)
         return less_trend(block.y, found, state.trend, self.trend)
+
+    def exact_limit(self, theta: Theta, X: Array) -> tuple[Vecchia, Theta]:
+        """Return the method with all earlier rows as neighbours."""
+        most = max(1, len(X))
+        return replace(self, n_neighbours=most, predict_neighbours=most), theta
 
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint of the conditionals of a block, or of a tile of predictions."""
