@@ -45,8 +45,9 @@ APART = 8
 """Rows per block from which distances between blocks are measured."""
 NEAR_BLOCKS, NEAR_ROWS = 8, 8_192
 """Least blocks and rows near a row's own block in which its neighbours are looked for."""
-FEW_ROWS = 10_000
-"""Most rows that are trained on blocks by default."""
+FEW_ROWS, FEW_FEATURES = 10_000, 4
+"""Most rows that are trained on blocks by default, and most features of those that are not: with
+more, the nearest rows say less than blocks."""
 DEFAULT_ROWS = 512
 """Default number of nearest rows that a prediction is conditioned on."""
 JOINED = Needs("markov_order", lambda gp: gp.markov_order != 0, "choose a markov_order from 1")
@@ -108,7 +109,7 @@ class LMA(GaussianProcess):
     train_with : {"auto", "blocks", "vecchia"}
         What hyper-parameters are trained on: the evidence of blocks, or conditionals of rows given
         their nearest earlier rows, as in ``VecchiaGP``, which takes a fraction of the time.  "auto"
-        takes these for more than 10,000 rows, unless ``train_blocks`` or ``train_support`` is set.
+        takes these for more than 10,000 rows of up to four features, unless ``train_blocks`` or ``train_support`` is set.
     training_rows : int, "auto" or None
         Rows whose conditionals are drawn, as in ``VecchiaGP``.
     max_iter : int
@@ -357,7 +358,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         if self.train_with != "auto":
             return self.train_with == "vecchia"
         usual = self.optimizer in ("auto", "trust-region") and self.train_blocks == "auto"
-        return usual and not self.train_support and len(stage.rows) > FEW_ROWS
+        spatial = len(stage.rows) > FEW_ROWS and stage.rows.n_features <= FEW_FEATURES
+        return usual and not self.train_support and spatial
 
     def _near_either_side(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
         """Return blocks with those in which their rows find their earlier neighbours."""
