@@ -109,7 +109,8 @@ class LMA(GaussianProcess):
     train_with : {"auto", "blocks", "vecchia"}
         What hyper-parameters are trained on: the evidence of blocks, or conditionals of rows given
         their nearest earlier rows, as in ``VecchiaGP``, which takes a fraction of the time.  "auto"
-        takes these for more than 10,000 rows of up to four features, unless ``train_blocks`` or ``train_support`` is set.
+        takes these for more than 10,000 rows of up to four features, unless ``train_blocks`` or
+        ``train_support`` is set.
     training_rows : int, "auto" or None
         Rows whose conditionals are drawn, as in ``VecchiaGP``.
     max_iter : int
