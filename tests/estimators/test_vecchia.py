@@ -638,3 +638,18 @@ def test_an_update_keeps_the_units_of_distance(table, where):
 def test_kernels_that_tie_far_rows_are_warned_of(table, kernel, far, caplog):
     VecchiaGP(kernel, n_neighbours=8, optimizer=None, progress=False).fit(*table)
     assert ("ties rows far apart" in caplog.text) == far
+
+
+def test_lma_trains_on_the_conditionals_of_rows(table, monkeypatch):
+    settings = {"kernel": KERNEL, "block_rows": 60, "progress": False}
+    rowwise = VecchiaGP(**settings).fit(*table)
+    asked = daskgp.LMA(**settings, n_support=8, train_with="vecchia").fit(*table)
+    np.testing.assert_allclose(
+        asked.kernel_.log_parameters, rowwise.kernel_.log_parameters, atol=0.05
+    )
+    on_blocks = daskgp.LMA(**settings, n_support=8).fit(*table)
+    assert on_blocks.kernel_ != asked.kernel_
+    monkeypatch.setattr("daskgp.estimators.lma.FEW_ROWS", 100)
+    assert daskgp.LMA(**settings, n_support=8).fit(*table).kernel_ == asked.kernel_
+    with pytest.raises(SettingError, match="training_rows=200 has no effect with train_with"):
+        daskgp.LMA(**settings, train_with="blocks", training_rows=200).fit(*table)
