@@ -70,7 +70,7 @@ class First(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What all tasks share: the units of distance (d,), and the earliest rows."""
+    """Units of distance (d,) and the earliest rows, which all tasks share."""
 
     lengths: np.ndarray
     first: First
@@ -95,7 +95,7 @@ class Rows(NamedTuple):
 
 
 class RowState(NamedTuple):
-    """As the state of LMA, with the units of distance (d,)."""
+    """State of LMA, and the units of distance (d,)."""
 
     factor: Array
     inner_factor: Array
@@ -269,7 +269,7 @@ class Vecchia(LMA):
 
     @property
     def shares(self) -> bool:
-        """Whether the places of a cell share the rows nearest to it and one factor, as in LMA."""
+        """True if the places of a cell share the rows nearest to it and one factor, as in LMA."""
         return self.predict_neighbours > MOST_COMPILED
 
     def conditioned_on(self) -> str | None:
