@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
@@ -24,6 +25,8 @@ from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, Rationa
 
 FREEDOM: dict[type[Kernel], float] = {RBF: np.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 """Degrees of freedom 2 nu of the Student t that is a kernel's spectral density; RBF: normal."""
+RAREST = 1e-6
+"""Share of the largest frequencies of a spectrum that one draw stands for."""
 
 
 def check_spectrum(kernel: Kernel) -> None:
@@ -86,7 +89,9 @@ def random_features(
 
     They are a [cos Xw', sin Xw'] for frequencies w of amplitude a, and X s' for slopes s of linear
     kernels.  The inner product of m frequencies misses a stationary kernel of variance v by about
-    v / sqrt(2 m), as a standard deviation over the draws; at most by v / sqrt(m).
+    v / sqrt(2 m), as a standard deviation over the draws; at most by v / sqrt(m).  High frequencies
+    of a kernel that stands alone are drawn more often than others, with smaller amplitudes: where
+    data determine what is smooth, these few are all that is left.
 
     Parameters
     ----------
@@ -126,6 +131,11 @@ def random_features(
             raise _refused("a product of Linear with another kernel")
         if linear:
             slopes.append(np.sqrt(variance) * _slopes(linear[0], d))
+            continue
+        if len(waves) == 1 and type(waves[0]) in FREEDOM:
+            points, shares = _in_strata(waves[0], m, d, rng)
+            frequencies.append(points)
+            amplitudes.append(np.sqrt(variance * shares))
             continue
         number = m if waves else 1  # a constant is the cosine of frequency 0
         drawn = [_frequencies(part, number, d, rng) for part in waves]
@@ -179,6 +189,28 @@ def _frequencies(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np
 
 def _stationary(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
     return sample_spectrum(kernel, m, d, rng) * inverse_lengthscales(kernel, d)
+
+
+def _in_strata(
+    kernel: Any, m: int, d: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a frequency from each of m parts of a spectrum; return them (m, d) and the shares (m,).
+
+    The parts are shells.  Half of their limits are spaced evenly by the share of the spectrum that
+    lies beyond them, and half by its logarithm.
+    """
+    even = np.linspace(0.0, 1.0, m - m // 2 + 1)
+    limits = np.sort(np.r_[even, np.geomspace(RAREST, 1.0, m // 2, endpoint=False)])
+    shares = np.diff(limits)
+    beyond = limits[:-1] + shares * (1.0 - rng.uniform(size=m))
+    count, freedom = len(columns_of(kernel, d)), FREEDOM[type(kernel)]
+    if np.isfinite(freedom):  # squared radii of Student's t are F distributed, and so are inverses
+        squares = count / special.fdtri(freedom, count, beyond)
+    else:
+        squares = special.chdtri(count, beyond)
+    points = _normal(kernel, m, d, rng)
+    points *= np.sqrt(squares / (points**2).sum(axis=1))[:, None]
+    return points * inverse_lengthscales(kernel, d), shares
 
 
 def _mixture(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:

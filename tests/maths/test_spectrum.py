@@ -25,10 +25,10 @@ K = {
 X = np.random.default_rng(3).uniform(-1, 1, (9, 2))
 
 
-def features(kernel, m, seed=0):
+def features(kernel, m, seed=0, at=X):
     W, a, slopes = random_features(kernel, m, 2, np.random.default_rng(seed))
-    phases = X @ W.T
-    return np.concatenate([a * np.cos(phases), a * np.sin(phases), X @ slopes.T], axis=1)
+    phases = at @ W.T
+    return np.concatenate([a * np.cos(phases), a * np.sin(phases), at @ slopes.T], axis=1)
 
 
 @pytest.mark.parametrize("kernel", K.values(), ids=K)
@@ -47,6 +47,19 @@ def test_the_error_is_what_is_said(kernel):
     assert error.max() < 1.2 * variance / np.sqrt(2 * m)
     assert error.max() > 0.5 * variance / np.sqrt(2 * m)
     np.testing.assert_allclose(np.diagonal(draws[0]), variance)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32"])
+@pytest.mark.parametrize("step", [1e-3, 1e-2, 0.1])
+def test_differences_over_short_distances_are_those_of_the_kernel(name, step):
+    """They come from a few high frequencies of many."""
+    kernel, places = K[name], np.array([[0.0, 0.0], [step, 0.0]])
+    values = kernel(places)
+    for seed in range(5):
+        one, other = features(kernel, 2_048, seed=seed, at=places)
+        found = ((one - other) ** 2).sum()
+        assert found == pytest.approx(2 * (values[0, 0] - values[0, 1]), rel=0.12)
 
 
 class Own(kernels.RBF):

@@ -56,6 +56,20 @@ def test_paths_are_draws_of_the_exact_posterior(model, noisy):
     agree(values, *exact, KERNEL.variance)
 
 
+@pytest.mark.parametrize("method", [daskgp.VecchiaGP, daskgp.ExactGP])
+def test_paths_are_as_wide_as_predicted_where_rows_are_precise(method):
+    """What is left is a few high frequencies, of which the default draws enough."""
+    rng = np.random.default_rng(0)
+    X, T = rng.uniform(0, 1, (800, 2)), rng.uniform(0.1, 0.9, (100, 2))
+    error = np.exp(rng.uniform(np.log(1e-6), np.log(1e-2), 800))
+    y = np.sin(5 * X[:, 0]) + np.sqrt(error) * rng.standard_normal(800)
+    model = method(kernels.Matern32(0.3), noise_variance=1e-6, **PLAIN).fit(X, y, y_variance=error)
+    variance = model.predict(T, return_std=True, include_noise=False)[1] ** 2
+    for seed in range(3):
+        found = model.sample_paths(400, random_state=seed)(T).var(axis=1, ddof=1)
+        assert np.mean(found / variance) == pytest.approx(1.0, abs=0.06)
+
+
 def test_several_targets_have_independent_paths():
     X, y = rows()
     both = np.column_stack([y, 10 * np.cos(X[:, 1])])
