@@ -104,9 +104,9 @@ class Drawn:
         value = -0.5 * (seen + p * (found.logdet + found.rows * np.log(2 * np.pi)))
         return float(value), found
 
-    def objective(self, theta: Theta) -> Memory:
-        """Return the estimate as a function of vectors."""
-        return Memory(partial(self._at, theta))
+    def objective(self, theta: Theta, tape: train.Tape | None) -> Memory:
+        """Return the estimate as a function of vectors, and the tape of its information."""
+        return Memory(partial(self._at, theta), tape)
 
     def _at(self, theta: Theta, vector: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         value, found = self.evaluate(theta.from_vector(vector))
@@ -115,20 +115,42 @@ class Drawn:
 
 @dataclasses.dataclass
 class Memory:
-    """Value, gradient and information at a vector, of which the last are remembered."""
+    """Value, gradient and information at a vector, of which the last are remembered.
+
+    The information that was asked for is kept on the tape: an evaluation that a stopped run made
+    has none otherwise.
+    """
 
     compute: Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
-    _known: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
+    tape: train.Tape | None = None
+    _kept: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
+    _last: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for row in self.tape.read() if self.tape else ():
+            size = (np.sqrt(1 + 4 * len(row)) - 1) / 2  # k + k^2 numbers
+            vector, information = np.split(row, [round(size)])
+            self._kept.append((vector, information.reshape(len(vector), -1)))
 
     def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """Return value and gradient (k,)."""
         value, gradient, information = self.compute(vector)
-        self._known = [*self._known[-1:], (vector.copy(), information)]
+        self._last = [*self._last[-1:], (vector.copy(), information)]
         return value, gradient
 
     def information(self, vector: np.ndarray) -> np.ndarray:
         """Return the Fisher information (k, k)."""
-        for known, information in self._known:
+        for known, information in self._kept:
+            if np.array_equal(known, vector):
+                return information
+        information = self._computed(vector)
+        if self.tape:
+            self.tape.append(len(self._kept), np.concatenate([vector, information.ravel()]))
+        self._kept.append((vector.copy(), information))
+        return information
+
+    def _computed(self, vector: np.ndarray) -> np.ndarray:
+        for known, information in self._last:
             if np.array_equal(known, vector):
                 return information
         return self.compute(vector)[2]
@@ -326,7 +348,7 @@ def _maximised(
     tol: float,
     iterations: int | None = None,
 ) -> train.Trained:
-    memory = drawn.objective(theta)
+    memory = drawn.objective(theta, run.tape and run.tape.stage(TIMES))
     values = run.values
     more: dict[str, Any] = {"information": memory.information, "quiet": True}
     run = run._replace(curvature=None)
