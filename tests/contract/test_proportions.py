@@ -120,7 +120,7 @@ def test_turned_coordinates_turn_the_answer(name, by, monkeypatch):
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["exact", "pic", "lma", "exact experts"])
+@pytest.mark.parametrize("name", ["exact", "pic", "lma", "exact experts", "vecchia"])
 def test_training_turns_too(name):
     settings = {**FIXED, "optimizer": "l-bfgs", "max_iter": 8}
     rough = y + np.random.default_rng(2).standard_normal(N)
