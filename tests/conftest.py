@@ -32,7 +32,7 @@ get_mp_context().set_forkserver_preload(["distributed", "daskgp.estimators"])
 gc.disable()
 
 
-LONG, KEPT = 3, 6
+LONG, KEPT = 2, 6
 """Cases from which on a promise is long, and of how many of them one is not slow."""
 
 
@@ -76,7 +76,8 @@ def pytest_collection_modifyitems(config, items):
 
     A promise with many cases keeps a sixth of them, chosen by their names, so that each method
     is among those kept of some promises; ``make test-slow`` has all others.  Promises marked
-    ``whole`` keep all, and so do those of methods that are asked for.
+    ``whole`` keep all, and so do those of methods that are asked for, unless they are of what all
+    methods share: ``sampled``.
     """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     methods, promises = chosen_methods(config), defaultdict(list)
@@ -91,7 +92,8 @@ def pytest_collection_modifyitems(config, items):
         if len(cases) >= LONG:
             cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
             for item in cases[-(-len(cases) // KEPT) :]:
-                if not is_case_of(item, methods):
+                whole = is_case_of(item, methods) and item.get_closest_marker("sampled") is None
+                if not (whole or config.getoption("--method")):
                     item.add_marker(pytest.mark.slow)
 
 

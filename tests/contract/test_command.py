@@ -27,6 +27,7 @@ WORDS = {
 """What the description of a stored model names; inducing inputs where there is no word."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [n for n in cases.SETTINGS if n not in cases.NO_SPREAD])
 def test_the_command_plans_fits_predicts_scores_and_describes(name, tmp_path, scheduler):
     X, y = cases.rows()

@@ -145,6 +145,7 @@ def test_a_stopped_fit_goes_on_with_the_same_bits(name, stored, tmp_path, stoppi
     assert cases.bits(clone(model).fit(X, y, checkpoint=checkpoint), T) == wanted
 
 
+@pytest.mark.sampled
 @every
 def test_a_fit_that_fails_leaves_nothing(name, tmp_path, temporary, stopping):
     def fit(**where):

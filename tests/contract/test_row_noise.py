@@ -40,6 +40,7 @@ def test_a_common_error_variance_adds_to_the_noise_variance(name):
     equal(cases.moments(added, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.sampled
 @every
 def test_rows_of_a_store_bring_theirs(name, tmp_path):
     X, y = cases.rows()
@@ -63,6 +64,7 @@ def test_rows_of_a_store_bring_theirs(name, tmp_path):
     equal(cases.moments(loaded, T), cases.moments(model, T), rtol=1e-10)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
 @pytest.mark.parametrize("what", ["y_variance", "sample_weight"])

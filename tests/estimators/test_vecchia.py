@@ -60,7 +60,6 @@ def coverage(noise, n, settings):
     return np.mean(inside[::2]), np.mean(inside[1::2])
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(("noise", "within"), [(0.01, 0.02), (0.3, 0.02), (9.0, 0.04)])
 def test_intervals_cover_what_they_say(noise, within):
     """The last field is nine tenths noise: its hyper-parameters are little known."""
@@ -111,7 +110,6 @@ def many_columns():
     return X, kernels.Matern52(tuple(np.geomspace(0.7, 6, 8))), 0.05
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     ("case", "nats"),
     [(gridded, 1.0), (surveyed, 1.0), (many_columns, 6.0)],
@@ -190,7 +188,6 @@ def seeds_of(begun, number, monkeypatch, settings, first=40, units=None, draws=2
     return off / (results.std(axis=0, ddof=1) / np.sqrt(draws)), every
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("number", [20, 80, 200])
 def test_draws_of_rows_are_right_on_average(number, begun, monkeypatch):
     off, every = seeds_of(begun, number, monkeypatch, {})
@@ -306,7 +303,6 @@ def assert_exact(settings, X, y, T, more=None, at=None):
     return model
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize(
     "settings",
     [
