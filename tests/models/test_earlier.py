@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskgp.models.markov.earlier import nearest_earlier, ranks
+from daskgp.models.markov.conditionals import compiled
+from daskgp.models.markov.earlier import _by_trees, nearest, nearest_earlier, ranks
 
 
 def brute_force(points, rank, own, number):
@@ -17,8 +18,14 @@ def brute_force(points, rank, own, number):
 
 
 def check(points, rank, own, number):
-    """Hold what is found against brute force: points as far away may stand for one another."""
+    """Hold both forms against brute force; return what the compiled one finds, if there is one."""
+    check_found(points, rank, own, number, _by_trees(points, rank, own, number))
     found = nearest_earlier(points, rank, own, number)
+    return check_found(points, rank, own, number, found)
+
+
+def check_found(points, rank, own, number, found):
+    """Hold what is found against brute force: points as far away may stand for one another."""
     assert found.shape == (len(own), number)
     there = found >= 0
     away = np.linalg.norm(points[own, None] - points[found], axis=2)
@@ -104,6 +111,26 @@ def test_many_rows_in_many_trees(kind, d):
     points, rank = points_of(kind, 3_000, d, 1), ranks(np.arange(3_000), 1)
     own = np.r_[np.argsort(rank)[:300], 7:3_000:11]  # the first of the order too
     check(points, rank, np.unique(own), 9)
+
+
+@pytest.mark.skipif(compiled() is None, reason="numba is not installed")
+@pytest.mark.parametrize("kind", ["duplicates", "copies", "grid"])
+def test_of_points_as_far_away_the_earlier_one_is_nearer(kind):
+    points, rank = points_of(kind, 900, 2, 4), ranks(np.arange(900), 4)
+    found = nearest_earlier(points, rank, np.arange(900), 7)
+    for i in range(0, 900, 7):
+        away = ((points - points[i]) ** 2).sum(axis=1)
+        earlier = np.flatnonzero(rank < rank[i])
+        order = earlier[np.lexsort([rank[earlier], away[earlier]])][:7]
+        np.testing.assert_array_equal(found[i][found[i] >= 0], order)
+
+
+@pytest.mark.parametrize("n", [1, 5, 3_000])
+def test_rows_nearest_to_places(n):
+    points, at = points_of("scattered", n, 3, 0), points_of("scattered", 50, 3, 1)
+    away = np.linalg.norm(points[None] - at[:, None], axis=2)
+    expected = np.argsort(away, axis=1)[:, :20]
+    np.testing.assert_array_equal(nearest(points, at, 20), expected)
 
 
 @given(st.lists(st.integers(0, 299), min_size=1, max_size=20), st.integers(0, 100))

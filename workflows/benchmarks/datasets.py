@@ -136,13 +136,15 @@ def satellite() -> Split:
     return Split(X[train], flat["mask_temp"][train], X[test], flat["true_temp"][test])
 
 
-def air() -> Split:
-    """Return 20 days of air temperatures on a grid, every six hours, with regions left out.
+def air_grid(times: int) -> tuple[Any, Any]:
+    """Return air temperatures in kelvin on a grid, every six hours, and which are left out.
 
     spatial/air_temperature.npz has air_centikelvin (time, lat, lon), hours, lat and lon.  A disc of
     12 degrees around a place at random is left out for four days at a time.
     """
-    times, span, radius = 80, 16, 12.0
+    import xarray as xr
+
+    span, radius = 16, 12.0
     with np.load(file_of("air")) as found:
         y = found["air_centikelvin"][:times] / 100
         hours, lat, lon = found["hours"][:times], found["lat"], found["lon"]
@@ -151,10 +153,22 @@ def air() -> Split:
         middle = rng.choice(lat[3:-3]), rng.choice(lon[3:-3])
         far = np.hypot(lat[:, None] - middle[0], lon - middle[1])
         out[start : start + span] = far <= radius
-    where = np.meshgrid(hours - hours[0], lat, lon, indexing="ij")
-    X = np.column_stack([values[..., None].ravel() for values in (where[2], where[1], where[0])])
-    X, y, out = X.astype(np.float64), y.ravel(), out.ravel()
-    return Split(X[~out], y[~out], X[out], y[out])
+    steps = (hours - hours[0]).astype("timedelta64[h]")
+    units = {"lat": {"units": "degrees_north"}, "lon": {"units": "degrees_east"}}
+    time = np.datetime64("2013-01-01", "ns") + steps
+    axes = {"time": time, "lat": ("lat", lat, units["lat"]), "lon": ("lon", lon, units["lon"])}
+    grid = xr.DataArray(y, axes, ("time", "lat", "lon"), "air", {"units": "K"})
+    return grid, grid.copy(data=out)
+
+
+def air() -> Split:
+    """Return the rows of 20 days of ``air_grid``: longitude, latitude, hours."""
+    grid, out = air_grid(80)
+    hours = (grid.time - grid.time[0]).values / np.timedelta64(1, "h")
+    where = np.meshgrid(hours, grid.lat, grid.lon, indexing="ij")
+    X = np.column_stack([values.ravel() for values in (where[2], where[1], where[0])])
+    X, y, left_out = X.astype(np.float64), grid.values.ravel(), out.values.ravel()
+    return Split(X[~left_out], y[~left_out], X[left_out], y[left_out])
 
 
 def station_year() -> Split:

@@ -5,6 +5,7 @@
 - ``lma``: a whole run by daskgp's command line, hyper-parameters fixed, on a rough field in random
   order: prepare, fit, and predict of a tenth as many places in an order that keeps neighbours
   together.  Seconds of whole commands, memory of client and workers in the largest of them.
+- ``vecchia``: the same with hyper-parameters trained, ``fit`` without settings but the kernel.
 - ``cagp``: an iteration of Adam on mini-batches of 20,000 rows with 512 actions on 64 rows each, so
   that the number of kernel entries does not depend on the rows.  "s before the first" is the rest
   of the fit: scaling, the draw of supports, and a last pass over all rows.
@@ -21,7 +22,12 @@ import harness
 import daskgp
 from daskgp import kernels
 
-PARTS = ("lma", "cagp", "decoupled float64", "decoupled float32")
+PARTS = ("lma", "vecchia", "cagp", "decoupled float64", "decoupled float32")
+FIXED = {"kernel": "matern32(lengthscale=0.058)", "optimizer": "none", "noise_variance": 0.1}
+COMMANDS: dict[str, dict[str, object]] = {
+    "lma": {**FIXED, "markov_order": 2},
+    "vecchia": {"kernel": "matern32()"},
+}
 PLACES_CHUNK, WARM = 4_096, 10
 
 
@@ -33,18 +39,16 @@ def keys(options: harness.Options) -> harness.Keys:
 
 def measure(key: dict, options: harness.Options) -> dict:
     kind, *dtype = key["part"].split()
-    return {"lma": lma, "cagp": cagp, "decoupled": decoupled}[kind](key["size"], options, *dtype)
+    if kind in COMMANDS:
+        return commands(kind, key["size"], options)
+    return {"cagp": cagp, "decoupled": decoupled}[kind](key["size"], options, *dtype)
 
 
-def lma(rows: int, options: harness.Options) -> dict:
+def commands(model: str, rows: int, options: harness.Options) -> dict:
     """Run the commands; return their seconds, and the memory of the largest."""
-    settings = {
-        "kernel": "matern32(lengthscale=0.058)",
-        "optimizer": "none",
-        "n_support": min(options.inputs, rows // 2),
-        "markov_order": options.markov_order,
-        "noise_variance": 0.1,
-    }
+    block_rows = {"lma": options.block_rows, "vecchia": options.vecchia_rows}[model]
+    support = {"n_support": min(options.inputs, rows // 2)} if model == "lma" else {}
+    settings = COMMANDS[model] | support
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     cluster = ("--workers", str(options.threads), "--memory-limit", options.memory_limit)
     hilbert = ("--order", "hilbert", "--block-rows")
@@ -54,12 +58,12 @@ def lma(rows: int, options: harness.Options) -> dict:
             datasets.write_drawn(folder / f"{name}.zarr", datasets.rough, number, 2, 65_536)
         chunk = str(min(PLACES_CHUNK, rows // 10))
         harness.daskgp(folder, "prepare", "drawn.zarr", "places.zarr", *hilbert, chunk)
-        commands = (
-            ("prepare", "train.zarr", "blocks.zarr", *hilbert, str(options.block_rows)),
-            ("fit", "blocks.zarr", "model.zarr", "--model", "lma", *words),
+        lines = (
+            ("prepare", "train.zarr", "blocks.zarr", *hilbert, str(block_rows)),
+            ("fit", "blocks.zarr", "model.zarr", "--model", model, *words),
             ("predict", "model.zarr", "places.zarr", "out.zarr"),
         )
-        ran = {words[0]: harness.daskgp(folder, *words, *cluster) for words in commands}
+        ran = {words[0]: harness.daskgp(folder, *words, *cluster) for words in lines}
     found = {f"{name}_s": part.seconds for name, part in ran.items()}
     most = max(part.peak_mib for part in ran.values())
     return {**found, "rate": rows / found["fit_s"], "command_mib": most}
@@ -107,8 +111,9 @@ def table(records: list[dict], options: harness.Options) -> str:
     """Return a table per part, against the sizes, and the slopes of the logarithms."""
     shown = []
     for (part,), runs in harness.grouped(records, "part").items():
-        timed = ["prepare_s", "fit_s", "predict_s"] if part == "lma" else ["step_s", "mean_s"]
-        more = "rate command_mib" if part == "lma" else "setup_s peak_mib"
+        whole = part in COMMANDS
+        timed = ["prepare_s", "fit_s", "predict_s"] if whole else ["step_s", "mean_s"]
+        more = "rate command_mib" if whole else "setup_s peak_mib"
         slopes = (f"{name} {harness.slope(runs, 'size', name)}" for name in timed)
         numbers = f"{' '.join(timed)} {more}"
         shown.append(harness.report(runs, "part size", numbers))
@@ -121,7 +126,8 @@ harness.command(
     parts=PARTS,
     lma=([250_000, 1_000_000, 4_000_000], [1_000, 3_000]),
     block_rows=(256, 100),
-    markov_order=2,
+    vecchia=([100_000, 1_000_000, 10_000_000], [1_000, 3_000]),
+    vecchia_rows=(2_048, 300),
     inputs=(256, 32),
     memory_limit="2GiB",
     cagp=([100_000, 1_000_000, 4_000_000], [500, 1_500]),

@@ -52,6 +52,9 @@ from daskgp.kernels.program import (
     RATIONAL,
     Program,
 )
+from daskgp.models.markov.search import Tree
+
+__all__ = ["Tree", "combined", "windows"]
 
 REVISION = 1
 """Number to raise when what is taken from other files changes: numba looks at this file alone."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial import cKDTree
 
+from daskgp.models.markov.conditionals import compiled
+
 GROWTH = 1.5
 """Growth of the trees that rows are looked for in; each has at most that many rows too many."""
 SPARE = 8
@@ -37,6 +39,8 @@ def nearest_earlier(
 ) -> np.ndarray:
     """Return the nearest earlier points of some points.
 
+    Of points as far away the earlier ones count as nearer where the search is compiled.
+
     Parameters
     ----------
     points : ndarray (n, d)
@@ -53,6 +57,25 @@ def nearest_earlier(
     ndarray (g, k)
         Numbers of the k nearest points of lower rank, nearest first; -1 where there are fewer.
     """
+    code = compiled()
+    if code is not None:
+        return np.asarray(code.Tree(points, rank).query(points[own], rank[own], number))
+    return _by_trees(points, rank, own, number)
+
+
+def nearest(points: np.ndarray, at: np.ndarray, number: int) -> np.ndarray:
+    """Return the points (n, d) nearest to places (g, d), nearest first: at most ``number`` each."""
+    number = min(number, len(points))
+    code = compiled()
+    if code is not None:
+        rank = np.arange(len(points), dtype=np.uint64)
+        before = np.full(len(at), len(points), np.uint64)
+        return np.asarray(code.Tree(points, rank).query(at, before, number))
+    return np.asarray(cKDTree(points).query(at, k=np.arange(1, number + 1))[1])
+
+
+def _by_trees(points: np.ndarray, rank: np.ndarray, own: np.ndarray, number: int) -> np.ndarray:
+    """Return the nearest earlier points by trees of the first points of the order."""
     found = np.full((len(own), number), -1)
     if not len(own) or not number:
         return found

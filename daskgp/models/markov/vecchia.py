@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
@@ -32,7 +31,7 @@ from daskgp.models.markov.conditionals import (
     summed,
     weights,
 )
-from daskgp.models.markov.earlier import nearest_earlier, ranks
+from daskgp.models.markov.earlier import nearest, nearest_earlier, ranks
 from daskgp.models.markov.lma import FAR, LMA, Near, State
 from daskgp.models.markov.windows import Cotangent, Stats, rows_of
 from daskgp.models.method import Pass, Rounds
@@ -179,18 +178,18 @@ class Vecchia(LMA):
         assert piece.places is not None
         first, block = shared.first, piece.own
         near_places = piece.near_places or ()
-        blocks = [block, *piece.near, Block(first.X, first.y, first.noise)]
-        places = np.concatenate([piece.places, *near_places, to_host(first.places)])
-        _, one = np.unique(places, return_index=True)  # rows come once
-        everything = Block.join(blocks)
-        line = np.full(len(places), -1)
-        line[one] = np.arange(len(one))
+        blocks = [block, *piece.near]
+        places = np.concatenate([piece.places, *near_places])
+        # rows come once: the first of all are not looked for among those of the blocks
+        others = np.flatnonzero(~np.isin(to_host(first.places), places))
+        at = namespace(block.X).asarray(others)
+        everything = Block.join([*blocks, Block(first.X, first.y, first.noise).at(at)])
+        places = np.concatenate([places, to_host(first.places)[others]])
         own = np.arange(len(block.X)) if own is None else own
-        rank = ranks(places[one], self.seed, self.later)
-        points = _scaled(everything.X, shared.lengths)[one]
-        near = nearest_earlier(points, rank, line[own], self.n_neighbours)
+        rank, points = ranks(places, self.seed, self.later), _scaled(everything.X, shared.lengths)
+        near = nearest_earlier(points, rank, own, self.n_neighbours)
         near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
-        return _compact(everything, one, line[own], near)
+        return _compact(everything, own, near)
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -292,9 +291,7 @@ class Vecchia(LMA):
 
     def _nearest(self, state: Any, X: Array, near: Array, count: int) -> np.ndarray:
         """Return the ``count`` nearest of rows to each place (n, k), nearest first."""
-        tree = cKDTree(_scaled(near, state.lengths))
-        look = np.arange(1, min(count, len(near)) + 1)
-        return np.asarray(tree.query(_scaled(X, state.lengths), k=look)[1])
+        return nearest(_scaled(near, state.lengths), _scaled(X, state.lengths), count)
 
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
@@ -437,15 +434,16 @@ def _scaled(X: Array, lengths: np.ndarray) -> np.ndarray:
     return np.asarray(to_host(X), np.float64)[:, matters] / lengths[matters]
 
 
-def _compact(rows: Block, one: np.ndarray, own: np.ndarray, near: np.ndarray) -> Conditionals:
-    """Return conditionals, by their numbers in ``one``, of the rows that are used alone."""
-    used, place = np.unique(np.concatenate([own, near.ravel()]), return_inverse=True)
-    missing = int(len(used) > 0 and used[0] < 0)
-    place = (place.ravel() - missing).astype(np.int32)
-    kept = one[used[missing:]]
+def _compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
+    """Return conditionals, by their numbers in ``rows``, of the rows that are used alone."""
+    used = np.zeros(len(rows.X) + 1, bool)  # the last one stands for -1
+    used[own] = used[near] = True
+    used[-1] = False
+    number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    number[-1] = -1
     xp = namespace(rows.X)
-    own, near = place[: len(own)], place[len(own) :].reshape(near.shape)
-    return Conditionals(*rows.at(xp.asarray(kept)), xp.asarray(own), xp.asarray(near))
+    kept = rows.at(xp.asarray(np.flatnonzero(used)))
+    return Conditionals(*kept, xp.asarray(number[own]), xp.asarray(number[near]))
 
 
 def _earliest(model: Vecchia, piece: Piece, *shared: Any) -> First:
