@@ -31,8 +31,8 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
         if len(below) and width > 0 and lowest < 1 - 1e-6:
             away = width * steps
             for _ in range(REFINED):  # to a length that does not depend on the ranges
-                ends = away[[max(below[0] - 1, 0), below[0]]]
-                away = np.linspace(*ends, FINE)
+                start, stop = away[max(below[0] - 1, 0)], away[below[0]]
+                away = np.linspace(start, stop, FINE)
                 correlation = _correlation(kernel, j, away, len(spread))
                 below = np.flatnonzero(correlation < middle)
                 below = below if len(below) else np.array([FINE - 1])  # rounding at its end
