@@ -244,6 +244,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
                 "rows in blocks: run daskgp.prepare again with another order, such as 'auto'"
             )
         super()._check(rows, n)
+        if n is not None and self.optimizer is not None and self._trains_on_rows(rows):
+            conditionals.refuse_few(self, rows, n)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
         layout, n = read_layout(rows.X), len(rows)
@@ -354,12 +356,12 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         )
         return model
 
-    def _trains_on_rows(self, stage: rounds.Rounds) -> bool:
+    def _trains_on_rows(self, rows: data.Rows) -> bool:
         """Return whether hyper-parameters are trained on conditionals of rows."""
         if self.train_with != "auto":
             return self.train_with == "vecchia"
         usual = self.optimizer in ("auto", "trust-region") and self.train_blocks == "auto"
-        spatial = len(stage.rows) > FEW_ROWS and stage.rows.n_features <= FEW_FEATURES
+        spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
         return usual and not self.train_support and spatial
 
     def _near_either_side(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
@@ -377,7 +379,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     def _refined(
         self, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums, url: str
     ) -> subset.Start:
-        if not self._trains_on_rows(stage):
+        if not self._trains_on_rows(stage.rows):
             return super()._refined(stage, begun, sums, url)
         try:
             first = self._arranged(stage, begun.theta, sums, url)
@@ -393,7 +395,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         return conditionals.best_start(self, model, near, begun, sums, model.first(near))
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        if not self._trains_on_rows(stage):
+        if not self._trains_on_rows(stage.rows):
             return super()._train(stage, theta, run)
         model, near = self._rows_model(stage), self._near_either_side(stage, theta)
         return conditionals.on_conditionals(self, model, near, theta, run, model.first(near))

@@ -80,7 +80,7 @@ class VecchiaGP(LMA):
     training_rows : int, "auto" or None
         Rows whose conditionals hyper-parameters are trained on; "auto" takes 20,000 to 100,000,
         more for more hyper-parameters and where more would gain more than 25 nats; None takes all.
-        The posterior is always that of all rows.
+        At least 10 for each hyper-parameter.  The posterior is always that of all rows.
     max_iter : int
         Maximum number of iterations of training.
     store : str, optional

@@ -21,9 +21,9 @@ from dask.delayed import Delayed
 from daskgp import train
 from daskgp.arrays.backend import resolve_device
 from daskgp.checks import whole
-from daskgp.data import partition
-from daskgp.errors import NumericalError
-from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.data import Rows, partition
+from daskgp.errors import NumericalError, SettingError
+from daskgp.fit import control, hyperparameters, rounds, subset
 from daskgp.fit.hyperparameters import ROUGH, TOLERATED, Run, continued
 from daskgp.fit.task import TaskRounds
 from daskgp.models import scaling
@@ -44,6 +44,8 @@ logger = logging.getLogger("daskgp")
 
 EACH, LEAST, MOST = 10_000, 20_000, 100_000
 """Rows drawn for each hyper-parameter, and the least and most of them."""
+FEWEST = 10
+"""Rows for each hyper-parameter below which a draw says nothing about them."""
 FIRST = 4_000
 """Number of the first rows of the order that all count."""
 TRIAL = 4_000
@@ -154,6 +156,20 @@ class Memory:
             if np.array_equal(known, vector):
                 return information
         return self.compute(vector)[2]
+
+
+def refuse_few(estimator: LMA, rows: Rows, n: int) -> None:
+    """Raise SettingError if hyper-parameters are to be trained on a handful of n rows."""
+    asked = estimator.training_rows
+    if asked is None or isinstance(asked, str):
+        return
+    count = control.learned(estimator, estimator._kernel(rows), rows.n_features)
+    least = min(FEWEST * count, n)
+    if asked < least:
+        raise SettingError(
+            f"training_rows={asked} but {count} hyper-parameters are to be trained on them: choose "
+            f"at least {least}, 'auto', or None for all {n} rows"
+        )
 
 
 def on_conditionals(

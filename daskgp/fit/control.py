@@ -159,6 +159,12 @@ def check_names(estimator: GaussianProcess, kernel: Kernel, d: int) -> None:
             )
 
 
+def learned(estimator: GaussianProcess, kernel: Kernel, d: int) -> int:
+    """Return how many hyper-parameters of a kernel of d columns are not fixed."""
+    names, held = _names(estimator, kernel.resolve(np.ones(d), 1.0)), fixed_values(estimator.fixed)
+    return len(names) - len({j for name in held for j in _matching(names, name)})
+
+
 def check_sizes(estimator: GaussianProcess, theta: Theta) -> None:
     """Raise SettingError for hyper-parameters, in the model's units, of impossible size."""
     largest = np.log(LARGEST)

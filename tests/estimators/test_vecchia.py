@@ -128,7 +128,7 @@ def test_training_ends_in_one_place_from_starts_far_apart(case, nats):
     assert max(found) - min(found) < nats
 
 
-@pytest.mark.parametrize("training_rows", [1, 40, 299, 300, 10_000, None, "auto"])
+@pytest.mark.parametrize("training_rows", [30, 40, 299, 300, 10_000, None, "auto"])
 def test_the_posterior_is_that_of_all_rows_whatever_training_takes(training_rows, table):
     X, y = table
     model = VecchiaGP(**QUICK | ALL, training_rows=training_rows).fit(X[:150], y[:150])
@@ -572,6 +572,13 @@ def test_a_users_kernel_is_trained(table):
             "training_rows='all': choose a whole number of at least 1, 'auto' or N",
         ),
         ({"training_rows": 0}, "training_rows=0: a whole number of at least 1"),
+        ({"training_rows": 1}, "training_rows=1 but 3 .* at least 30, 'auto', or None for all 300"),
+        ({"training_rows": 29}, "training_rows=29 but 3 hyper-parameters .*: choose at least 30,"),
+        ({"training_rows": 19, "fixed": "noise_variance"}, "training_rows=19 but 2 .* least 20,"),
+        (
+            {"training_rows": 39, "kernel": kernels.Matern32(ard=True)},
+            "training_rows=39 but 4 hyper-parameters .*: choose at least 40,",
+        ),
         ({"order": "random"}, "order='random' does not keep nearby rows together"),
         ({"block_rows": 0}, "block_rows=0: a whole number of at least 1"),
         ({"kernel": kernels.RBF(1.0, active_dims=(2,))}, "active_dims"),
@@ -597,6 +604,7 @@ def test_settings_that_cannot_be_met_are_one_line(settings, says, table, tempora
         {"n_support": -1},
         {"training_rows": "all"},
         {"training_rows": 0},
+        {"training_rows": 29},
         {"n_support": 301},
     ],
     ids=str,
@@ -639,6 +647,20 @@ def test_an_update_keeps_the_units_of_distance(table, where):
 def test_kernels_that_tie_far_rows_are_warned_of(table, kernel, far, caplog):
     VecchiaGP(kernel, n_neighbours=8, optimizer=None, progress=False).fit(*table)
     assert ("ties rows far apart" in caplog.text) == far
+
+
+@pytest.mark.parametrize("method", [daskgp.LMA, daskgp.PIC])
+def test_blocks_trained_on_a_handful_of_rows_are_refused(method, table):
+    settings = {"kernel": KERNEL, "block_rows": 60, "n_support": 8, "train_with": "vecchia"}
+    with testing.no_compute(), pytest.raises(SettingError, match="choose at least 30, 'auto'"):
+        method(**settings, training_rows=10, progress=False).fit(*table)
+
+
+def test_all_of_a_handful_of_rows_may_be_trained_on(table):
+    X, y = table
+    VecchiaGP(**QUICK, training_rows=20).fit(X[:20], y[:20])
+    with pytest.raises(SettingError, match="choose at least 20, 'auto', or None for all 20 rows"):
+        VecchiaGP(**QUICK, training_rows=10).fit(X[:20], y[:20])
 
 
 def test_lma_trains_on_the_conditionals_of_rows(table, monkeypatch):

@@ -71,7 +71,7 @@ OTHER = {
     "prediction": "paper",
     "n_neighbours": 4,
     "predict_neighbours": 6,
-    "training_rows": 20,
+    "training_rows": 50,
     "order": "pca",
     "expert": "exact",
     "n_experts": 4,
