@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+LOCAL = ("lma", "pic", "vecchia")
+"""Methods whose workers need compiled code for neighbours."""
+
 
 @click.group(cls=Main, invoke_without_command=True)
 @click.version_option(package_name="daskgp", prog_name="daskgp")
@@ -214,11 +217,12 @@ def prepare(
     memory_limit: str | None,
 ) -> None:
     """Rewrite the dataset store SOURCE in blocks of nearby rows as the new store DESTINATION."""
+    began, cluster = time.perf_counter(), Workers(scheduler, workers, memory_limit)
+    cluster.come()
     from daskgp.data.blocks.prepare import prepare as run
 
-    began = time.perf_counter()
     chosen = _names(order) if "," in order else order
-    with Workers(scheduler, workers, memory_limit).executor():
+    with cluster.executor():
         more = {"geographic": _names_or_false(geographic), "fill_values": fill_values(fill)}
         prepared = run(source, destination, chosen, block_rows, **more)
     result(dataset=destination, **prepared._asdict(), seconds=_since(began))
@@ -278,13 +282,13 @@ def fit(
     'files*.nc', which is converted inside MODEL for as long as the fit lasts.  Without --model the
     method, its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
+    began, cluster = time.perf_counter(), Workers(scheduler, workers, memory_limit)
+    cluster.come(*(["daskgp.models.markov.ready"] if model in LOCAL else []))
     from daskgp.cli.report import reporter
     from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load, save_into
 
-    began = time.perf_counter()
-    cluster = Workers(scheduler, workers, memory_limit)
     own = {"time_budget": time_budget, "memory": memory, "task": task, "metric": metric}
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = _columns(features, geographic, dates, mask=mask, **errors)
@@ -464,11 +468,13 @@ def predict(
         raise SettingError("--seed belongs to --samples: give both, or neither")
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
+        cluster = Workers(scheduler, workers, memory_limit)
+        if cluster.chosen:
+            cluster.come()
         from daskgp.estimators import load
         from daskgp.predict import outputs, to_csv
         from daskgp.predict.job import Job
 
-        cluster = Workers(scheduler, workers, memory_limit)
         model = load(model_store, device)
         solved, source = model.solved_, inputs
         if made:

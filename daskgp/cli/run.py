@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daskgp.errors import DaskgpError, InputError, SettingError
+from daskgp.runtime import ahead
 
 if TYPE_CHECKING:
     from daskgp.predict.posterior import Solved
@@ -302,6 +303,11 @@ class Workers:
     def chosen(self) -> bool:
         """Return True if an option asks for a cluster."""
         return bool(self.scheduler or self.number or self.memory_limit)
+
+    def come(self, *modules: str) -> None:
+        """Begin to start a local cluster, whose workers get modules while the command imports."""
+        if not self.scheduler:
+            ahead.start("daskgp.cli.workers", *modules)
 
     @contextmanager
     def executor(self, device: Device = "cpu", start: bool = True) -> Iterator[Executor]:

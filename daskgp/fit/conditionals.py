@@ -10,6 +10,7 @@ with the gradient, is the curvature of the trust region.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -52,6 +53,8 @@ TRIAL = 4_000
 """Rows that starts are compared on, besides the first."""
 UNITS = 256
 """Number of blocks that rows are drawn from, more of small ones."""
+TASK_ROWS = 4_096
+"""Rows whose conditionals one task evaluates, about: fewer take less time than a task does."""
 AGAIN = 1.2
 """Ratio by which proportions of lengthscales change before neighbours are found again."""
 TIMES = 4
@@ -274,8 +277,10 @@ def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed
     nodes = stage._mapped(partial(_of_task, pass_), pass_.name, (shared,))
     if number < total:
         nodes.append(node("first", _first(model, shared, limit)))
-    kept = stage.executor.persist(nodes, pass_.name)
     drawn = round(each * others) + first if number < total else total
+    parts = np.array_split(np.array(nodes, object), -(-drawn // TASK_ROWS))
+    together = mapped(_together, [tuple(part) for part in parts if len(part)], pass_.name)
+    kept = stage.executor.persist(together, pass_.name)
     return Drawn(stage, kept, model.trend, drawn)
 
 
@@ -310,6 +315,11 @@ def _first(model: Vecchia, shared: Shared, limit: int) -> list[Conditionals]:
     piece = Piece(Block(*block), places=np.asarray(places))
     own = np.flatnonzero(ranks(np.asarray(places), model.seed, model.later) <= np.uint64(limit))
     return [model.given(piece, shared, own)]
+
+
+def _together(*drawn: list[Conditionals]) -> list[Conditionals]:
+    """Return the conditionals of several tasks."""
+    return list(itertools.chain.from_iterable(drawn))
 
 
 def _joined(a: list[Conditionals], b: list[Conditionals]) -> list[Conditionals]:

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import dask
@@ -25,7 +25,7 @@ from distributed.system import MEMORY_LIMIT
 from daskgp.arrays.backend import check_device
 from daskgp.checks import shown
 from daskgp.errors import InputError, RunError
-from daskgp.runtime import gpus, preload, tls, versions
+from daskgp.runtime import ahead, gpus, preload, tls, versions
 from daskgp.runtime.process import memory_is_kept
 from daskgp.typing import Device
 
@@ -91,11 +91,13 @@ def connect(
         return
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)  # a worker that imports a script without a guard: who started it says so
+    count = gpus.to_start(device, n_workers)
     with (
+        nullcontext() if count else ahead.workers_start_from_it(),
         memory_is_kept(),
         preload.short_records(),
         dask.config.set({LOST_WORKER: NEVER}),
-        _local_cluster(n_workers, memory_limit, log_level, device) as cluster,
+        _local_cluster(n_workers, memory_limit, log_level, count) as cluster,
         Client(cluster) as client,
     ):
         preload.dask_setup(cluster.scheduler)
@@ -109,11 +111,10 @@ ENDED = "Nanny failed to start worker process"
 
 
 def _local_cluster(
-    n_workers: int | None, memory_limit: str | int, log_level: int, device: Device
+    n_workers: int | None, memory_limit: str | int, log_level: int, with_gpus: int
 ) -> LocalCluster:
     limit = local_memory_limit(memory_limit)
     options: dict[str, Any] = {"dashboard_address": ":0", "silence_logs": log_level}
-    with_gpus = gpus.to_start(device, n_workers)
     try:
         if with_gpus:
             return gpus.start(with_gpus, None if memory_limit == "auto" else limit, **options)

@@ -15,17 +15,10 @@ import dask
 from distributed import Worker, get_worker
 from threadpoolctl import ThreadpoolController
 
+from daskgp.runtime.ahead import ARENAS, MALLOC, SPAWN
 from daskgp.runtime.forked import in_children
 
-SPAWN = "distributed.nanny.pre-spawn-environ"
 DASKS_TRIM = 65_536
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
-"""Freed bytes that a worker keeps for its next block, and the size from which it keeps none.
-
-Getting pages again can cost a task as much as its products; Dask's default gives all back.
-"""
-ARENAS = {"MALLOC_ARENA_MAX": 2}
-"""Arenas of a worker, whose one thread computes: with more of them, freed memory gets gaps."""
 
 
 class Held:

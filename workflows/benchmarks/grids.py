@@ -45,8 +45,7 @@ def measure(key: dict, options: harness.Options) -> dict:
         )
         with xr.open_zarr(folder / "map.zarr", consolidated=False) as found:
             mean, variance = (
-                found[name].transpose(*out.dims).values[out.values]
-                for name in ("air", "air_variance")
+                found[name].transpose(*out.dims).values[out.values] for name in ("mean", "variance")
             )
     seconds = {"seconds": fit.seconds + predict.seconds, "n": int((~out).sum())}
     outcome = harness.Outcome(fit.seconds, predict.seconds, mean, variance, {})

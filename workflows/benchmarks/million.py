@@ -33,6 +33,8 @@ NEAREST: dict[str, object] = {
 DASKGP: dict[str, dict[str, object]] = {
     "lma": NEAREST | {"predict_order": 6},
     "lma-nearest": NEAREST,
+    "vecchia": {"order": "lon,lat,day", "mean": "ols"},
+    "vecchia-support": {"order": "lon,lat,day", "mean": "ols", "n_support": 128},
     "sgpr": {"n_inducing": 1_024, "train_blocks": 16, "max_iter": 30, "mean": "ols"},
 }
 METHODS = (*DASKGP, "climatology")
