@@ -253,9 +253,11 @@ _add_operator(operator.truediv, "fdiv")
 def exponential(x: Any) -> Any:
     """Return exp(x) for x up to 700; at least exp(-200), so that products stay normal numbers.
 
+    NaN of NaN: ``f`` is NaN then, while adding to the exponent of one may make it a number.
+
     x = n log 2 + f with |f| at most half of log 2, and exp(f) is its series.
     """
-    x = largest(x, fill(-200.0))
+    x = largest(fill(-200.0), x)
     shift = fill(6755399441055744.0)  # 1.5 2^52: adding it rounds to a whole number
     shifted = muladd(x, fill(1.4426950408889634), shift)
     n = shifted - shift
@@ -275,4 +277,4 @@ def exponential(x: Any) -> Any:
     s = muladd(s, f, fill(0.5))
     s = muladd(s, f, fill(1.0))
     s = muladd(s, f, fill(1.0))
-    return _power_of_two_times(s, shifted)
+    return muladd(f, fill(0.0), _power_of_two_times(s, shifted))

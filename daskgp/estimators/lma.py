@@ -263,6 +263,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         # the trust region trains on a part of the blocks first, which takes other times
         usual = self.optimizer in ("auto", "trust-region")
         settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
+        if self.optimizer is not None and self._trains_on_rows(rows):
+            work = dataclasses.replace(work, beside=work.beside.with_compiled(predicting=False))
         return dataclasses.replace(
             work,
             window_rows=window,

@@ -24,7 +24,7 @@ from daskgp.fit import conditionals, rounds
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, chosen
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.plan import Workload
+from daskgp.fit.plan import NOTHING, Workload
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
 from daskgp.kernels.compose import Constant
@@ -172,7 +172,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
         number = len(rows) if drawn is None else min(int(drawn), len(rows))
         each = 4 * (self.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
-        return dataclasses.replace(work, kept=number * each, staged=False)
+        beside = NOTHING.with_compiled(predicting=True)
+        return dataclasses.replace(work, kept=number * each, staged=False, beside=beside)
 
     def _refuse_few_blocks(self, count: int, block_rows: int) -> None:
         """Accept any number of blocks."""

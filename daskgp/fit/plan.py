@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,8 @@ SENT = 2
 """Copies of the values that a round shares: one packed by the client, one in a local scheduler."""
 PROCESS, CLIENT = 190_000_000, 280_000_000
 """Bytes of a worker, and of a client with the scheduler of a local cluster, with few rows."""
+COMPILER = 110_000_000
+"""Bytes of numba and its compiled code in a process that uses it."""
 ALIKE = 128
 """Number of blocks above which more of them do not change what a worker needs."""
 DISPATCH = 0.005
@@ -235,6 +238,15 @@ class Beside(NamedTuple):
     worker: int = 0
     client: int = 0
     disk: int = 0
+    predicting: int = 0
+
+    def with_compiled(self, predicting: bool) -> Beside:
+        """Return the same with what compiled code takes in a fit, and in predictions if it does."""
+        if importlib.util.find_spec("numba") is None:
+            return self
+        return self._replace(
+            worker=self.worker + COMPILER, predicting=self.predicting + predicting * COMPILER
+        )
 
 
 NOTHING = Beside()
@@ -378,7 +390,7 @@ def make_plan(work: Workload) -> Plan:
         tasks=tasks,
         bytes_per_task=task + more.task,
         bytes_per_worker=PROCESS + _with_waiting(task, need.stats, tasks) + more.task + more.worker,
-        bytes_predict=PROCESS + _raw_bytes(rows, work.near_rows) + need.predict,
+        bytes_predict=PROCESS + _raw_bytes(rows, work.near_rows) + need.predict + more.predicting,
         reads_rows=model.keeps_rows,
         bytes_client=max(client, work.subset_bytes),
         bytes_on_disk=EMPTY_STORE + need.state + more.disk,

@@ -281,6 +281,28 @@ def test_a_stopped_fit_goes_on_with_the_same_bits(table, tmp_path, monkeypatch):
         same_bits(found.predict(X, True), wanted.predict(X, True))
 
 
+@pytest.mark.parametrize("given", ["float32", "float64"])
+def test_single_precision_is_that_of_the_inputs_alone(given, table, monkeypatch):
+    X, y = (np.asarray(values, given) for values in table)
+    draw, held = conditionals.draw, []
+
+    def recorded(*arguments):
+        drawn = draw(*arguments)
+        for part in drawn.stage.executor.compute_all(drawn.nodes, "rows"):
+            held.extend((c.X.dtype, c.y.dtype) for c in part)
+        return drawn
+
+    monkeypatch.setattr(conditionals, "draw", recorded)
+    single, double = (VecchiaGP(**QUICK, dtype=dtype).fit(X, y) for dtype in ("float32", "float64"))
+    assert {x for x, _ in held} == {np.dtype("float32"), np.dtype("float64")}
+    assert {target for _, target in held} == {np.dtype("float64")}
+    assert single.objective_ == pytest.approx(double.objective_, abs=0.01)
+    places = np.concatenate([X, X + 1e-7])
+    for one, two in zip(single.predict(places, True), double.predict(places, True), strict=True):
+        assert one.dtype == np.float64
+        np.testing.assert_allclose(one, two, atol=1e-3)
+
+
 # -- the exact limit -------------------------------------------------------------------------
 
 

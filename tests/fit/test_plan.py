@@ -1,10 +1,13 @@
 """Plans against what is measured."""
 
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
 import pytest
 
+import daskgp
 from daskgp import kernels
 from daskgp.data import Rows, partition
 from daskgp.fit import plan
@@ -116,6 +119,44 @@ def test_the_client_chooses_few_inducing_inputs_from_many_rows():
     rows = rows_of(10_000)
     whole = planned(SGPR(), kernels.Matern32(1.0), rows, 20)
     assert close(whole.bytes_client - plan.CLIENT, measured)
+
+
+def test_processes_that_use_compiled_code_carry_the_compiler(monkeypatch):
+    rows = np.zeros((20_000, 2)), np.zeros(20_000)
+    estimators = {
+        "both": daskgp.VecchiaGP(),
+        "fit": daskgp.LMA(train_with="vecchia"),
+        "none": daskgp.LMA(train_with="blocks"),
+        "untrained": daskgp.VecchiaGP(optimizer=None),
+    }
+    large = {name: daskgp.plan(one, *rows) for name, one in estimators.items()}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    small = {name: daskgp.plan(one, *rows) for name, one in estimators.items()}
+    more = {
+        name: tuple(
+            getattr(large[name], what) - getattr(small[name], what)
+            for what in ("bytes_per_worker", "bytes_predict", "bytes_client")
+        )
+        for name in estimators
+    }
+    size = plan.COMPILER
+    assert more["both"] == more["untrained"] == (size, size, 0)
+    assert more["fit"] == (size, 0, 0)
+    assert more["none"] == (0, 0, 0)
+
+
+def test_the_size_of_the_compiler_is_what_a_process_takes():
+    """After a process that compiled: the file is there."""
+    code = """
+from daskgp.models.markov import conditionals, earlier
+import daskgp, psutil
+before = psutil.Process().memory_info().rss
+conditionals.compiled()
+print(psutil.Process().memory_info().rss - before)
+"""
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert close(plan.COMPILER, int(done.stdout))
 
 
 def test_the_memory_of_a_gpu_is_that_of_its_larger_tiles():

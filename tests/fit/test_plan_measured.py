@@ -33,6 +33,8 @@ OTHERS = (
     "lma",
     "lma-float32",
     "pic",
+    "vecchia",
+    "lma-rows",
     "opticom",
     "experts-rbcm",
     "experts-exact",

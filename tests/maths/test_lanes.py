@@ -13,7 +13,7 @@ from daskgp.arrays.lanes import LANES, fill, load, muladd, pointer, store  # noq
 from daskgp.kernels.program import CODES  # noqa: E402
 from daskgp.models.markov import compiled  # noqa: E402
 
-SOURCES = {1: 3335436354}
+SOURCES = {2: 901375307}
 """Checksum of what compiled code takes from other files, by ``compiled.REVISION``."""
 
 
@@ -40,6 +40,19 @@ def test_exponential_is_right_to_a_rounding():
     exponentials(x, out)
     assert np.abs(out / np.exp(x) - 1).max() < 4.5e-16
     assert (out[-LANES:] == 1).all()
+
+
+def test_the_exponential_of_nan_is_nan_whatever_its_bits():
+    """R's missing values and others carry numbers in them."""
+    bits = np.array([0, 1, 8, 1954, 2**51 - 1], np.uint64) | np.uint64(0x7FF8 << 48)
+    x = np.zeros(2 * LANES)
+    x[:10] = np.concatenate([bits, bits | np.uint64(1 << 63)]).view(np.float64)
+    x[10] = -np.inf
+    out = np.empty_like(x)
+    exponentials(x, out)
+    assert np.isnan(out[:10]).all()
+    np.testing.assert_allclose(out[10], np.exp(-200.0))
+    assert (out[11:] == 1).all()
 
 
 def test_small_exponentials_stay_normal_numbers():

@@ -11,7 +11,16 @@ from maths.test_kernels import KERNELS
 
 from daskgp.arrays.backend import to_host
 from daskgp.errors import NumericalError
-from daskgp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic
+from daskgp.kernels import (
+    RBF,
+    Constant,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Periodic,
+    RationalQuadratic,
+)
 from daskgp.kernels.program import program
 from daskgp.models import inducing
 from daskgp.models.markov import conditionals
@@ -325,6 +334,32 @@ def test_repeated_rows(rng, kernel):
             function(Theta(kernel, 1e-17), repeated)
         with pytest.raises(NumericalError, match="look for NaN"):
             function(Theta(kernel, S), missing)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF(0.7),
+        Matern12(0.7),
+        Matern32(0.7),
+        Matern52(0.7),
+        RationalQuadratic(0.7, 1.2),
+        Periodic(0.9),
+        Matern12(0.7) + Constant(0.4),
+        RBF(0.7) * Matern12(0.8),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_what_is_not_finite_never_passes_for_a_row_that_is_far_away(rng, kernel, bad):
+    c = chosen(rng, 20, 5)
+    own = c._replace(X=np.where(np.arange(20)[:, None] == int(c.own[-1]), bad, c.X))
+    near = c._replace(X=np.where(np.arange(20)[:, None] == int(c.near[-1, 0]), bad, c.X))
+    for rows, noise in ((own, S), (near, S), (c, np.nan)):
+        for function in (weights, lambda *arguments: scores(*arguments, np.eye(1), 1)):
+            with np.errstate(all="ignore"), pytest.raises(NumericalError):
+                function(Theta(kernel, noise), rows)
 
 
 def test_rows_that_features_explain(rng, by_arrays):

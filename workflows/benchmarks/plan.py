@@ -30,6 +30,8 @@ CASES: dict[str, tuple[int, str, dict[str, Any]]] = {
     "lma": (4_096, "LMA", LOCAL | {"train_blocks": 4}),
     "lma-float32": (4_096, "LMA", LOCAL | {"train_blocks": 4} | FLOAT32),
     "pic": (4_096, "PIC", LOCAL | {"train_blocks": 1, "block_rows": 2_048}),
+    "vecchia": (16_384, "VecchiaGP", {"n_support": 256}),
+    "lma-rows": (12_288, "LMA", LOCAL | {"train_with": "vecchia"}),
     "experts": (8_192, "ExpertsGP", {"n_inducing": 640, "n_experts": 4} | FEW),
     "experts-rbcm": (8_192, "ExpertsGP", {"n_inducing": 640, "n_experts": 8} | FEW | RBCM),
     "experts-exact": (6_144, "ExpertsGP", {"expert": "exact", "n_experts": 3} | RBCM),

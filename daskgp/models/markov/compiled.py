@@ -56,7 +56,7 @@ from daskgp.models.markov.search import Tree
 
 __all__ = ["Tree", "combined", "windows"]
 
-REVISION = 1
+REVISION = 2
 """Number to raise when what is taken from other files changes: numba looks at this file alone."""
 TINY = 1e-150
 """Stands for a distance of zero where it is divided by."""
