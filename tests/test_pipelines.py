@@ -109,9 +109,9 @@ def test_the_state_is_one_node_of_the_graph(name):
     model = fitted(name)
     X = da.from_array(rows(300), chunks=(5, 2))
     graph = tasks(model.predict(X) + 1.0)
-    assert sum(str(key).startswith("solved-") for key in graph) == 1
+    assert sum(str(key).startswith("posterior-") for key in graph) == 1
     state = len(cloudpickle.dumps(model.solved_))
-    others = {key: task for key, task in graph.items() if not str(key).startswith("solved-")}
+    others = {key: task for key, task in graph.items() if not str(key).startswith("posterior-")}
     assert max(len(cloudpickle.dumps(task)) for task in others.values()) < max(4_000, state / 2)
 
 

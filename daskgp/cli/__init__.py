@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from daskgp.cli.record import Record
     from daskgp.data.stores.locks import Claim
     from daskgp.predict.job import Job, Written
-    from daskgp.predict.posterior import Solved
+    from daskgp.predict.posterior import Posterior
 
 __all__ = ["main"]
 
@@ -476,13 +476,15 @@ def predict(
         from daskgp.predict.job import Job
 
         model = load(model_store, device)
-        solved, source = model.solved_, inputs
+        posterior, source = model.solved_, inputs
         if made:
             to_csv.refuse_made(output)
             source = model.make_grid(steps_of(resolution), extents_of(extent), like)
         levels = None if quantiles is None else [numeric(text) for text in _names(quantiles)]
         asked = outputs.wanted(variance, levels, exceedance, samples, seed)
-        job = Job(solved, source, output, resume, model_store, verify, mask, asked, model._windows)
+        job = Job(
+            posterior, source, output, resume, model_store, verify, mask, asked, model._windows
+        )
         if not to_csv.is_csv(output):
             figures = _into_store(job, cluster, run, wait, clear_lock)
         elif record or wait or clear_lock:
@@ -504,7 +506,7 @@ def _into_store(
     from daskgp.predict.to_store import needs_cluster, work_of, write_held
     from daskgp.runtime.executor import Executor
 
-    output, resume, device = job.output, job.resume, job.solved.device
+    output, resume, device = job.output, job.resume, job.posterior.device
     with work_of(job):
         pass  # what is wrong with the input is said before the lock is taken
     if clear_lock:
@@ -527,7 +529,7 @@ def _into_csv(job: Job, cluster: Workers) -> Written:
         with scratch_rows(None) as url, to_csv.stored(job, url) as inner:
             big = to_store.needs_cluster(inner, cluster.chosen)
             here = nullcontext(Executor(None))
-            with cluster.executor(job.solved.device) if big else here as executor:
+            with cluster.executor(job.posterior.device) if big else here as executor:
                 return to_store.write(inner, executor)
     except KeyboardInterrupt as error:  # there is nothing to resume
         code, line = outcome(error)
@@ -575,28 +577,28 @@ def score(
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = load(model_store, device)
-    solved = estimator.solved_
+    posterior = estimator.solved_
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = _columns(features, geographic, dates, mask=mask, **errors)
-    rows = _test_rows(solved, test, target, columns)
+    rows = _test_rows(posterior, test, target, columns)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, said),
-        cluster.executor(solved.device) as executor,
+        cluster.executor(posterior.device) as executor,
     ):
-        figures = scores(solved, X, y, executor)
+        figures = scores(posterior, X, y, executor)
     result(**figures, **said, seconds=_since(began))
 
 
 def _test_rows(
-    solved: Solved, test: str, target: str | None, columns: dict[str, Any]
+    posterior: Posterior, test: str, target: str | None, columns: dict[str, Any]
 ) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
     """Return a context of X, y and what to say of them, with the features of a model by default."""
     from daskgp.models.columns import refuse_other
 
-    names = columns["features"] or solved.feature_names
-    refuse_other(columns["geographic"], names, solved.columns)
-    return training_rows(test, _names_or_none(target), columns, until="again", model=solved)
+    names = columns["features"] or posterior.feature_names
+    refuse_other(columns["geographic"], names, posterior.columns)
+    return training_rows(test, _names_or_none(target), columns, until="again", model=posterior)
 
 
 @main.command()
@@ -657,15 +659,15 @@ def check(
         plot.canvas.check_matplotlib()  # before the work
     cluster = Workers(scheduler, workers, memory_limit)
     estimator = load(model_store, device)
-    solved = estimator.solved_
-    refuse(solved, regions)
+    posterior = estimator.solved_
+    refuse(posterior, regions)
     errors = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
     columns = _columns(features, geographic, dates, mask=mask, **errors)
-    rows = _test_rows(solved, test, target, columns)
+    rows = _test_rows(posterior, test, target, columns)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, said),
-        cluster.executor(solved.device),
+        cluster.executor(posterior.device),
     ):
         found = run(estimator, X, y, regions=regions)
     drawn = [] if figures is None else plot.check(found, figures)

@@ -217,40 +217,47 @@ def _model(url: str, group: Any) -> dict[str, Any]:
 
 def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
     from daskgp.estimators.updating import seen_by
+    from daskgp.predict.layers import Tails
 
-    solved, inputs = estimator.solved_, estimator.solved_.theta.inputs
-    place = solved.geographic or ()
-    kept = None if solved.kept is None else solved.kept.describe(solved.state)
-    own = solved.model.conditioned_on()
+    posterior, inputs = estimator.solved_, estimator.solved_.theta.inputs
+    place, transform, tails = (
+        posterior.geographic or (),
+        posterior.scaling.transform,
+        posterior.layer(Tails),
+    )
+    kept = None if posterior.rows is None else posterior.rows.describe(posterior.state)
+    own = posterior.method.conditioned_on()
     if kept and own:
         kept["conditioned on"] = own
     bayes = None if estimator.objective_ is None else estimator.log_marginal_likelihood()
     return {
         "model": estimator.model_name,
         "rows": estimator.n_rows_,
-        "features": solved.feature_names,
-        "units": _units(solved.feature_names, solved.feature_units),
-        "geographic": [solved.feature_names[j] for j in place],
-        "targets": solved.target_names,
-        "transform": None if solved.transform is None else solved.transform.describe(),
+        "features": posterior.feature_names,
+        "units": _units(posterior.feature_names, posterior.feature_units),
+        "geographic": [posterior.feature_names[j] for j in place],
+        "targets": posterior.target_names,
+        "transform": None if transform is None else transform.describe(),
         "inducing_inputs": None if inputs is None else len(inputs),
         "kept": kept,
         "kernel": kernel_text(estimator.kernel_),
-        "likelihood": "gaussian" if solved.likelihood is None else repr(solved.likelihood),
-        "noise_variance": None if solved.likelihood is not None else estimator.noise_variance_,
-        "spread": solved.spread,
-        "tails": None if solved.tails is None else solved.tails.to_dict(),
+        "likelihood": "gaussian" if posterior.likelihood is None else repr(posterior.likelihood),
+        "noise_variance": None if posterior.likelihood is not None else estimator.noise_variance_,
+        "spread": posterior.spread,
+        "tails": None if tails is None else tails.described,
         "objective": estimator.objective_,
         "log_evidence_or_bound": bayes,
         "iterations": len(estimator.history_),
         "hyperparameters": [row._asdict() for row in estimator.hyperparameters_],
-        "trend": [] if solved.trend is None else [row._asdict() for row in estimator.trend_],
+        "trend": []
+        if posterior.scaling.trend is None
+        else [row._asdict() for row in estimator.trend_],
         "trials": _trials(estimator._board),
         "seen": seen_by(estimator),
-        "dtype": solved.dtype,
-        "device": solved.device,
+        "dtype": posterior.dtype,
+        "device": posterior.device,
         "complete": True,
-        "checksum": solved.token,
+        "checksum": posterior.token,
     }
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
     from daskgp.estimators.choosing.leaderboard import Leaderboard
     from daskgp.fit.plan import Plan
-    from daskgp.predict.posterior import Solved
+    from daskgp.predict.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 
@@ -181,7 +181,7 @@ def _model(url: str, group: Any) -> None:
     estimator = load(url)
     _show(_model_table(url, estimator))
     _show(_parameters("hyper-parameters", estimator.hyperparameters_))
-    if estimator.solved_.trend is not None:
+    if estimator.solved_.scaling.trend is not None:
         _show(_parameters("trend", estimator.trend_))
     if estimator._board is not None:
         _show(_trials_table(estimator._board))
@@ -212,33 +212,33 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
     from daskgp.estimators import CaGP, ExpertsGP
     from daskgp.estimators.variational import VariationalGP
 
-    solved = estimator.solved_
+    posterior = estimator.solved_
     table = _table(f"model {url}")
     table.add_row("model", estimator.model_name)
     table.add_row("rows", f"{estimator.n_rows_:,}")
-    _add_features(table, solved)
-    table.add_row("targets", f"{solved.n_targets}: {_listed(solved.target_names)}")
-    if solved.transform is not None:
-        table.add_row("transform of targets", solved.transform.describe())
-    if solved.theta.inputs is not None:
-        table.add_row(estimator._inputs.label, f"{len(solved.theta.inputs):,}")
+    _add_features(table, posterior)
+    table.add_row("targets", f"{posterior.n_targets}: {_listed(posterior.target_names)}")
+    if posterior.scaling.transform is not None:
+        table.add_row("transform of targets", posterior.scaling.transform.describe())
+    if posterior.theta.inputs is not None:
+        table.add_row(estimator._inputs.label, f"{len(posterior.theta.inputs):,}")
     if isinstance(estimator, ExpertsGP):
         table.add_row("combination", f"{estimator.aggregation} of {estimator.expert} experts")
-        if solved.kept is None:
+        if posterior.rows is None:
             table.add_row("experts", f"{estimator.n_experts_:,}")
     if isinstance(estimator, CaGP):
         _add_actions(table, estimator)
-    elif solved.kept is not None:
-        for what, said in solved.kept.describe(solved.state).items():
+    elif posterior.rows is not None:
+        for what, said in posterior.rows.describe(posterior.state).items():
             table.add_row(what, said)
     if isinstance(estimator, VariationalGP):
-        _add_functions(table, solved.state)
+        _add_functions(table, posterior.state)
     table.add_row("kernel", kernel_text(estimator.kernel_))
     _add_noise(table, estimator)
     _add_spread(table, estimator)
     _add_objective(table, estimator)
-    table.add_row("dtype", solved.dtype)
-    table.add_row("device", solved.device)
+    table.add_row("dtype", posterior.dtype)
+    table.add_row("device", posterior.device)
     table.add_row("complete", "yes")
     table.add_row("checksum", estimator.solved_.token)
     return table
@@ -246,24 +246,24 @@ def _model_table(url: str, estimator: GaussianProcess) -> Table:
 
 def _add_spread(table: Table, estimator: GaussianProcess) -> None:
     """Add what was learned about the spread of predictions."""
-    solved = estimator.solved_
-    if solved.spread != 1.0:
+    posterior = estimator.solved_
+    if posterior.spread != 1.0:
         how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
         said = how.get(str(estimator.calibrate), "of rows left out one by one")
-        table.add_row("factor on the spread", f"{solved.spread:.4g}, {said}")
-    if solved.tails is not None:
-        wider = solved.tails.wider(0.95)
+        table.add_row("factor on the spread", f"{posterior.spread:.4g}, {said}")
+    wider = posterior.outer(True).wider(0.95)
+    if wider != 1.0:
         table.add_row("tails", f"95 % intervals of y are {wider:.3g} times as wide as normal ones")
 
 
-def _add_features(table: Table, solved: Solved) -> None:
+def _add_features(table: Table, posterior: Posterior) -> None:
     """Add the names of the features, and of those that are constant."""
-    table.add_row("features", f"{solved.n_features}: {_listed(solved.feature_names)}")
-    _add_units(table, solved.feature_names, solved.feature_units)
-    if solved.geographic is not None:
-        lon, lat = (solved.feature_names[j] for j in solved.geographic)
+    table.add_row("features", f"{posterior.n_features}: {_listed(posterior.feature_names)}")
+    _add_units(table, posterior.feature_names, posterior.feature_units)
+    if posterior.geographic is not None:
+        lon, lat = (posterior.feature_names[j] for j in posterior.geographic)
         table.add_row("on the sphere", f"longitude {lon}, latitude {lat}; distances in km")
-    uses = zip(solved.columns.inputs_names, solved.scaling.uses, strict=True)
+    uses = zip(posterior.columns.inputs_names, posterior.scaling.uses, strict=True)
     constant = [name for name, used in uses if not used]
     if constant:
         table.add_row("constant, left out", _listed(constant))
@@ -285,13 +285,13 @@ def _add_functions(table: Table, state: Any) -> None:
 
 def _add_noise(table: Table, estimator: GaussianProcess) -> None:
     """Add the distribution of y given f: its noise, or another likelihood."""
-    solved, noise = estimator.solved_, estimator.noise_variance_
-    if solved.likelihood is not None:
-        table.add_row("likelihood", f"{solved.likelihood!r}")
+    posterior, noise = estimator.solved_, estimator.noise_variance_
+    if posterior.likelihood is not None:
+        table.add_row("likelihood", f"{posterior.likelihood!r}")
         return
     table.add_row("noise variance", f"{noise:.6g} (standardised)")
-    stds = np.sqrt(noise) * solved.scaling.y_scale
-    what = "y" if solved.transform is None else "transformed y"
+    stds = np.sqrt(noise) * posterior.scaling.y_scale
+    what = "y" if posterior.scaling.transform is None else "transformed y"
     table.add_row(f"noise std, units of {what}", ", ".join(f"{std:.4g}" for std in stds))
 
 

@@ -115,12 +115,12 @@ def _head(best: GaussianProcess, model: str, source: str) -> str:
 
 
 def _data(best: GaussianProcess) -> str:
-    solved = best.solved_
+    posterior = best.solved_
     ranges: Sequence[Any] = getattr(best, "_ranges", None) or ()
-    units = solved.feature_units or ("",) * solved.n_features
+    units = posterior.feature_units or ("",) * posterior.n_features
     said = [
         (name, units[j], *(_end(ranges, j, side, units[j]) for side in (0, 1)))
-        for j, name in enumerate(solved.feature_names)
+        for j, name in enumerate(posterior.feature_names)
     ]
     findings = () if best._board is None else best._board.findings
     items = "".join(f"<li>{escape(text)}</li>\n" for text in findings)

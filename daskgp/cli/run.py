@@ -20,7 +20,7 @@ from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.runtime import ahead
 
 if TYPE_CHECKING:
-    from daskgp.predict.posterior import Solved
+    from daskgp.predict.posterior import Posterior
     from daskgp.runtime.executor import Executor
     from daskgp.typing import Device
 
@@ -154,7 +154,7 @@ def training_rows(
     columns: dict[str, Any],
     ignore_errors: bool = False,
     until: str = "after the fit",
-    model: Solved | None = None,
+    model: Posterior | None = None,
 ) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
     """Return a context of X, y and what to say of them: of a dataset store, or converted to one.
 

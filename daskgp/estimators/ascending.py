@@ -262,12 +262,12 @@ def batches(estimator: VariationalGP, fit: Fit) -> list[list[Share]]:
 
 def resumed(estimator: VariationalGP, stage: rounds.Rounds) -> tuple[Fit, Run]:
     """Return the fit and run so far, on other rows."""
-    solved = estimator.solved_
+    posterior = estimator.solved_
     likelihood = estimator.likelihood_
-    theta = Theta(solved.theta.kernel, float(estimator.noise_variance))
-    fit = Fit(stage, theta, likelihood, solved.state.offset, 0.0, estimator._seed())
+    theta = Theta(posterior.theta.kernel, float(estimator.noise_variance))
+    fit = Fit(stage, theta, likelihood, posterior.state.offset, 0.0, estimator._seed())
     if not hasattr(estimator, "_run"):  # read from a store
-        run = Run.begin(solved.state.parameters(solved.theta.kernel))
+        run = Run.begin(posterior.state.parameters(posterior.theta.kernel))
         names = [*theta.kernel.parameter_names, *likelihood.parameter_names]
         estimator._run = dataclasses.replace(run, **_retold(estimator.history_, names))
         estimator._sums = sampling.describe(stage.rows, stage.spans, stage.executor)

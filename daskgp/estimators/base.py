@@ -55,7 +55,8 @@ from daskgp.models.method import Method as Contract
 from daskgp.models.method import Summed
 from daskgp.models.values import Theta
 from daskgp.predict import hyperparameter_table, known_errors, training_rows
-from daskgp.predict.posterior import Solved
+from daskgp.predict.layers import Tails, TrendLayer, chain
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -475,11 +476,11 @@ class GaussianProcess(UpdatedGP):
     def _recalibrate(self, rows: data.Rows, whole: data.Rows, executor: Executor) -> None:
         """Learn the spread of predictions and their tails, where the settings ask for it."""
         if self.calibrate is not None:
-            from daskgp.estimators.calibration import spread_of
+            from daskgp.estimators.calibration import learned_layers
 
             self._settings_of_fit = settings_of_fit.of(self) | {"calibrate": None}
-            spread, tails = spread_of(self, rows, whole, executor)
-            self._set_solved(dataclasses.replace(self.solved_, spread=spread, tails=tails))
+            learned = learned_layers(self, rows, whole, executor)
+            self._set_solved(self.solved_.with_layers(*learned))
             self._settings_of_fit = settings_of_fit.of(self)
 
     def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
@@ -588,25 +589,24 @@ class GaussianProcess(UpdatedGP):
     def _remember(self, outcome: Outcome, n: int) -> None:
         """Set what is learned, from n usable rows."""
         stage, rows = outcome.stage, outcome.stage.rows
-        self._set_solved(
-            Solved(
-                self._method(stage),
-                outcome.theta,
-                outcome.state,
-                stage.scaling,
-                rows.feature_names,
-                rows.target_names,
-                rows.y.ndim == 1,
-                stage.dtype,
-                stage.device,
-                outcome.kept,
-                rows.target_units,
-                geographic=rows.geographic,
-                feature_units=rows.feature_units if any(rows.feature_units) else (),
-                known=self._known(rows),
-                fills=self._fills,
-            )
+        posterior = Posterior(
+            self._method(stage),
+            outcome.theta,
+            outcome.state,
+            stage.scaling,
+            rows.feature_names,
+            rows.target_names,
+            rows.y.ndim == 1,
+            stage.dtype,
+            stage.device,
+            outcome.kept,
+            target_units=rows.target_units,
+            geographic=rows.geographic,
+            feature_units=rows.feature_units if any(rows.feature_units) else (),
+            fills=self._fills,
         )
+        layers = chain.of_fit(posterior.parts(self._known(rows)))
+        self._set_solved(dataclasses.replace(posterior, layers=layers))
         self.objective_, self.history_ = outcome.objective, outcome.history
         self._errors, self._total, self.n_rows_ = outcome.errors, outcome.total, n
         self._settings_of_fit = settings_of_fit.of(self)
@@ -616,12 +616,12 @@ class GaussianProcess(UpdatedGP):
         regressor = means.regressor(self.mean, rows)
         return None if regressor is None else Known.of(regressor, rows)
 
-    def _set_solved(self, solved: Solved) -> None:
-        self.solved_ = solved
-        self.kernel_ = solved.users_kernel
-        self.noise_variance_ = solved.theta.noise_variance
-        self.n_features_in_ = solved.n_features
-        self.feature_names_in_ = np.array(solved.feature_names, dtype=object)
+    def _set_solved(self, posterior: Posterior) -> None:
+        self.solved_ = posterior
+        self.kernel_ = posterior.users_kernel
+        self.noise_variance_ = posterior.theta.noise_variance
+        self.n_features_in_ = posterior.n_features
+        self.feature_names_in_ = np.array(posterior.feature_names, dtype=object)
 
     @property
     def trend_(self) -> hyperparameter_table.Table:
@@ -631,7 +631,7 @@ class GaussianProcess(UpdatedGP):
         of one target after another.
         """
         check_is_fitted(self, "solved_")
-        if self.solved_.trend is None:
+        if self.solved_.layer(TrendLayer) is None:
             raise AttributeError(
                 "trend_ belongs to a trend that is integrated over: fit with mean='linear' or the "
                 "names of columns"
@@ -651,7 +651,7 @@ class GaussianProcess(UpdatedGP):
         They are in standard deviations, and learned by ``calibrate``.
         """
         check_is_fitted(self, "solved_")
-        tails = self.solved_.tails
+        tails = self.solved_.layer(Tails)
         return None if tails is None else dict(zip(tails.levels, tails.widths, strict=True))
 
     @property

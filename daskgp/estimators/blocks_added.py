@@ -38,7 +38,7 @@ def appended(gp: LMA, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> C
 
     Windows of the other blocks stay as they are, so that sums over windows add up.
     """
-    kept, executor = gp.solved_.kept, stage.executor
+    kept, executor = gp.solved_.rows, stage.executor
     assert isinstance(kept, Nearby)
     d, url = stage.rows.n_features, ordered(spill)
     layout = kept.layout.along(kept.layout.order.widened(sums.low[:d], sums.high[:d]))
@@ -82,7 +82,7 @@ def taken(gp: LMA, stage: rounds.Rounds) -> Changed:
     InputError
         If the rows are not those of whole blocks there.
     """
-    kept = gp.solved_.kept
+    kept = gp.solved_.rows
     assert isinstance(kept, Nearby)
     wanted, layout, reach = _counted(stage.rows, 0, len(stage.rows)), kept.layout, gp._reach()
     total, first = sum(wanted.values()), 0
@@ -195,7 +195,7 @@ def oldest(gp: LMA, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
     InputError
         If they are as many as those of a block, but not those.
     """
-    kept = gp.solved_.kept
+    kept = gp.solved_.rows
     assert isinstance(kept, Nearby)
     noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
     rows = more_rows(gp, np.asarray(X), np.asarray(y), None, True, *noise)

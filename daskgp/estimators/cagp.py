@@ -188,7 +188,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 
     def _supports(self) -> Supports:
         check_is_fitted(self, "solved_")
-        kept = self.solved_.kept
+        kept = self.solved_.rows
         assert isinstance(kept, Supports)
         return kept
 
@@ -245,31 +245,31 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 
     def _computational(self, X: Any) -> np.ndarray:
         """Return the standard deviation of the computational part at rows in memory."""
-        kept, solved = self._supports(), self.solved_
-        solved.refuse_transformed("the computational part", "leave return_computational out")
+        kept, posterior = self._supports(), self.solved_
+        posterior.refuse_transformed("the computational part", "leave return_computational out")
         if len(kept.rows) < self.n_rows_:
             raise SettingError(
                 f"support={self.support} keeps {len(kept.rows)} of {self.n_rows_} training rows: "
                 "the computational part needs all; fit with support=None"
             )
-        inputs = prediction.in_memory(solved, X)
-        scaled = solved.scaled(inputs)
+        inputs = prediction.in_memory(posterior, X)
+        scaled = posterior.scaled(inputs)
         usable = np.flatnonzero(scaling.usable_rows(scaled))
-        executor = Executor.current(self.progress, solved.device)
-        units, scale = partition.alone(self._spans(kept.rows)), solved.scaling
+        executor = Executor.current(self.progress, posterior.device)
+        units, scale = partition.alone(self._spans(kept.rows)), posterior.scaling
         # the columns are weights of actions, which are not read; errors are in units of y
         columns = kept.rows.n_targets
         inputs_alone = dataclasses.replace(
             scale.of_inputs(columns), y_scale=np.repeat(scale.y_scale[:1], columns)
         )
-        stage = rounds.Rounds(kept.rows, units, inputs_alone, executor, device=solved.device)
+        stage = rounds.Rounds(kept.rows, units, inputs_alone, executor, device=posterior.device)
         pairs = self._paired(stage, kept.rows, self.n_rows_, kept.count)
         variance = np.full(len(scaled), np.nan)
         step = max(1, min(COLUMNS, COLUMN_BYTES // (8 * len(kept.rows))))
         for rows in np.split(usable, range(step, len(usable), step)):
-            variance[rows] = computational.variance(pairs, kept, solved, scaled[rows])
-        spread: np.ndarray = np.sqrt(variance)[:, None] * scale.y_scale * solved.spread
-        return spread[:, 0] if solved.vector_target else spread
+            variance[rows] = computational.variance(pairs, kept, posterior, scaled[rows])
+        spread: np.ndarray = np.sqrt(variance)[:, None] * posterior.unit
+        return spread[:, 0] if posterior.vector_target else spread
 
     def log_marginal_likelihood(self) -> float:
         """Return the bound on the log evidence of the training targets in their own units.

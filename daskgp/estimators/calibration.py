@@ -19,10 +19,10 @@ from daskgp.errors import InputError
 from daskgp.estimators.cross_validation import fitted_to, scratch
 from daskgp.fit import means
 from daskgp.predict.judged import judge
-from daskgp.predict.lazy import solved_node
+from daskgp.predict.layers import Layer, Spread, Tails
+from daskgp.predict.lazy import posterior_node
 from daskgp.predict.loo import leave_one_out
 from daskgp.predict.stored import Node, opened
-from daskgp.predict.tails import Tails
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 
@@ -59,14 +59,14 @@ class LeftOut(NamedTuple):
         return cls(int(known.sum()), float((z[known] ** 2).sum()), kept)
 
 
-def spread_of(
+def learned_layers(
     estimator: GaussianProcess, rows: data.Rows, whole: data.Rows, executor: Executor
-) -> tuple[float, Tails | None]:
-    """Return the factor on standard deviations that rows left out tell, and tails of residuals.
+) -> list[Layer]:
+    """Return the spread of predictions that rows left out tell, and tails of residuals.
 
     With residuals z in standard deviations their mean density is best for the factor s with s^2 =
     mean z^2, where the derivative 1 / s - mean z^2 / s^3 of the loss log s + mean z^2 / 2 s^2
-    vanishes.  Tails are quantiles of z / s, and None where these may be normal.
+    vanishes.  Tails are quantiles of z / s; there are none where these may be normal.
 
     Parameters
     ----------
@@ -99,12 +99,13 @@ def spread_of(
     logger.info("standard deviations are multiplied by %.3g, from %d %s values", factor, n, what)
     residuals = np.concatenate([part.some for part in found]) / factor
     tails = Tails.of(residuals, rows.n_targets)
-    if tails is not None:
-        logger.info(
-            "residuals are not normal: 95 %% intervals of y are %.3g times as wide as normal ones",
-            tails.wider(0.95),
-        )
-    return factor, tails
+    if tails is None:
+        return [Spread(factor)]
+    logger.info(
+        "residuals are not normal: 95 %% intervals of y are %.3g times as wide as normal ones",
+        tails.wider(0.95),
+    )
+    return [Spread(factor), tails]
 
 
 def _held_out(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Sequence[LeftOut]:
@@ -116,10 +117,10 @@ def _held_out(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -
         other.set_params(mean=means.described(estimator.mean))
     with scratch(estimator.store) as url:
         parts = wanted.made(rows, url, executor)
-        with fitted_to(other, parts, url, (None, 0), executor, 0) as solved:
+        with fitted_to(other, parts, url, (None, 0), executor, 0) as posterior:
             share = HELD_OUT / max(parts.tested(parts.folds[0]), 1)
             task = partial(_of_fold, parts, share, seed)
-            node = solved_node(solved, not executor.shares_memory)
+            node = posterior_node(posterior, not executor.shares_memory)
             return map_all(task, parts.spans, executor, "held-out", [node])
 
 
@@ -135,19 +136,19 @@ def _left_out(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -
     """Return residuals of some rows, each predicted from all others."""
     share = LEFT_OUT / max(len(rows), 1)
     task = partial(_of_some, rows, share, estimator._seed())
-    node = solved_node(estimator.solved_, not executor.shares_memory)
+    node = posterior_node(estimator.solved_, not executor.shares_memory)
     return map_all(task, estimator._spans(rows), executor, "left-out", [node])
 
 
 def _of_some(rows: data.Rows, share: float, seed: int, span: Span, node: Node) -> list[LeftOut]:
     X, y = rows.raw(*span)
-    solved = opened(node)
-    order = solved.grouped(X)
+    posterior = opened(node)
+    order = posterior.grouped(X)
     run = 1 if order is None else RUN
     drawn = np.repeat(_drawn(seed, span.start, -(-len(X) // run), share), run)[: len(X)]
     own = np.flatnonzero(drawn) if order is None else np.sort(order[drawn])
     with single_blas_thread():
-        return [LeftOut.of(judge(solved, X[own], y[own], leave_one_out).score)]
+        return [LeftOut.of(judge(posterior, X[own], y[own], leave_one_out).score)]
 
 
 def _drawn(seed: int, start: int, n: int, share: float) -> np.ndarray:

@@ -29,9 +29,9 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.models.scaling import one_row
 from daskgp.predict import judged, known_errors
 from daskgp.predict.judged import METRICS, Sums, aligned
-from daskgp.predict.lazy import solved_node
+from daskgp.predict.lazy import posterior_node
 from daskgp.predict.loo import leave_one_out
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
@@ -400,8 +400,8 @@ def fold_of(
 ) -> Found:
     """Fit to the rows of a fold and sum over the values of those that it leaves out."""
     began, fold, most = time.perf_counter(), parts.folds[number], drawn[0]
-    with fitted_to(model, parts, url, drawn, executor, number) as solved:
-        sums = held_out(solved, parts, fold, executor, output, number)
+    with fitted_to(model, parts, url, drawn, executor, number) as posterior:
+        sums = held_out(posterior, parts, fold, executor, output, number)
     _say(number, len(parts.folds), sums)
     trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
     return Found(sums, trained, time.perf_counter() - began)
@@ -415,7 +415,7 @@ def fitted_to(
     drawn: tuple[int | None, int],
     executor: Executor,
     number: int,
-) -> Iterator[Solved]:
+) -> Iterator[Posterior]:
     """Yield the fit to the training rows of a fold, which are written for as long as it takes."""
     fold, (most, seed) = parts.folds[number], drawn
     training, kept = f"{url}-fold", f"{url}-kept"
@@ -428,12 +428,12 @@ def fitted_to(
             data.remove(store)
 
 
-def _fitted(model: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any], keep: str) -> Solved:
+def _fitted(model: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any], keep: str) -> Posterior:
     fitted: GaussianProcess = clone(model)
     fitted._fit(X, y, keep=keep, noise=noise)
-    solved = fitted.solved_
-    solved.refuse_spread(include_noise=True)
-    return solved
+    posterior = fitted.solved_
+    posterior.refuse_spread(include_noise=True)
+    return posterior
 
 
 def _say(number: int, count: int, sums: Sums) -> None:
@@ -443,7 +443,7 @@ def _say(number: int, count: int, sums: Sums) -> None:
 
 
 def held_out(
-    solved: Solved,
+    posterior: Posterior,
     parts: Parts,
     fold: Fold,
     executor: Executor,
@@ -452,11 +452,11 @@ def held_out(
 ) -> Sums:
     """Return sums over the values of the rows that a fold is tested on, predicted in tasks."""
     task = partial(_tested, parts, fold, output, number)
-    return _summed(task, parts.spans, solved, executor)
+    return _summed(task, parts.spans, posterior, executor)
 
 
-def _summed(task: Any, spans: list[Span], solved: Solved, executor: Executor) -> Sums:
-    node = solved_node(solved, not executor.shares_memory)
+def _summed(task: Any, spans: list[Span], posterior: Posterior, executor: Executor) -> Sums:
+    node = posterior_node(posterior, not executor.shares_memory)
     total: Sums = map_reduce(task, _plus, spans, executor, "held-out", [node])
     return total
 
@@ -468,13 +468,13 @@ def _plus(a: Sums, b: Sums) -> Sums:
 def _tested(
     parts: Parts, fold: Fold, output: zarr.Group | None, number: int, span: Span, node: Node
 ) -> Sums:
-    solved, places = opened(node), parts.places(fold, span)
+    posterior, places = opened(node), parts.places(fold, span)
     X, y = parts.rows.raw(*span)
-    return _judged(solved, X, y, places, judged.predicted, (output, number, span))
+    return _judged(posterior, X, y, places, judged.predicted, (output, number, span))
 
 
 def _judged(
-    solved: Solved,
+    posterior: Posterior,
     X: np.ndarray,
     y: np.ndarray,
     places: np.ndarray,
@@ -483,7 +483,7 @@ def _judged(
 ) -> Sums:
     """Return the sums over some rows of a span, whose predictions may be written."""
     with single_blas_thread():
-        found = judged.judge(solved, X[places], y[places], predict)
+        found = judged.judge(posterior, X[places], y[places], predict)
     output, number, span = into
     if output is not None and len(places):
         rows = slice(*span)
@@ -510,9 +510,9 @@ def _loo(
     """Fit to all rows, and sum over the values of each as the others predict it."""
     began, kept = time.perf_counter(), f"{url}-kept"
     try:
-        solved = _fitted(model, *given, kept)
+        posterior = _fitted(model, *given, kept)
         task = partial(_left_out, rows, output)
-        sums = _summed(task, splitting.even_spans(rows), solved, executor)
+        sums = _summed(task, splitting.even_spans(rows), posterior, executor)
     finally:
         data.remove(kept)
     return Found(sums, len(rows), time.perf_counter() - began)

@@ -230,7 +230,7 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     @property
     def n_experts_(self) -> int:
         """Number of experts M."""
-        model = self.solved_.model
+        model = self.solved_.method
         assert isinstance(model, SparseExperts | ExactExperts)
         return model.n_experts
 
@@ -240,7 +240,7 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
         check_is_fitted(self, "solved_")
         beta: np.ndarray = self.solved_.state.beta
         if not len(beta):
-            aggregation = vars(self.solved_.model)["aggregation"]
+            aggregation = vars(self.solved_.method)["aggregation"]
             raise AttributeError(f"aggregation={aggregation!r} has no weights_")
         return beta
 

@@ -192,8 +192,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     @property
     def n_blocks_(self) -> int:
         """Number of blocks."""
-        assert isinstance(self.solved_.kept, Nearby)
-        return self.solved_.kept.layout.n_blocks
+        assert isinstance(self.solved_.rows, Nearby)
+        return self.solved_.rows.layout.n_blocks
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -438,24 +438,24 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         return Grown(dataclasses.replace(stage, units=units), kept)
 
     def _windows(self, executor: Executor) -> rounds.Rounds:
-        solved = self.solved_
-        assert isinstance(solved.kept, Nearby)
-        rows, layout, around = solved.kept.rows, solved.kept.layout, solved.kept.around
+        posterior = self.solved_
+        assert isinstance(posterior.rows, Nearby)
+        rows, layout, around = posterior.rows.rows, posterior.rows.layout, posterior.rows.around
         marks = getattr(around, "landmarks", None)
         if marks is None and self._neighbours() == "nearest":
             marks = sampling.landmarks(rows, layout.spans, LANDMARKS, executor)
         stage = rounds.Rounds(
             rows,
             (),
-            solved.scaling,
+            posterior.scaling,
             executor,
-            solved.dtype,
-            solved.device,
+            posterior.dtype,
+            posterior.device,
             layout,
             marks,
             least_tasks=rounds.WINDOW_TASKS,
         )
-        return self._settled(stage, solved.theta)
+        return self._settled(stage, posterior.theta)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
         return Nearby(stage.rows, _layout(stage), self._around(stage, theta))

@@ -38,7 +38,7 @@ from daskgp.kernels.units import in_users_units
 from daskgp.models.method import Method
 from daskgp.models.values import Want
 from daskgp.predict import stored
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
@@ -105,8 +105,8 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianPr
     _check_regressor(content, mean, str(url))
     with _reading(url):
         estimator = _restored(content, device, str(url), mean)
-    if estimator.solved_.known is not None:
-        estimator.solved_.known.check()
+    for layer in estimator.solved_.layers:
+        layer.check()
     with _reading(url):
         _try_out(estimator.solved_)
     return estimator
@@ -129,33 +129,36 @@ def _short(error: BaseException) -> str:
     return textwrap.shorten(str(error), 300)
 
 
-def _try_out(solved: Solved) -> None:
+def _try_out(posterior: Posterior) -> None:
     """Predict at one place, so that parts that do not belong together are noticed now."""
-    _check_scaling(solved)
-    place = solved.columns.places(solved.scaling.x_shift[None])
-    if solved.kept is not None:
-        if solved.kept.check(solved.fitted("cpu")):
+    _check_scaling(posterior)
+    place = posterior.columns.places(posterior.scaling.x_shift[None])
+    if posterior.rows is not None:
+        if posterior.rows.check(posterior.fitted("cpu")):
             return
-        near = solved.kept.place()
+        near = posterior.rows.place()
         place = place if near is None else near
-    count = solved.n_targets + 2  # no shape is taken for another
-    want: Want = "mean" if solved.model.why_no_variance() else "variance"
+    count = posterior.n_targets + 2  # no shape is taken for another
+    want: Want = "mean" if posterior.method.why_no_variance() else "variance"
     try:
         with np.errstate(all="ignore"):
-            here = dataclasses.replace(solved, device="cpu")
+            here = dataclasses.replace(posterior, device="cpu")
             predicted = here.moments(np.repeat(place, count, axis=0), want)
     except NumericalError:  # only at this place; predicting there raises it again
         logger.debug("no variance at the place where a model is tried out", exc_info=True)
         return
-    if predicted.mean.shape != (count, solved.n_targets) or not np.isfinite(predicted.mean).all():
+    if (
+        predicted.mean.shape != (count, posterior.n_targets)
+        or not np.isfinite(predicted.mean).all()
+    ):
         raise StoreError("its predictions are not finite numbers: fit again")
 
 
-def _check_scaling(solved: Solved) -> None:
-    d, p = len(solved.columns), solved.n_targets
+def _check_scaling(posterior: Posterior) -> None:
+    d, p = len(posterior.columns), posterior.n_targets
     shapes = {"x_shift": (d,), "x_scale": (d,), "intercept": (p,), "slope": (d, p), "y_scale": (p,)}
     for name, shape in shapes.items():
-        values = getattr(solved.scaling, name)
+        values = getattr(posterior.scaling, name)
         usable = np.isfinite(values)
         if name == "x_scale":  # infinite where a constant column is left out
             usable |= np.isposinf(values)
@@ -209,7 +212,7 @@ def _restored(
     if stored.KERNEL_UNITS not in attributes and estimator.kernel is not None:
         estimator.kernel = _kernel_of_before(estimator)
     estimator._settings_of_fit = settings_of_fit.of(estimator)
-    estimator._total = partial(_sums_of, url, content, estimator.solved_.model)
+    estimator._total = partial(_sums_of, url, content, estimator.solved_.method)
     estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
     estimator._sources = partial(_sources_of, url, content)
     _remember(estimator, content)

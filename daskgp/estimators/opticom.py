@@ -113,7 +113,7 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     @property
     def levels_(self) -> np.ndarray:
         """Multi-indices (g, d) of the partial grids; 1 for a column that is left out."""
-        model, uses = self.solved_.model, self.solved_.scaling.uses
+        model, uses = self.solved_.method, self.solved_.scaling.uses
         assert isinstance(model, OptiCom)
         indices = sparse_grid.multi_indices(int(uses.sum()), model.level)
         levels = np.ones((len(indices), len(uses)), indices.dtype)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from daskgp import data
 from daskgp.errors import SettingError
 from daskgp.fit.scratch import goes_with_the_process
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 
 CARRIED_BYTES = 64 << 20
 """Maximum bytes of training rows in a temporary store that a pickled estimator carries."""
 
 
-def carried(solved: Solved, name: str) -> Solved:
+def carried(posterior: Posterior, name: str) -> Posterior:
     """Return a fitted method without temporary stores: their rows move into memory if few."""
-    kept = solved.kept
+    kept = posterior.rows
     if kept is None or not goes_with_the_process(kept.rows):
-        return solved
+        return posterior
     size = sum(a.nbytes for a in kept.rows.arrays.values())
     if size > CARRIED_BYTES:
         raise SettingError(
@@ -26,4 +26,4 @@ def carried(solved: Solved, name: str) -> Solved:
             "or URL that lasts, or use save() and daskgp.load"
         )
     arrays = {name: data.all_of(a) for name, a in kept.rows.arrays.items()}
-    return replace(solved, kept=replace(kept, rows=kept.rows.with_arrays(arrays, identity=None)))
+    return replace(posterior, rows=replace(kept, rows=kept.rows.with_arrays(arrays, identity=None)))

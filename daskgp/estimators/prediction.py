@@ -30,7 +30,7 @@ from daskgp.predict import paths as sampling
 from daskgp.predict import score as scoring
 from daskgp.predict.job import Job, Written
 from daskgp.predict.paths import Paths
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
 
@@ -42,7 +42,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     progress: ShowProgress
     store: str | None
 
-    solved_ = Learned[Solved]()
+    solved_ = Learned[Posterior]()
     objective_ = Learned[float | None]()
     n_rows_ = Learned[int]()
     history_ = Learned[list[dict[str, Any]]]()
@@ -111,7 +111,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled; SettingError where training rows would be left behind."""
         state = dict(super().__getstate__())
-        if isinstance(state.get("solved_"), Solved):
+        if isinstance(state.get("solved_"), Posterior):
             state["solved_"] = carried(state["solved_"], type(self).__name__)
         return state
 
@@ -192,9 +192,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
             mean, cov = prediction.joint(self.solved_, X, include_noise)
             return mean, known_errors.on_diagonal(cov, y_variance)
         levels = None if quantiles is None else outputs.check_levels(quantiles)
-        law = self.solved_.law(include_noise)
+        outer = self.solved_.outer(include_noise)
         if levels:
-            law.check("quantiles")
+            outer.check("quantiles")
         mean, std = prediction.marginal(self.solved_, X, "std" if spread else "none", include_noise)
         if not spread:
             return mean
@@ -202,7 +202,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         if levels is None:
             return mean, std
         given = mean, std
-        if not law.is_gaussian:
+        if not outer.keeps_moments:
             given = prediction.marginal(self.solved_, X, "std", include_noise, gaussian=True)
         found = prediction.quantiles(self.solved_, *given, levels, include_noise)
         return (mean, std, found) if return_std else (mean, found)
@@ -584,9 +584,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         for j in range(means.shape[1]):
             factor, _ = linalg.cholesky(np.ascontiguousarray(covs[:, :, j]), jitter=1e-10)
             draws[:, j] = means[:, [j]] + factor @ rng.standard_normal((len(means), n_samples))
-        transform = self.solved_.transform
-        if transform is not None:
-            draws = np.moveaxis(transform.inverse(np.moveaxis(draws, 1, -1)), -1, 1)
+        outer = self.solved_.outer(include_noise)
+        draws = np.moveaxis(outer.outward(np.moveaxis(draws, 1, -1)), -1, 1)
         return draws[:, 0] if flat else draws
 
     def sample_paths(
@@ -703,7 +702,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             )
 
     def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
-        observed = self.solved_.transform is not None  # its mean depends on the noise
+        layers = self.solved_.outer(False).layers
+        observed = any(layer.needs_variance for layer in layers)  # and so on the noise
         mean = self.predict(X, include_noise=observed)
         return 1.0 - self._error(X, y, mean, metrics.nmse, weighing.nmse, weights)
 
@@ -740,10 +740,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         if self.objective_ is None:
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
-        solved = self.solved_
-        slopes = 0.0 if solved.transform is None else solved.transform.log_slopes
-        free = self.n_rows_ - (0 if solved.trend is None else solved.trend.n_functions)
-        return self.objective_ - free * float(np.log(solved.scaling.y_scale).sum()) + slopes
+        scale = self.solved_.scaling
+        slopes = 0.0 if scale.transform is None else scale.transform.log_slopes
+        free = self.n_rows_ - (0 if scale.trend is None else scale.trend.n_functions)
+        return self.objective_ - free * float(np.log(scale.y_scale).sum()) + slopes
 
     @property
     def n_iter_(self) -> int:

@@ -34,7 +34,7 @@ class Pending:
         gp._own_rows = models.rows_url(self.url, gp._rows_in)
         gp._spare_rows = models.rows_url(self.url, spare)
         self.growth.take(executor)
-        kept = gp.solved_.kept
+        kept = gp.solved_.rows
         if isinstance(kept, Nearby) and kept.lies_at(gp._spare_rows):
             gp._rows_in = spare
         saving.save_in_place(gp, self.url, claim)

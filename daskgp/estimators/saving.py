@@ -23,7 +23,8 @@ from daskgp.fit import means
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.predict import stored
-from daskgp.predict.posterior import Solved
+from daskgp.predict.layers import chain
+from daskgp.predict.posterior import Posterior
 from daskgp.priors import Prior
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ SETTING, REGRESSOR = "setting_", "regressor"
 
 def save(estimator: GaussianProcess, url: str) -> None:
     """Write a fitted estimator to a new model store."""
-    name = estimator.solved_.model.name
+    name = estimator.solved_.method.name
     if name not in models.REGISTRY:
         raise SettingError(
             f"{type(estimator).__name__} cannot be saved: a store names its method {name!r}, which "
             "is not in daskgp.models.REGISTRY: add it there, or pickle the model"
         )
-    kept = estimator.solved_.kept
+    kept = estimator.solved_.rows
     write_rows = None if kept is None else kept.write
     content = _stored(estimator)
     stores.write(str(url), content, _notes(estimator), write_rows)
@@ -58,7 +59,7 @@ def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
 
 def bring_rows(estimator: GaussianProcess, rows_url: str) -> None:
     """Write the rows that predictions read back to a URL in a model store, if not there yet."""
-    kept = estimator.solved_.kept
+    kept = estimator.solved_.rows
     if kept is not None and not kept.lies_at(rows_url):  # in memory, or those of a prepared store
         remove(rows_url)
         kept.write(rows_url)
@@ -73,40 +74,36 @@ def save_in_place(estimator: GaussianProcess, url: str, claim: locks.Claim) -> N
 
 
 def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.Stored:
-    solved = estimator.solved_
+    posterior = estimator.solved_
     arrays: dict[str, np.ndarray] = {
         f"state_{name}": np.asarray(value)
-        for name, value in solved.state._asdict().items()
-        if np.size(value) or name not in solved.state._field_defaults
+        for name, value in posterior.state._asdict().items()
+        if np.size(value) or name not in posterior.state._field_defaults
     }
-    arrays |= {f"scaling_{k}": v for k, v in solved.scaling.arrays.items()}
-    if solved.trend is not None:
-        arrays |= {stored.TREND + name: array for name, array in solved.trend.arrays.items()}
-    if solved.known is not None:
-        own = {"places": solved.known.places, "values": solved.known.values}
-        arrays |= {stored.REGRESSOR + name: array for name, array in own.items()}
-    if solved.theta.inputs is not None:
-        arrays["inputs"] = solved.theta.inputs
-    if solved.kept is not None:
-        arrays |= {stored.NEAR + name: values for name, values in solved.kept.arrays().items()}
+    arrays |= {f"scaling_{k}": v for k, v in posterior.scaling.arrays.items()}
+    arrays |= chain.arrays(posterior.layers)
+    if posterior.theta.inputs is not None:
+        arrays["inputs"] = posterior.theta.inputs
+    if posterior.rows is not None:
+        arrays |= {stored.NEAR + name: values for name, values in posterior.rows.arrays().items()}
     settings, more = _settings(estimator)
     arrays |= more
     attributes: dict[str, Any] = {
         "model": estimator.model_name,
-        "method": solved.model.name,
-        "model_settings": vars(solved.model),
+        "method": posterior.method.name,
+        "model_settings": vars(posterior.method),
         "settings": settings,
         stored.KERNEL_UNITS: "data",
-        "kernel": describe(solved.theta.kernel),
-        "noise_variance": solved.theta.noise_variance,
-        "feature_names": list(solved.feature_names),
-        "target_names": list(solved.target_names),
-        "vector_target": solved.vector_target,
-        "dtype": solved.dtype,
+        "kernel": describe(posterior.theta.kernel),
+        "noise_variance": posterior.theta.noise_variance,
+        "feature_names": list(posterior.feature_names),
+        "target_names": list(posterior.target_names),
+        "vector_target": posterior.vector_target,
+        "dtype": posterior.dtype,
         "objective": estimator.objective_,
         "n_rows": estimator.n_rows_,
     }
-    attributes |= _beside(solved)
+    attributes |= _beside(posterior)
     if rows_in != stores.ROWS:
         attributes[stores.ROWS_IN] = rows_in
     # a reader checks what JSON makes of the attributes
@@ -126,26 +123,19 @@ def _for_updates(estimator: GaussianProcess) -> dict[str, dict[str, np.ndarray]]
     return {stores.SUMS: sums, stores.SEEN: marks}
 
 
-def _beside(solved: Solved) -> dict[str, Any]:
+def _beside(posterior: Posterior) -> dict[str, Any]:
     """Return the attributes that not every model has."""
     optional: dict[str, tuple[Any, ...]] = {
-        "target_units": solved.target_units,
-        "feature_units": solved.feature_units,
-        "geographic": solved.geographic or (),
+        "target_units": posterior.target_units,
+        "feature_units": posterior.feature_units,
+        "geographic": posterior.geographic or (),
     }
     said: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
-    if solved.trend is not None:
-        said["trend"] = list(solved.trend.columns)
-    if solved.transform is not None:
-        said["target_transform"] = solved.transform.to_dict()
-    if solved.spread != 1.0:
-        said["spread"] = solved.spread
-    if solved.tails is not None:
-        said["tails"] = solved.tails.to_dict()
-    if solved.fills:
-        said["fill_values"] = [list(own) for own in solved.fills]
-    if solved.kept is not None:
-        said["blocks"] = solved.kept.token
+    said |= chain.described(posterior.layers)
+    if posterior.fills:
+        said["fill_values"] = [list(own) for own in posterior.fills]
+    if posterior.rows is not None:
+        said["blocks"] = posterior.rows.token
     return said
 
 

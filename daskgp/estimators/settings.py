@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from daskgp import kernels
+from daskgp import kernels, likelihoods
 from daskgp.checks import choice, options, place, positive, shown, whole
 from daskgp.data.valid import numbers_of
 from daskgp.errors import SettingError
@@ -70,6 +70,8 @@ def choices(kind: type[GaussianProcess]) -> dict[str, tuple[Any, ...]]:
     """
     hints = get_type_hints(kind)
     annotated = {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
+    if "likelihood" in annotated:
+        annotated["likelihood"] = [*likelihoods.REGISTRY]  # and those that users register
     return {
         name: tuple(value for part in parts for value in _VALUES.get(part, (part,)))
         for name, parts in annotated.items()

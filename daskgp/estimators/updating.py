@@ -22,6 +22,7 @@ from daskgp.models import place_ranges, scaling
 from daskgp.models.columns import Columns
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
+from daskgp.predict.layers import chain
 from daskgp.predict.posterior import check_columns, refuse_other_units
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
@@ -89,7 +90,7 @@ def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
 
     Raise StoreError for a model that was stored without them.
     """
-    method, name = gp.solved_.model, type(gp).__name__
+    method, name = gp.solved_.method, type(gp).__name__
     what = "forget" if forget else "update"
     refusal = method.why_no_forget() if forget else method.why_no_update()
     if refusal is not None:
@@ -97,7 +98,7 @@ def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
     refusal = gp._why_no_change(forget)
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
-    if gp.solved_.trend is not None or gp.solved_.known is not None:
+    if gp.solved_.scaling.trend is not None or gp.solved_.known is not None:
         raise SettingError(
             f"{name} has no {what} with mean={shown(gp.mean)}: fit again from this model, "
             "fit(..., start=model) or daskgp update --retrain, or with mean='ols'"
@@ -137,21 +138,21 @@ def more_rows(
 
     InputError for rows of other columns or targets, or in other units.
     """
-    solved, beside = gp.solved_, (y_variance, weight, False)
+    posterior, beside = gp.solved_, (y_variance, weight, False)
     rows = data.rows_of(X, y, spill, shared_memory, gp._read_rows(), *beside)
-    check_columns(solved, rows.X, rows.feature_names)
-    refuse_other_units(solved, rows)
-    if rows.n_targets != solved.n_targets:
+    check_columns(posterior, rows.X, rows.feature_names)
+    refuse_other_units(posterior, rows)
+    if rows.n_targets != posterior.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
-            f"{', '.join(solved.target_names)}"
+            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
+            f"{', '.join(posterior.target_names)}"
         )
     rows = dataclasses.replace(
         rows,
-        feature_names=solved.feature_names,
-        feature_units=solved.feature_units,
-        geographic=solved.geographic,
-        fills=solved.fills,
+        feature_names=posterior.feature_names,
+        feature_units=posterior.feature_units,
+        geographic=posterior.geographic,
+        fills=posterior.fills,
     )
     prepared.check_columns(rows)
     return rows
@@ -200,8 +201,8 @@ def _warn_of_left_out(gp: GaussianProcess, sums: scaling.Sums, rows: data.Rows) 
 
 def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget: bool) -> None:
     """Add sums over the rows of rounds to those ``before``, or subtract them, and solve."""
-    solved, stage = gp.solved_, grown.stage
-    method, theta = cast(Summed, grown.model or solved.model), solved.theta
+    posterior, stage = gp.solved_, grown.stage
+    method, theta = cast(Summed, grown.model or posterior.method), posterior.theta
     known, own = method.totals(theta, stage)
     if forget:
         total = own if grown.whole else subtract(before, own)
@@ -210,10 +211,12 @@ def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget
         total = add(own, before)
     state, objective = method.concluded(theta, known, total, stage)
     if not forget:
-        _remark(method, known, before, total, count * solved.n_targets)
-    kept = solved.kept if grown.kept is None else grown.kept
-    own = {"state": state, "kept": kept, "scaling": stage.scaling, "model": method}
-    gp._set_solved(dataclasses.replace(solved, **own, origin=None))
+        _remark(method, known, before, total, count * posterior.n_targets)
+    kept = posterior.rows if grown.kept is None else grown.kept
+    own = {"state": state, "rows": kept, "scaling": stage.scaling, "method": method}
+    posterior = dataclasses.replace(posterior, **own, origin=None)
+    layers = chain.renewed(posterior.layers, posterior.parts())
+    gp._set_solved(dataclasses.replace(posterior, layers=layers))
     gp._total, gp.objective_ = total, objective
     gp.n_rows_ += -count if forget else count
 
@@ -281,13 +284,13 @@ def elsewhere(gp: GaussianProcess, url: str) -> str:
 
 def known_ranges(gp: GaussianProcess) -> list[tuple[float, float] | None]:
     """Return the ranges of columns that a fitted estimator knows; about those of the targets."""
-    solved, found = gp.solved_, list[tuple[float, float] | None]()
-    for ends in getattr(gp, "_ranges", None) or [None] * solved.n_features:
+    posterior, found = gp.solved_, list[tuple[float, float] | None]()
+    for ends in getattr(gp, "_ranges", None) or [None] * posterior.n_features:
         inside = ends is not None and ends[0] <= ends[1]  # not across the date line
         found.append((ends[0], ends[1]) if ends is not None and inside else None)
-    scale = solved.scaling
-    if scale.transform is not None or scale.slope.any() or solved.known or solved.trend:
-        return [*found, *[None] * solved.n_targets]
+    scale = posterior.scaling
+    if scale.transform is not None or scale.slope.any() or posterior.known or scale.trend:
+        return [*found, *[None] * posterior.n_targets]
     usual = scale.intercept, USUAL * scale.y_scale
     return [*found, *zip(usual[0] - usual[1], usual[0] + usual[1], strict=True)]
 

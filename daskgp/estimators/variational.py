@@ -79,7 +79,7 @@ STEPS = (
 def _without_classes(estimator: VariationalGP) -> str | None:
     """Return why an estimator has no ``predict_proba``; None if it has one."""
     name = estimator._likelihood_name
-    if name.startswith("bernoulli"):
+    if likelihoods.by_name(name).classes:
         return None
     return (
         f"{type(estimator).__name__} has no predict_proba, as likelihood={name!r} has no classes: "
@@ -291,7 +291,7 @@ class VariationalGP(GaussianProcess):
     def _likelihood_name(self) -> str:
         """Likelihood of the fit, even if the setting has changed since; else the setting."""
         fitted = getattr(self, "solved_", None)
-        return str(self.likelihood if fitted is None else fitted.model.likelihood)
+        return str(self.likelihood if fitted is None else fitted.method.likelihood)
 
     def _in_units(self, inputs: np.ndarray) -> np.ndarray:
         return self.solved_.columns.places(self.solved_.scaling.places(inputs))
@@ -368,9 +368,8 @@ class VariationalGP(GaussianProcess):
             return super()._score(X, y, weights)
         likelihood = self.likelihood_
         likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))
-        classes = self._likelihood_name.startswith("bernoulli")
         mean = self.predict(X, include_noise=True)
-        if classes:
+        if likelihood.classes:
             return 1.0 - self._error(X, y, mean, _wrong_classes, weighing.wrong, weights)
         return 1.0 - self._error(X, y, mean, metrics.nmse, weighing.nmse, weights)
 

@@ -232,7 +232,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 
     def _like_this(self, **changes: Any) -> Vecchia:
         """Return the method of the fit with some changes."""
-        return dataclasses.replace(cast(Vecchia, self.solved_.model), **changes)
+        return dataclasses.replace(cast(Vecchia, self.solved_.method), **changes)
 
     def _around(self, stage: rounds.Rounds, theta: Theta) -> Around:
         layout = _layout(stage)

@@ -21,7 +21,7 @@ from daskgp.models.values import Theta
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
-    from daskgp.predict.posterior import Solved
+    from daskgp.predict.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 
@@ -38,9 +38,9 @@ def start(
     SettingError
         If it has other columns, or a kernel of another structure.
     """
-    solved, own = other.solved_, estimator._inputs
-    _check(estimator, stage, sums, solved, other)
-    theta = Theta(_kernel(stage, solved), _noise(stage, solved))
+    posterior, own = other.solved_, estimator._inputs
+    _check(estimator, stage, sums, posterior, other)
+    theta = Theta(_kernel(stage, posterior), _noise(stage, posterior))
     theta = control.of(estimator, theta, stage.scaling).started(theta)
     number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
     rows = stage.rows, stage.spans, stage.scaling
@@ -67,21 +67,25 @@ def _check(
     estimator: GaussianProcess,
     stage: rounds.Rounds,
     sums: scaling.Sums,
-    solved: Solved,
+    posterior: Posterior,
     other: GaussianProcess,
 ) -> None:
     """Raise SettingError unless a model has these columns and a kernel of the same structure."""
     rows = stage.rows
-    own, others = rows.feature_names, solved.feature_names
-    if len(own) != len(others) or names_differ(own, others) or rows.geographic != solved.geographic:
+    own, others = rows.feature_names, posterior.feature_names
+    if (
+        len(own) != len(others)
+        or names_differ(own, others)
+        or rows.geographic != posterior.geographic
+    ):
         raise SettingError(
-            f"start is a model of columns {_columns(solved.feature_names, solved.geographic)}, but "
+            f"start is a model of columns {_columns(others, posterior.geographic)}, but "
             f"the rows have {_columns(rows.feature_names, rows.geographic)}: start from a model of "
             "the same columns"
         )
     distances = np.ones(rows.n_features), 1.0
     choices = [_plain(kernel.resolve(*distances)) for kernel in estimator._choices(rows)]
-    if _plain(solved.theta.kernel) not in choices:
+    if _plain(posterior.theta.kernel) not in choices:
         raise SettingError(
             f"start has the kernel {other.kernel_!r:.200}, but this estimator has another one: "
             "give it kernel=start.kernel_, or leave kernel out of both"
@@ -98,9 +102,9 @@ def _plain(kernel: Kernel) -> str:
     return identity(kernel.with_log_parameters(np.zeros(len(kernel.parameter_names))))
 
 
-def _kernel(stage: rounds.Rounds, solved: Solved) -> Kernel:
+def _kernel(stage: rounds.Rounds, posterior: Posterior) -> Kernel:
     """Return the kernel of a model in the units of these rows."""
-    kernel, then, now = solved.theta.kernel, solved.scaling, stage.scaling
+    kernel, then, now = posterior.theta.kernel, posterior.scaling, stage.scaling
     both = then.uses & now.uses
     powers = []
     for unit in kernel.units(stage.rows.n_features):
@@ -111,10 +115,10 @@ def _kernel(stage: rounds.Rounds, solved: Solved) -> Kernel:
     return kernel.with_log_parameters(kernel.log_parameters + np.array(powers))
 
 
-def _noise(stage: rounds.Rounds, solved: Solved) -> float:
+def _noise(stage: rounds.Rounds, posterior: Posterior) -> float:
     """Return the noise variance of a model in the units of these rows."""
-    ratio = np.mean(np.log(solved.scaling.y_scale)) - np.mean(np.log(stage.scaling.y_scale))
-    return float(solved.theta.noise_variance * np.exp(2.0 * ratio))
+    ratio = np.mean(np.log(posterior.scaling.y_scale)) - np.mean(np.log(stage.scaling.y_scale))
+    return float(posterior.theta.noise_variance * np.exp(2.0 * ratio))
 
 
 def _inputs(

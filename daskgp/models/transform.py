@@ -7,7 +7,7 @@ likelihood of the targets.  A Gaussian z reaches below the values that T takes; 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,10 +106,6 @@ class Transform:
             first = np.exp(np.minimum(m + 0.5 * v, 0.4 * LARGEST_LOG))
             return first, first**2 * np.expm1(np.minimum(v, 0.1 * LARGEST_LOG))
         return _of_powers(m, v, power)
-
-    def repeated(self, number: int) -> Transform:
-        """Return the transform of columns that have each target ``number`` times."""
-        return replace(self, powers=np.repeat(self.powers, number))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description that a model store keeps."""

@@ -16,9 +16,9 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
-from daskgp.predict.lazy import grid_for, rows_for, solved_node
+from daskgp.predict.lazy import grid_for, posterior_node, rows_for
 from daskgp.predict.near import Local, Nearby, united
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.process import single_blas_thread
 
@@ -42,7 +42,7 @@ class _Ties(NamedTuple):
 class _Tile(NamedTuple):
     """Sums over the places of a tile: w, w^2 and w mean (p,), and their largest prior variance.
 
-    That mean is what a regressor says where ``ties`` to training rows tell the rest.
+    That mean is what a regressor predicts where ``ties`` to training rows tell the rest.
     """
 
     weight: float
@@ -52,20 +52,20 @@ class _Tile(NamedTuple):
     ties: _Ties | None = None
 
 
-def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
+def average(posterior: Posterior, X: Any, weights: Any, include_noise: bool) -> tuple[Any, Any]:
     """Return mean and standard deviation of the posterior's weighted average over the places X.
 
     NumPy in, NumPy out; dask or Zarr in, dask out; xarray in, DataArrays out, lazy where X is.
     """
-    solved.refuse_spread(include_noise)
-    solved.refuse_joint(include_noise)
-    rows, w, lazy = places(solved, X, weights, TILE_ROWS, MAX_ROWS)
-    averages = lazy_average(solved, rows, w, include_noise, lazy)
+    posterior.refuse_spread(include_noise)
+    posterior.refuse_joint(include_noise)
+    rows, w, lazy = places(posterior, X, weights, TILE_ROWS, MAX_ROWS)
+    averages = lazy_average(posterior, rows, w, include_noise, lazy)
     if not lazy:
         averages = computed(averages)
     if grids.is_xarray(X):
         mean, std = (
-            solved.labelled(a, grids.NOWHERE, what, include_noise)
+            posterior.labelled(a, grids.NOWHERE, what, include_noise)
             for a, what in zip(averages, ("mean", "std"), strict=True)
         )
         return mean, std
@@ -74,7 +74,7 @@ def average(solved: Solved, X: Any, weights: Any, include_noise: bool) -> tuple[
 
 
 def places(
-    solved: Solved, X: Any, weights: Any, block: int, most: int | None = None
+    posterior: Posterior, X: Any, weights: Any, block: int, most: int | None = None
 ) -> tuple[da.Array, da.Array, bool]:
     """Return places (n, d) and their weights (n,) in blocks of some rows, and whether X is lazy.
 
@@ -84,23 +84,23 @@ def places(
         If there are no places, or more than ``most``, or the weights cannot be used.
     """
     if grids.is_xarray(X):
-        grid = grid_for(solved, X)
+        grid = grid_for(posterior, X)
         _refuse_sizes(grid.size, most)
         rows, w = grids.rows_and_weights(grid, weights)
         return reading.plainly(rows).rechunk((block, -1)), w.rechunk(block), grid.lazy
-    X = rows_for(solved, X)
+    X = rows_for(posterior, X)
     _refuse_sizes(X.shape[0], most)
     w = _given_weights(weights, X.shape[0])
     if isinstance(X, da.Array):
         return reading.plainly(X).rechunk((block, -1)), da.asarray(w).rechunk(block), True
-    order = solved.grouped(X)  # a local method wants rows near one another in a tile
+    order = posterior.grouped(X)  # a local method wants rows near one another in a tile
     if order is not None:
         X, w = X[order], w[order]
     return da.from_array(X, chunks=(block, -1)), da.from_array(w, chunks=block), False
 
 
 def lazy_average(
-    solved: Solved, X: da.Array, w: da.Array, include_noise: bool, travels: bool
+    posterior: Posterior, X: da.Array, w: da.Array, include_noise: bool, travels: bool
 ) -> tuple[da.Array, da.Array]:
     """Return dask arrays () or (p,): mean and std for rows X (n, d) with weights w (n,).
 
@@ -109,12 +109,12 @@ def lazy_average(
     on the training rows that serve any of them: pairs are then those of the prior, and what the
     rows say of the average follows from sums over its places.
     """
-    node, count = solved_node(solved, travels), X.numblocks[0]
-    token = dask.base.tokenize(solved, X.name, w.name, include_noise)
+    node, count = posterior_node(posterior, travels), X.numblocks[0]
+    token = dask.base.tokenize(posterior, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
     own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
-    local: Any = isinstance(solved.kept, Nearby)
+    local: Any = isinstance(posterior.rows, Nearby)
     served, near, given = (f"average-{part}-{token}" for part in ("served", "near", "given"))
     sums: dict[Any, Any] = {
         key: (_tile, node.key, *place, near if local else None)
@@ -135,12 +135,12 @@ def lazy_average(
     }
     for i, key in enumerate(rows):
         squares[key] = (_added, [(pair, i, j) for j in range(i, count)])
-    p = solved.n_targets
+    p = posterior.n_targets
     mean = _array(f"average-mean-{token}", of_mean, sums, [X, w, node], p)
     last = (_variance, node.key, tiles, rows, given if local else None, include_noise)
     needs = [mean, X, w, node]
     std = da.sqrt(_array(f"average-variance-{token}", last, squares, needs, p))
-    return (mean[0], std[0]) if solved.vector_target else (mean, std)
+    return (mean[0], std[0]) if posterior.vector_target else (mean, std)
 
 
 def _array(name: str, last: Any, tasks: dict[Any, Any], needs: list[Any], p: int) -> da.Array:
@@ -220,55 +220,54 @@ def check_weights(w: np.ndarray) -> None:
 # -- tasks -----------------------------------------------------------------------------------
 
 
-def _used(solved: Solved, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _used(posterior: Posterior, X: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows that can be predicted and have a weight, and their weights."""
     w = np.asarray(w, np.float64)
     check_weights(w)
     X = reading.unmasked(X)
-    keep = solved.usable(X) & (w > 0)
+    keep = posterior.usable(X) & (w > 0)
     return X[keep], w[keep]
 
 
 def _tile(node: Node, X: np.ndarray, w: np.ndarray, near: list[Part] | None) -> _Tile:
-    solved = opened(node)
-    X, w = _used(solved, X, w)
-    mean, ties = np.zeros(solved.n_targets), None
+    posterior = opened(node)
+    X, w = _used(posterior, X, w)
+    mean, ties = np.zeros(posterior.n_targets), None
     with single_blas_thread():
         if near is None:
-            mean = w @ solved.moments(X, "mean").mean
+            mean = w @ posterior.moments(X, "mean").mean
         elif len(w):
-            if solved.known is not None:
-                mean = w @ solved.known.regressor(X)
-            solved.refuse_unknown_trend(np.asarray(X, np.float64))
-            scaled = solved.scaled(X)
-            across = _local(solved).summed(scaled, w, near)
+            mean = w @ posterior.beside_average(X)
+            posterior.refuse_places(np.asarray(X, np.float64))
+            scaled = posterior.scaled(X)
+            across = _local(posterior).summed(scaled, w, near)
             ties = _Ties(w[None] @ X, w[None] @ scaled, across.features, across.kernel)
-    return _Tile(float(w.sum()), float(w @ w), mean, solved.prior(X), ties)
+    return _Tile(float(w.sum()), float(w @ w), mean, posterior.prior(X), ties)
 
 
-def _local(solved: Solved) -> Local:
-    assert isinstance(solved.kept, Nearby)
-    return Local(solved.fitted(backend.resolve_device(solved.device)), solved.kept)
+def _local(posterior: Posterior) -> Local:
+    assert isinstance(posterior.rows, Nearby)
+    return Local(posterior.fitted(backend.resolve_device(posterior.device)), posterior.rows)
 
 
 def _serving(node: Node, X: np.ndarray, w: np.ndarray) -> list[Part]:
     """Return the training rows that the places of a tile are conditioned on."""
-    solved = opened(node)
-    X, w = _used(solved, X, w)
+    posterior = opened(node)
+    X, w = _used(posterior, X, w)
     with single_blas_thread():
-        return _local(solved).serving(solved.columns.inputs(X), solved.scaled(X))
+        return _local(posterior).serving(posterior.columns.inputs(X), posterior.scaled(X))
 
 
 def _given(node: Node, tiles: list[_Tile], near: list[Part]) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean (p,) of an average, and what w' C w (p,) is more than that of the prior."""
-    solved, total = opened(node), _total(tiles)
+    posterior, total = opened(node), _total(tiles)
     parts = zip(*(tile.ties for tile in tiles if tile.ties is not None), strict=True)
     X, scaled, *across = (_added([*sums]) / total for sums in parts)
     with single_blas_thread():
-        found = _local(solved).of_sum(Across(*across), near)
+        found = _local(posterior).of_sum(Across(*across), near)
         assert found.variance is not None
         own = Moments(found.mean, covariance=found.variance[:, None])
-        own = solved.jointly(own, X, scaled)
+        own = posterior.of_average(own, X, scaled)
     assert own.covariance is not None
     return _mean(tiles) + own.mean[0], total**2 * own.covariance[0, 0]
 
@@ -277,17 +276,16 @@ def _pair(
     node: Node, X: np.ndarray, w: np.ndarray, Z: np.ndarray, v: np.ndarray, same: bool
 ) -> np.ndarray:
     """Return w' C v of two tiles (p,), twice for a pair that also stands for its mirror image."""
-    solved = opened(node)
-    X, w = _used(solved, X, w)
-    Z, v = _used(solved, Z, v)
+    posterior = opened(node)
+    X, w = _used(posterior, X, w)
+    Z, v = _used(posterior, Z, v)
     if not (len(w) and len(v)):
-        return np.zeros(solved.n_targets)
+        return np.zeros(posterior.n_targets)
     with single_blas_thread():
-        if isinstance(solved.kept, Nearby):
-            prior = _local(solved).prior(solved.scaled(X), w, solved.scaled(Z), v)
-            unit = np.square(solved.spread * solved.scaling.y_scale)
-            return np.asarray((1.0 if same else 2.0) * prior * unit)
-        C = solved.moments(X if same else np.concatenate([X, Z]), "covariance").covariance
+        if isinstance(posterior.rows, Nearby):
+            prior = _local(posterior).prior(posterior.scaled(X), w, posterior.scaled(Z), v)
+            return np.asarray((1.0 if same else 2.0) * prior * np.square(posterior.unit))
+        C = posterior.moments(X if same else np.concatenate([X, Z]), "covariance").covariance
         assert C is not None
         across = C if same else C[: len(w), len(w) :]
         total: np.ndarray = np.einsum("j,jp->p", v, np.einsum("i,ijp->jp", w, across))
@@ -324,13 +322,13 @@ def _variance(
     given: tuple[np.ndarray, np.ndarray] | None,
     include_noise: bool,
 ) -> np.ndarray:
-    solved = opened(node)
-    unit = solved.scaling.y_scale**2
+    posterior = opened(node)
+    unit = np.square(posterior.unit)
     total = _added(parts) if given is None else _added([*parts, given[1]])
     if include_noise:
-        total = total + solved.noise * sum(tile.squares for tile in tiles)
+        total = total + posterior.noise * sum(tile.squares for tile in tiles)
     scaled = total / (unit * _total(tiles) ** 2)
-    return solved.sound(scaled, max(tile.prior for tile in tiles)) * unit
+    return posterior.sound(scaled, max(tile.prior for tile in tiles)) * unit
 
 
 def _total(tiles: list[_Tile]) -> float:

@@ -26,15 +26,14 @@ from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
-from daskgp.likelihoods import Bernoulli
 from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
 from daskgp.predict import judged
 from daskgp.predict.hyperparameter_table import units_of
 from daskgp.predict.judged import BINS, LEVELS, Sums, aligned
-from daskgp.predict.lazy import solved_node
+from daskgp.predict.lazy import posterior_node
 from daskgp.predict.near import Local, Nearby
-from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
+from daskgp.predict.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
@@ -44,7 +43,7 @@ SAMPLE_ROWS = 2_000
 """Rows of the sample."""
 PIT_BINS = 20
 CRITICAL = 1.358
-"""Root of n times the distance of Kolmogorov that one in 20 samples of a calibrated law exceeds."""
+"""Root of n times the distance of Kolmogorov that one in 20 calibrated samples exceeds."""
 VARIANCE = 1.3
 """Variance of residuals up to which, and down to its inverse, it counts as 1."""
 ERRORS, LEAST = 3.0, 0.01
@@ -248,48 +247,48 @@ def check(
         )
     check_is_fitted(model, "solved_")
     model._check_fitted()
-    solved: Solved = model.solved_
-    refuse(solved, regions, distances)
+    posterior: Posterior = model.solved_
+    refuse(posterior, regions, distances)
     whole("random_state", random_state, 0)
     source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
     if source is not None:
-        source = source.like(solved.columns, solved.feature_units)
+        source = source.like(posterior.columns, posterior.feature_units)
         with scratch_rows(store) as url, source.converted(url, progress) as (X, y, _):
             chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
             return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
-    _refuse_without_effect(solved, y_variance=y_variance, sample_weight=sample_weight)
-    executor = Executor.current(progress, solved.device)
+    _refuse_without_effect(posterior, y_variance=y_variance, sample_weight=sample_weight)
+    executor = Executor.current(progress, posterior.device)
     with scratch_rows(store) as spill:
-        place = solved.geographic or False
+        place = posterior.geographic or False
         beside = {"y_variance": y_variance, "weight": sample_weight}
         rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
-        _check_rows(solved, rows, executor)
-        rows = replace(rows, fills=solved.fills)
+        _check_rows(posterior, rows, executor)
+        rows = replace(rows, fills=posterior.fills)
         settings = model.fill_values, folds.even_spans(rows), executor
-        rows = filling.marked(rows, *settings, classes=solved.likelihood is not None)
-        sample = _sample(solved, rows, random_state, executor)
-        inputs, near = np.asarray(solved.columns.inputs(sample.X)), Distance.of(solved)
+        rows = filling.marked(rows, *settings, classes=posterior.likelihood is not None)
+        sample = _sample(posterior, rows, random_state, executor)
+        inputs, near = np.asarray(posterior.columns.inputs(sample.X)), Distance.of(posterior)
         columns = list(range(rows.n_features))
         depth = int(math.log2(regions))
         boxes = Boxes.halved(rows, columns, inputs, depth, 2**depth, random_state)
-        away = None if near is None else near.to(solved, inputs)
+        away = None if near is None else near.to(posterior, inputs)
         edges = np.empty(0)
         if away is not None:
             levels = np.arange(1, distances) / distances
             edges = np.unique(np.quantile(away, levels, method="inverted_cdf"))
         task = partial(_summed, rows, boxes, near, edges)
-        node = solved_node(solved, not executor.shares_memory)
+        node = posterior_node(posterior, not executor.shares_memory)
         total: Parts = map_reduce(task, _plus, folds.even_spans(rows), executor, "check", [node])
-    found = _checked(solved, rows, total, sample, boxes, near, edges)
-    if solved.likelihood is not None or solved.tails is not None:
+    found = _checked(posterior, rows, total, sample, boxes, near, edges)
+    if any(layer.of_observations for layer in posterior.outer(True).layers):
         return found
     return replace(found, note=_note(found, _remedy(model)))
 
 
-def refuse(solved: Solved, regions: Any, distances: Any = 1) -> None:
+def refuse(posterior: Posterior, regions: Any, distances: Any = 1) -> None:
     """Raise SettingError for a model or settings that cannot be."""
-    solved.refuse_spread(include_noise=True)
-    if isinstance(solved.likelihood, Bernoulli):
+    posterior.refuse_spread(include_noise=True)
+    if not posterior.outer(True).graded:
         raise SettingError(
             "classes have no calibration of a spread: take score and predict_proba of a model with "
             "likelihood 'bernoulli'"
@@ -300,31 +299,31 @@ def refuse(solved: Solved, regions: Any, distances: Any = 1) -> None:
     whole("distances", distances, 1)
 
 
-def _refuse_without_effect(solved: Solved, **noise: Any) -> None:
+def _refuse_without_effect(posterior: Posterior, **noise: Any) -> None:
     """Raise SettingError for noise of rows that a likelihood takes no notice of."""
     for name, values in noise.items():
-        if solved.likelihood is not None and values is not None and values is not False:
+        if posterior.likelihood is not None and values is not None and values is not False:
             raise SettingError(
-                f"{name} is given and the likelihood is {solved.likelihood.name!r}: only Gaussian "
-                "noise differs from row to row, leave it out"
+                f"{name} is given and the likelihood is {posterior.likelihood.name!r}: only "
+                "Gaussian noise differs from row to row, leave it out"
             )
 
 
-def _check_rows(solved: Solved, rows: data.Rows, executor: Executor) -> None:
-    check_columns(solved, rows.X, rows.feature_names)
-    refuse_other_units(solved, rows)
-    if rows.n_targets != solved.n_targets:
+def _check_rows(posterior: Posterior, rows: data.Rows, executor: Executor) -> None:
+    check_columns(posterior, rows.X, rows.feature_names)
+    refuse_other_units(posterior, rows)
+    if rows.n_targets != posterior.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}: "
-            f"{', '.join(solved.target_names)}"
+            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
+            f"{', '.join(posterior.target_names)}"
         )
     remedy = f"put it in {visibility.HERE}"
     for array in rows.arrays.values():
         visibility.check(executor, array, "the test data", remedy)
-    check_visible(executor, solved, remedy)
+    check_visible(executor, posterior, remedy)
 
 
-def _sample(solved: Solved, rows: data.Rows, seed: int, executor: Executor) -> Sample:
+def _sample(posterior: Posterior, rows: data.Rows, seed: int, executor: Executor) -> Sample:
     """Return some complete rows with their predictions, near one another for a local method."""
     plain = identity(rows.n_features, rows.n_targets)
     spans = folds.even_spans(rows)
@@ -332,12 +331,12 @@ def _sample(solved: Solved, rows: data.Rows, seed: int, executor: Executor) -> S
     drawn = sampling.draw(rows, spans, plain, SAMPLE_ROWS, keys, executor).rows
     if not len(drawn.X):
         raise InputError(f"nothing to check: none of {len(rows)} rows has all values")
-    X = np.asarray(solved.columns.places(np.asarray(drawn.X, np.float64)))
+    X = np.asarray(posterior.columns.places(np.asarray(drawn.X, np.float64)))
     columns = np.asarray(drawn.y, np.float64)
     if drawn.noise is not None:
         columns = np.column_stack([columns, 1.0 / drawn.noise[:, 0], drawn.noise[:, 1]])
     with single_blas_thread():
-        found = judged.judge(solved, X, columns)
+        found = judged.judge(posterior, X, columns)
     keep = ~np.isnan(found.y).any(axis=1)
     values = (found.y, found.mean, np.sqrt(found.variance))
     return Sample(X[keep], *(v[keep] for v in values))
@@ -363,29 +362,31 @@ class Distance:
     places: np.ndarray | None = None
 
     @classmethod
-    def of(cls, solved: Solved) -> Distance | None:
+    def of(cls, posterior: Posterior) -> Distance | None:
         """Return the distance that a fitted method can tell; None where it can tell none."""
-        seen = {j for unit in solved.theta.kernel.units(len(solved.columns)) for j in unit.columns}
-        used = np.array([j in seen or not seen for j in range(len(solved.columns))])
-        columns = np.flatnonzero(used & solved.scaling.uses)
-        unit = columns, *_unit(solved, columns)
-        if isinstance(solved.kept, Nearby):
+        seen = {
+            j for unit in posterior.theta.kernel.units(len(posterior.columns)) for j in unit.columns
+        }
+        used = np.array([j in seen or not seen for j in range(len(posterior.columns))])
+        columns = np.flatnonzero(used & posterior.scaling.uses)
+        unit = columns, *_unit(posterior, columns)
+        if isinstance(posterior.rows, Nearby):
             return cls("training row", *unit)
-        found = solved.model.stands_for_rows(solved.theta, solved.state)
+        found = posterior.method.stands_for_rows(posterior.theta, posterior.state)
         if found is None:
             return None
         return cls(found[0], *unit, np.asarray(to_host(found[1]), np.float64))
 
-    def to(self, solved: Solved, inputs: np.ndarray) -> np.ndarray:
+    def to(self, posterior: Posterior, inputs: np.ndarray) -> np.ndarray:
         """Return the distance (n,) of rows of inputs, in the user's units."""
-        scaling: Scaling = solved.scaling
+        scaling: Scaling = posterior.scaling
         scaled = np.asarray(scaling.inputs(inputs))[:, self.columns]
         if self.places is not None:
             away = cKDTree(self.places[:, self.columns]).query(scaled)[0]
         else:
-            assert isinstance(solved.kept, Nearby)
-            away, local = np.empty(len(scaled)), Local(solved.fitted("cpu"), solved.kept)
-            for key, group in solved.kept.groups(inputs):
+            assert isinstance(posterior.rows, Nearby)
+            away, local = np.empty(len(scaled)), Local(posterior.fitted("cpu"), posterior.rows)
+            for key, group in posterior.rows.groups(inputs):
                 near = local.inputs_near(key)[:, self.columns]
                 away[group] = cKDTree(near).query(scaled[group])[0]
         away = np.asarray(away) * self.factor
@@ -398,15 +399,15 @@ class Distance:
         return f"the nearest {self.what}, in {self.unit}"
 
 
-def _unit(solved: Solved, used: np.ndarray) -> tuple[str, float, bool]:
+def _unit(posterior: Posterior, used: np.ndarray) -> tuple[str, float, bool]:
     """Return a distance's unit, its factor, and whether all columns ``used`` are of a sphere."""
-    columns, scaling = solved.columns, solved.scaling
+    columns, scaling = posterior.columns, posterior.scaling
     scales = scaling.x_scale[used]
     if not len(used) or not np.allclose(scales, scales[0], rtol=1e-12, atol=0.0):
         return "standard deviations of the columns", 1.0, False
     if columns.sphere and {*used.tolist()} <= {*columns.sphere}:
         return KILOMETRES, float(scales[0]), True
-    return f"units of {columns.unit(used.tolist(), units_of(solved))}", float(scales[0]), False
+    return f"units of {columns.unit(used.tolist(), units_of(posterior))}", float(scales[0]), False
 
 
 # -- sums ----------------------------------------------------------------------------------
@@ -429,17 +430,17 @@ def _summed(
     span: Span,
     node: Node,
 ) -> Parts:
-    solved = opened(node)
+    posterior = opened(node)
     with single_blas_thread():
         X, y = rows.raw(*span)
-        found = judged.judge(solved, X, y)
-        inputs = np.asarray(solved.columns.inputs(X), np.float64)
+        found = judged.judge(posterior, X, y)
+        inputs = np.asarray(posterior.columns.inputs(X), np.float64)
         which = boxes.number_of(inputs)
-        which[~usable_rows(solved.scaling.inputs(inputs))] = folds.LEFT_OUT
+        which[~usable_rows(posterior.scaling.inputs(inputs))] = folds.LEFT_OUT
         by_distance = None
         if near is not None:
             class_, here = np.full(len(X), folds.LEFT_OUT), which >= 0
-            class_[here] = np.searchsorted(edges, near.to(solved, inputs[here]), side="left")
+            class_[here] = np.searchsorted(edges, near.to(posterior, inputs[here]), side="left")
             by_distance = Sums.of(found, class_, len(edges) + 1)
         n = (~np.isnan(found.y)).sum(axis=0).astype(np.float64)
         mean = np.nansum(found.y, axis=0) / np.maximum(n, 1)
@@ -460,7 +461,7 @@ def _plus(a: Parts, b: Parts) -> Parts:
 
 
 def _checked(
-    solved: Solved,
+    posterior: Posterior,
     rows: data.Rows,
     total: Parts,
     sample: Sample,
@@ -481,7 +482,7 @@ def _checked(
     steps = np.append(0.0, np.cumsum(counts)) / number
     regions = [
         {"region": centre, **_part(total.regions.group(i))}
-        for i, centre in enumerate(_centres(solved, sample, boxes))
+        for i, centre in enumerate(_centres(posterior, sample, boxes))
     ]
     classes: list[dict[str, Any]] = []
     if total.distances is not None:
@@ -544,12 +545,12 @@ def _part(sums: Sums) -> dict[str, Any]:
     return {"n": n, **{name: scores[name] for name in BY_PART if name in scores}}
 
 
-def _centres(solved: Solved, sample: Sample, boxes: Boxes) -> list[str]:
+def _centres(posterior: Posterior, sample: Sample, boxes: Boxes) -> list[str]:
     """Return the middle of each region as text, along the columns that regions differ in."""
-    names, depth = solved.feature_names, len(boxes.axis)
-    units = solved.feature_units or ("",) * len(names)
-    inputs = np.asarray(solved.columns.inputs(sample.X))
-    which, where = boxes.number_of(inputs), solved.columns.where
+    names, depth = posterior.feature_names, len(boxes.axis)
+    units = posterior.feature_units or ("",) * len(names)
+    inputs = np.asarray(posterior.columns.inputs(sample.X))
+    which, where = boxes.number_of(inputs), posterior.columns.where
     cut = {boxes.columns[axis] for axis in boxes.axis.tolist()} if depth else set()
     along = [j for j, own in enumerate(where) if cut & {*np.atleast_1d(own).tolist()}]
     found = []
@@ -558,7 +559,7 @@ def _centres(solved: Solved, sample: Sample, boxes: Boxes) -> list[str]:
         if not len(own) or not along:
             found.append("all" if not along else str(i))
             continue
-        middle = solved.columns.places(own.mean(axis=0)[None])[0]
+        middle = posterior.columns.places(own.mean(axis=0)[None])[0]
         told = (f"{names[j]} {feature_units.text_of(middle[j], units[j], '.3g')}" for j in along)
         found.append(", ".join(told))
     return found

@@ -9,7 +9,7 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.models.actions import krylov
 from daskgp.models.actions.passes import Paired
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.supports import Supports
 
 logger = logging.getLogger("daskgp")
@@ -18,7 +18,9 @@ SETTLED, STEPS = 1e-3, 500
 """Share of the variance by which its computational part may fall short, and maximum steps."""
 
 
-def variance(pairs: Paired, supports: Supports, solved: Solved, places: np.ndarray) -> np.ndarray:
+def variance(
+    pairs: Paired, supports: Supports, posterior: Posterior, places: np.ndarray
+) -> np.ndarray:
     """Return the computational part (m,) of the variance at scaled places.
 
     It is the excess over the variance of the exact GP with the same hyper-parameters.  With
@@ -26,7 +28,7 @@ def variance(pairs: Paired, supports: Supports, solved: Solved, places: np.ndarr
     r' A^-1 r for r = k - A S u, approached from below by conjugate gradients for D^-1/2 A D^-1/2,
     whose eigenvalues are at least 1.
     """
-    theta, state = solved.theta, solved.state
+    theta, state = posterior.theta, posterior.state
     k, S = pairs.kernel_at(theta, places), supports.weights()
     noise = pairs.noise(theta)
     root = np.sqrt(noise)

@@ -12,7 +12,8 @@ from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
 from daskgp.models.trend import collinear
-from daskgp.predict.posterior import Solved
+from daskgp.predict.layers import TrendLayer
+from daskgp.predict.posterior import Posterior
 
 STANDARDISED = "standardised"
 
@@ -56,48 +57,49 @@ class Table(tuple[Hyperparameter, ...]):
         return [tuple(_text(cell) for cell in row) for row in self]
 
 
-def table(solved: Solved, errors: Sequence[float] | np.ndarray | None) -> Table:
+def table(posterior: Posterior, errors: Sequence[float] | np.ndarray | None) -> Table:
     """Return the hyper-parameters of a fit.
 
     Parameters
     ----------
-    solved : Solved
+    posterior : Posterior
     errors : sequence of float (k,), optional
         Standard errors of the logarithms of the k hyper-parameters, noise variance last.
     """
-    kernel, d = solved.theta.kernel, len(solved.columns)
-    noise = [] if solved.likelihood else ["noise_variance"]
+    kernel, d = posterior.theta.kernel, len(posterior.columns)
+    noise = [] if posterior.likelihood else ["noise_variance"]
     names = (*kernel.parameter_names, *noise)
-    values = np.append(np.exp(kernel.log_parameters), solved.theta.noise_variance)[: len(names)]
+    values = np.append(np.exp(kernel.log_parameters), posterior.theta.noise_variance)[: len(names)]
     units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
     known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
     rows = [
-        Hyperparameter(name, *_in_units(solved, unit, float(value), float(value * error)))
+        Hyperparameter(name, *_in_units(posterior, unit, float(value), float(value * error)))
         for name, value, error, unit in zip(names, values, known, units, strict=True)
-        if not left_out(unit, solved.scaling.uses)
+        if not left_out(unit, posterior.scaling.uses)
     ]
     return Table(rows, [] if np.isnan(known).all() else _remarks(kernel, rows))
 
 
-def of_trend(solved: Solved) -> Table:
+def of_trend(posterior: Posterior) -> Table:
     """Return intercept and slopes of the trend of a fit, those of one target after another."""
-    trend = solved.trend
-    assert trend is not None
+    layer = posterior.layer(TrendLayer)
+    assert layer is not None
+    assert layer.coefficients is not None
+    trend, (B, root) = layer.trend, layer.coefficients
     T, base = trend.in_users_units()
-    B, root = solved.coefficients
-    values = base + T @ B * solved.scaling.y_scale
-    errors = np.sqrt(((T @ root) ** 2).sum(axis=1))[:, None] * solved.scaling.y_scale
+    values = base + T @ B * posterior.scaling.y_scale
+    errors = np.sqrt(((T @ root) ** 2).sum(axis=1))[:, None] * posterior.scaling.y_scale
     errors = np.where(trend.unknown()[:, None], np.inf, errors)
-    names = ["intercept", *(solved.feature_names[j] for j in trend.columns)]
-    known = dict(zip(solved.feature_names, solved.feature_units, strict=False))
+    names = ["intercept", *(posterior.feature_names[j] for j in trend.columns)]
+    known = dict(zip(posterior.feature_names, posterior.feature_units, strict=False))
     units = ((name, feature_units.of_differences(known.get(name, ""))) for name in names[1:])
     per = [f"/{_whole(unit or name)}" for name, unit in units]
-    said = () if solved.transform is not None else solved.target_units
+    said = () if posterior.scaling.transform is not None else posterior.target_units
     uses = np.isfinite([1.0, *trend.scale])  # constant columns are left out
     rows = []
-    for k, target in enumerate(solved.target_names):
-        of = f" of {target}" if len(solved.target_names) > 1 else ""
-        unit = (said[k] if said else "") or _target(solved)
+    for k, target in enumerate(posterior.target_names):
+        of = f" of {target}" if len(posterior.target_names) > 1 else ""
+        unit = (said[k] if said else "") or _target(posterior)
         each = [unit, *(_whole(unit) + by for by in per)]
         rows += [
             Hyperparameter(names[i] + of, float(values[i, k]), float(errors[i, k]), each[i])
@@ -115,37 +117,40 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
 
 
-def _in_units(solved: Solved, unit: Unit, value: float, error: float) -> tuple[float, float, str]:
+def _in_units(
+    posterior: Posterior, unit: Unit, value: float, error: float
+) -> tuple[float, float, str]:
     """Return a value and its standard error in the units of the data, and the unit."""
-    scale = solved.scaling.size(unit)
+    scale = posterior.scaling.size(unit)
     if scale is None:
         return value, error, STANDARDISED
-    return value * scale, error * scale, _name(solved, unit)
+    return value * scale, error * scale, _name(posterior, unit)
 
 
-def _name(solved: Solved, unit: Unit) -> str:
-    uses = solved.scaling.uses
-    columns = solved.columns.unit([j for j in unit.columns if uses[j]], units_of(solved))
-    parts = [(_target(solved), unit.of_target), (columns, unit.of_inputs)]
+def _name(posterior: Posterior, unit: Unit) -> str:
+    uses = posterior.scaling.uses
+    columns = posterior.columns.unit([j for j in unit.columns if uses[j]], units_of(posterior))
+    parts = [(_target(posterior), unit.of_target), (columns, unit.of_inputs)]
     return " ".join(_power(name, power) for name, power in parts if power)
 
 
-def units_of(solved: Solved) -> dict[str, str]:
+def units_of(posterior: Posterior) -> dict[str, str]:
     """Return the units of differences of the features that are times, by name."""
-    said = dict(zip(solved.feature_names, solved.feature_units, strict=False))
+    said = dict(zip(posterior.feature_names, posterior.feature_units, strict=False))
     counted = {name: unit for name, unit in said.items() if feature_units.count_of(unit)}
     return {name: feature_units.of_differences(unit) for name, unit in counted.items()}
 
 
-def _target(solved: Solved) -> str:
+def _target(posterior: Posterior) -> str:
     """Return the unit that all targets share if it is known, else the name of a single one."""
-    if solved.transform is not None:
-        one = solved.target_names[0] if len(solved.target_names) == 1 else "y"
-        return f"{solved.transform.kind}({one})"
-    known = set(solved.target_units)
+    transform = posterior.scaling.transform
+    if transform is not None:
+        one = posterior.target_names[0] if len(posterior.target_names) == 1 else "y"
+        return f"{transform.kind}({one})"
+    known = set(posterior.target_units)
     if len(known) == 1 and all(known):
         return known.pop()
-    return solved.target_names[0] if len(solved.target_names) == 1 else "y"
+    return posterior.target_names[0] if len(posterior.target_names) == 1 else "y"
 
 
 def _power(name: str, power: int) -> str:

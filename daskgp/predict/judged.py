@@ -15,16 +15,15 @@ import numpy as np
 from scipy.special import ndtr
 
 from daskgp.errors import InputError
-from daskgp.likelihoods import Bernoulli
 from daskgp.models.fills import without
 from daskgp.models.values import Moments
 from daskgp.predict import known_errors
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 
 BINS = 200
 """Classes of the distribution function that observations are counted by."""
 LEVELS = (0.5, 0.8, 0.95)
-Predict = Callable[[Solved, np.ndarray, np.ndarray], Moments]
+Predict = Callable[[Posterior, np.ndarray, np.ndarray], Moments]
 """Means and variances (n, p) of the Gaussian at rows X (n, d), with y as ``Rows.read`` has it."""
 
 
@@ -47,19 +46,20 @@ class Judged(NamedTuple):
     crps: np.ndarray | None
 
 
-def predicted(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
+def predicted(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     """Return the Gaussian's means and variances (n, p) of new observations at rows X (n, d).
 
     They are those of f where the likelihood is another one, and of the transformed y.
     """
-    noisy = solved.likelihood is None
-    found = solved.moments(X, "variance", include_noise=noisy, gaussian=True)
+    found = posterior.moments(X, "variance", include_noise=True, gaussian=True)
     assert found.variance is not None
-    variance = known_errors.of_rows(solved, y[:, solved.n_targets :], found.variance)
+    variance = known_errors.of_rows(posterior, y[:, posterior.n_targets :], found.variance)
     return found._replace(variance=variance)
 
 
-def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predicted) -> Judged:
+def judge(
+    posterior: Posterior, X: np.ndarray, y: np.ndarray, predict: Predict = predicted
+) -> Judged:
     """Return predictions at rows X (n, d), in the user's units, held against y.
 
     ``y`` (n, p) may have weights and error variances after the targets, as ``Rows.read`` has it.
@@ -69,30 +69,22 @@ def judge(solved: Solved, X: np.ndarray, y: np.ndarray, predict: Predict = predi
     InputError
         If a target is none that the likelihood or the transform allows.
     """
-    found = predict(solved, X, y)
+    found = predict(posterior, X, y)
     m, v = found.mean, found.variance
     assert v is not None
-    y = without(np.asarray(y[:, : solved.n_targets], np.float64), solved.fills[solved.n_features :])
+    y = without(
+        np.asarray(y[:, : posterior.n_targets], np.float64), posterior.fills[posterior.n_features :]
+    )
     y = np.where(np.isnan(m + v) | ~np.isfinite(y), np.nan, y)
-    takes = solved.likelihood or solved.transform
-    if takes is not None:
-        takes.refuse(int((~takes.supports(y)).sum()))
-    graded = not isinstance(solved.likelihood, Bernoulli)  # a class has no place in a distribution
-    law = solved.law(True)
-    scores = law.scores(m, np.sqrt(v), y) if graded else np.full(y.shape, np.nan)
-    below = law.below(scores)
-    if solved.likelihood is not None:
-        unit = solved.scaling.y_scale
-        density = solved.likelihood.log_density(y / unit, m / unit, v / unit**2) - np.log(unit)
-        mean, variance = solved.likelihood.response(m / unit, v / unit**2)
-        mean, variance = mean * unit, variance * unit**2
-        return Judged(y, mean, variance, y - mean, scores, below, density, None)
-    if solved.transform is not None:
-        density = solved.transform.log_density(y, m, v)
-        mean, variance = solved.transform.moments(m, v)
-        return Judged(y, mean, variance, y - mean, scores, below, density, None)
-    density = -0.5 * (np.log(2 * np.pi * v) + scores**2)
-    return Judged(y, m, v, y - m, scores, below, density, gaussian_crps(scores, v))
+    outer = posterior.outer(True)
+    outer.refuse(int((~outer.supports(y)).sum()))
+    distribution = outer.over(m, np.sqrt(v))
+    scores = distribution.score(y) if outer.graded else np.full(y.shape, np.nan)
+    seen = outer.moments(found)
+    mean, variance = seen.mean, np.asarray(seen.variance)
+    crps = gaussian_crps(scores, v) if outer.keeps_moments else None
+    below, density = distribution.below(scores), distribution.log_density(y)
+    return Judged(y, mean, variance, y - mean, scores, below, density, crps)
 
 
 def gaussian_crps(z: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -114,7 +106,7 @@ class Sums:
     Attributes
     ----------
     table : ndarray (groups, columns)
-        By COLUMNS; NaN in those that the law of the predictions does not have.
+        By COLUMNS; NaN in those that the predicted distribution does not have.
     counts : ndarray (groups, BINS)
         Values by classes of their distribution function.
     """

@@ -11,7 +11,7 @@ from daskgp import checks, data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
 from daskgp.models.method import Declared
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 
 NOISY = (
     "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
@@ -25,7 +25,7 @@ def refuse_weights(model: Declared, rows: data.Rows) -> None:
         raise SettingError(NOISY)
 
 
-def check(solved: Solved, y_variance: Any, noisy: bool) -> None:
+def check(posterior: Posterior, y_variance: Any, noisy: bool) -> None:
     """Raise SettingError for error variances that predictions cannot have, or that do nothing."""
     if y_variance is None:
         return
@@ -34,12 +34,7 @@ def check(solved: Solved, y_variance: Any, noisy: bool) -> None:
             "y_variance belongs to the spread of new observations: ask for it by "
             "include_noise=True and return_std=True or return_cov=True"
         )
-    solved.refuse_transformed("a spread with y_variance", "leave y_variance out")
-    if solved.likelihood is not None:
-        raise SettingError(
-            f"y_variance is given and the likelihood is {solved.likelihood.name!r}: only Gaussian "
-            "noise has known error variances"
-        )
+    posterior.refuse_errors("a spread with y_variance", "leave y_variance out")
     values = y_variance
     if isinstance(values, da.Array) or grids.is_xarray(values):
         return  # lazily given ones come out as they are
@@ -69,43 +64,43 @@ def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
     return cov
 
 
-def of_store(solved: Solved, y: Any, variance: da.Array) -> da.Array:
+def of_store(posterior: Posterior, y: Any, variance: da.Array) -> da.Array:
     """Return variances of observations y with the error variances and weights of y's store.
 
     They are NaN for rows of weight 0 and for errors that cannot be.
     """
     beside = {name: reading.from_zarr(array) for name, array in data.noise_beside(y).items()}
-    if not beside or solved.likelihood is not None:
+    if not beside or posterior.likelihood is not None:
         return variance
-    solved.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
+    posterior.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
     if (errors := beside.get("y_variance")) is not None:
         errors = da.where((errors >= 0) & da.isfinite(errors), errors, np.nan)
         variance = variance + columns(errors, variance)
     if (weight := beside.get("weight")) is not None:
-        if solved.model.noisy:
+        if posterior.method.noisy:
             raise SettingError(NOISY)
-        noise = solved.noise
+        noise = posterior.noise
         usable = (weight > 0) & da.isfinite(weight)
         share = columns(1.0 / da.where(usable, weight, np.nan) - 1.0, variance)
         variance = variance + share * (noise if variance.ndim == 2 else noise[0])
     return variance
 
 
-def of_rows(solved: Solved, columns: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def of_rows(posterior: Posterior, columns: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return variances (n, p) of observations with weights and error variances (n, 2) of their own.
 
     They are NaN for rows of weight 0; ``columns`` are those that ``Rows.read`` appends to y.
     """
-    if not columns.shape[1] or solved.likelihood is not None:
+    if not columns.shape[1] or posterior.likelihood is not None:
         return variance
     weight, error = columns.T
     if (error > 0.0).any():
-        solved.refuse_transformed("a score of rows with y_variance", "score rows without")
-    if solved.model.noisy and (weight != 1.0).any():
+        posterior.refuse_transformed("a score of rows with y_variance", "score rows without")
+    if posterior.method.noisy and (weight != 1.0).any():
         raise SettingError(NOISY)
     with np.errstate(divide="ignore"):
         share = np.where(weight > 0, 1.0 / weight, np.nan) - 1.0
-    return np.asarray(variance + share[:, None] * solved.noise + error[:, None])
+    return np.asarray(variance + share[:, None] * posterior.noise + error[:, None])
 
 
 def columns(y_variance: Any, like: Any, name: str = "y_variance") -> Any:

@@ -1,4 +1,4 @@
-"""Lazy prediction: the solved state as one node of a graph, mapped over test chunks."""
+"""Lazy prediction: the posterior as one node of a graph, mapped over test chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError
 from daskgp.models.values import TILE_ROWS, Want
 from daskgp.predict import outputs
-from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime import forked
 from daskgp.runtime.process import single_blas_thread
@@ -26,34 +26,34 @@ Spread: TypeAlias = Literal["none", "variance", "std"]
 
 
 def marginal(
-    solved: Solved, X: Any, spread: Spread, include_noise: bool, gaussian: bool = False
+    posterior: Posterior, X: Any, spread: Spread, include_noise: bool, gaussian: bool = False
 ) -> tuple[Any, Any]:
     """Return mean and spread at X, as the kind of object X is; None for ``spread="none"``.
 
-    ``gaussian`` asks for those of the Gaussian that a law is given by, see `Solved.moments`.
+    ``gaussian`` asks for those that a distribution is given by, see `Posterior.moments`.
 
     NumPy in, NumPy out; dask or Zarr in, dask out with the same row chunks, nothing computed;
     xarray in, DataArrays out on the same grid.
     """
     if spread != "none":
-        solved.refuse_spread(include_noise)
+        posterior.refuse_spread(include_noise)
     if grids.is_xarray(X):
-        return _on_grid(solved, X, spread, include_noise, gaussian)
-    X = rows_for(solved, X)
+        return _on_grid(posterior, X, spread, include_noise, gaussian)
+    X = rows_for(posterior, X)
     if isinstance(X, da.Array):
-        return lazy(solved, X, spread, include_noise, gaussian=gaussian)
-    return _in_memory(solved, X, spread, include_noise, gaussian)
+        return lazy(posterior, X, spread, include_noise, gaussian=gaussian)
+    return _in_memory(posterior, X, spread, include_noise, gaussian)
 
 
-def rows_for(solved: Solved, X: Any) -> Any:
+def rows_for(posterior: Posterior, X: Any) -> Any:
     """Return rows as a NumPy array, lazy ones as a dask array, in the units of the training data.
 
     Raise InputError unless they have its columns.
     """
-    names, how = data.column_names(X), conversions(solved, X, "X")
+    names, how = data.column_names(X), conversions(posterior, X, "X")
     X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
-    check_columns(solved, X, names)
+    check_columns(posterior, X, names)
     if not how:
         return X
     if not isinstance(X, da.Array):
@@ -64,36 +64,40 @@ def rows_for(solved: Solved, X: Any) -> Any:
     return X.map_blocks(convert, how, dtype=np.float64, meta=np.empty((0, 0)))
 
 
-def conversions(solved: Solved, X: Any, what: str) -> tuple[feature_units.Conversion | None, ...]:
+def conversions(
+    posterior: Posterior, X: Any, what: str
+) -> tuple[feature_units.Conversion | None, ...]:
     """Return what turns columns of X into those of the training data; none if nothing does.
 
     Raise InputError if their units contradict.
     """
-    names, wanted = solved.feature_names, solved.feature_units
+    names, wanted = posterior.feature_names, posterior.feature_units
     own = feature_units.with_dates(data.units_of(X, names), wanted, partial(reading.numbers_of, X))
     return feature_units.conversions(names, own, wanted, what)
 
 
 def quantiles(
-    solved: Solved, mean: Any, std: Any, levels: tuple[float, ...], observed: bool
+    posterior: Posterior, mean: Any, std: Any, levels: tuple[float, ...], observed: bool
 ) -> Any:
     """Return quantiles of predictions, as the kind of object they are.
 
-    ``mean`` and ``std`` are those of the Gaussian that the law of f, or of what is ``observed``,
-    is given by.
+    ``mean`` and ``std`` are those of the Gaussian that the distribution of f, or of what is
+    ``observed``, is given by.
     """
-    law = solved.law(observed), levels
+    argument = posterior.outer(observed), levels
     if grids.is_xarray(mean):
-        said = moments.describe("quantiles", solved.target_names, solved.target_units, observed)
-        return grids.along(outputs.quantiles, mean, std, law, said)
+        said = moments.describe(
+            "quantiles", posterior.target_names, posterior.target_units, observed
+        )
+        return grids.along(outputs.quantiles, mean, std, argument, said)
     if not isinstance(mean, da.Array):
-        return outputs.quantiles(mean, std, law)
+        return outputs.quantiles(mean, std, argument)
     found: Any = da.map_blocks  # dask's stubs do not know its arguments
     return found(
         outputs.quantiles,
         mean,
         std,
-        law,
+        argument,
         chunks=(*mean.chunks, (len(levels),)),
         new_axis=mean.ndim,
         dtype=np.float64,
@@ -101,45 +105,47 @@ def quantiles(
     )
 
 
-def exceedance(solved: Solved, X: Any, threshold: float, include_noise: bool) -> Any:
+def exceedance(posterior: Posterior, X: Any, threshold: float, include_noise: bool) -> Any:
     """Return the probability of exceeding a threshold at X, as the kind of object X is."""
-    limit, law = outputs.check_threshold(threshold), solved.law(include_noise)
-    law.check("probabilities of exceeding a threshold")
-    mean, std = marginal(solved, X, "std", include_noise, gaussian=True)
+    limit, outer = outputs.check_threshold(threshold), posterior.outer(include_noise)
+    outer.check("probabilities of exceeding a threshold")
+    mean, std = marginal(posterior, X, "std", include_noise, gaussian=True)
     if grids.is_xarray(mean):
-        targets, units = solved.target_names, solved.target_units
+        targets, units = posterior.target_names, posterior.target_units
         said = moments.describe("exceedance", targets, units, include_noise, limit)
-        name = moments.name_of("exceedance", targets[0]) if solved.vector_target else "exceedance"
-        return grids.cell_by_cell(outputs.exceedance, mean, std, (law, limit), name, said)
+        name = (
+            moments.name_of("exceedance", targets[0]) if posterior.vector_target else "exceedance"
+        )
+        return grids.cell_by_cell(outputs.exceedance, mean, std, (outer, limit), name, said)
     if not isinstance(mean, da.Array):
-        return outputs.exceedance(mean, std, (law, limit))
+        return outputs.exceedance(mean, std, (outer, limit))
     found: Any = da.map_blocks
-    return found(outputs.exceedance, mean, std, (law, limit), dtype=np.float64, meta=mean._meta)
+    return found(outputs.exceedance, mean, std, (outer, limit), dtype=np.float64, meta=mean._meta)
 
 
-def joint(solved: Solved, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+def joint(posterior: Posterior, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and joint covariance at rows in memory."""
-    X = in_memory(solved, X)
+    X = in_memory(posterior, X)
     with single_blas_thread():
-        moments = solved.moments(X, "covariance", include_noise)
+        moments = posterior.moments(X, "covariance", include_noise)
     assert moments.covariance is not None
-    if solved.vector_target:
+    if posterior.vector_target:
         return moments.mean[:, 0], moments.covariance[:, :, 0]
     return moments.mean, moments.covariance
 
 
-def in_memory(solved: Solved, X: Any) -> np.ndarray:
+def in_memory(posterior: Posterior, X: Any) -> np.ndarray:
     """Return rows in memory with the columns of the training data; else raise InputError."""
     if isinstance(X, da.Array) or grids.is_xarray(X) or data.is_zarr(X):
         raise InputError(
             "a joint covariance, a sample or the computational part needs rows in memory: give a "
             "NumPy array, or ask for return_std"
         )
-    return np.asarray(rows_for(solved, X))
+    return np.asarray(rows_for(posterior, X))
 
 
 def lazy(
-    solved: Solved,
+    posterior: Posterior,
     X: da.Array,
     spread: Spread,
     include_noise: bool,
@@ -152,48 +158,48 @@ def lazy(
     """
     X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    width = solved.n_targets * (1 if spread == "none" else 2)
+    width = posterior.n_targets * (1 if spread == "none" else 2)
     predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
         predict,
-        solved_node(solved, travels),
+        posterior_node(posterior, travels),
         spread,
         include_noise,
         gaussian,
         chunks=(X.chunks[0], (width,)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
-        name="predict-" + dask.base.tokenize(X.name, solved, spread, include_noise, gaussian),
+        name="predict-" + dask.base.tokenize(X.name, posterior, spread, include_noise, gaussian),
     )
-    return split(both, solved, spread)
+    return split(both, posterior, spread)
 
 
-def grid_for(solved: Solved, X: Any) -> grids.Grid:
+def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     """Return the grid or table of an xarray object, in the units of the training data."""
-    if grids.is_table(X) and not {*X.dims} & {*solved.feature_names}:  # which lacks coordinates
-        check_columns(solved, X, data.column_names(X))
-    return grids.grid_of(X, solved.feature_names, units=solved.feature_units)
+    if grids.is_table(X) and not {*X.dims} & {*posterior.feature_names}:  # which lacks coordinates
+        check_columns(posterior, X, data.column_names(X))
+    return grids.grid_of(X, posterior.feature_names, units=posterior.feature_units)
 
 
 def _on_grid(
-    solved: Solved, X: Any, spread: Spread, include_noise: bool, gaussian: bool
+    posterior: Posterior, X: Any, spread: Spread, include_noise: bool, gaussian: bool
 ) -> tuple[Any, Any]:
     """Return mean and spread as DataArrays on an xarray object's grid, lazy where it is chunked."""
-    grid, both = on_grid(solved, X, spread, include_noise, gaussian)
+    grid, both = on_grid(posterior, X, spread, include_noise, gaussian)
     first, second = (
-        None if a is None else solved.labelled(a, grid, what, include_noise)
-        for a, what in zip(split(both, solved, spread), ("mean", spread), strict=True)
+        None if a is None else posterior.labelled(a, grid, what, include_noise)
+        for a, what in zip(split(both, posterior, spread), ("mean", spread), strict=True)
     )
     return first, second
 
 
 def on_grid(
-    solved: Solved, X: Any, spread: Spread, include_noise: bool, gaussian: bool
+    posterior: Posterior, X: Any, spread: Spread, include_noise: bool, gaussian: bool
 ) -> tuple[Any, Any]:
     """Return the grid of an xarray object and the predictions on it, lazy where it is chunked."""
-    grid = grid_for(solved, X)
-    width = solved.n_targets * (1 if spread == "none" else 2)
-    node = solved_node(solved, grid.lazy)
+    grid = grid_for(posterior, X)
+    width = posterior.n_targets * (1 if spread == "none" else 2)
+    node = posterior_node(posterior, grid.lazy)
     both = grid.map(_predict_block, width, node, spread, include_noise, gaussian)
     if not grid.lazy:
         with single_blas_thread():
@@ -202,13 +208,13 @@ def on_grid(
 
 
 def _in_memory(
-    solved: Solved, X: np.ndarray, spread: Spread, include_noise: bool, gaussian: bool
+    posterior: Posterior, X: np.ndarray, spread: Spread, include_noise: bool, gaussian: bool
 ) -> tuple[Any, Any]:
     """Return mean and spread at a NumPy array's rows, computed by the threads of this process."""
-    order = solved.grouped(X)
+    order = posterior.grouped(X)
     rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
     with single_blas_thread():
-        parts = lazy(solved, rows, spread, include_noise, False, gaussian)
+        parts = lazy(posterior, rows, spread, include_noise, False, gaussian)
         mean, second = dask.compute(*parts, scheduler="threads")
     if order is None:
         return mean, second
@@ -216,34 +222,34 @@ def _in_memory(
     return mean[back], None if second is None else second[back]
 
 
-def solved_node(solved: Solved, travels: bool = True) -> Any:
-    """Return the solved state as one node of a graph, with the same name for any chunk.
+def posterior_node(posterior: Posterior, travels: bool = True) -> Any:
+    """Return the posterior as one node of a graph, with the same name for any chunk.
 
     It is the address of a store if the state lies in one and the graph ``travels``.
     """
     if travels:
         forked.check(get_scheduler())
-    node = sendable(solved) if travels else solved
-    return delayed(node, name="solved-" + solved.token, traverse=False)
+    node = sendable(posterior) if travels else posterior
+    return delayed(node, name="posterior-" + posterior.token, traverse=False)
 
 
 def _predict_block(
     X: Any, node: Node, spread: Spread, include_noise: bool, gaussian: bool
 ) -> np.ndarray:
-    solved = opened(node)
+    posterior = opened(node)
     with single_blas_thread():
         want: Want = "mean" if spread == "none" else "variance"
-        moments = solved.moments(X, want, include_noise, gaussian)
+        moments = posterior.moments(X, want, include_noise, gaussian)
     if spread == "none" or moments.variance is None:
         return np.asarray(moments.mean)
     second = np.sqrt(moments.variance) if spread == "std" else moments.variance
     return np.concatenate([moments.mean, second], axis=1)
 
 
-def split(both: da.Array, solved: Solved, spread: Spread) -> tuple[Any, Any]:
+def split(both: da.Array, posterior: Posterior, spread: Spread) -> tuple[Any, Any]:
     """Return the means and the spread that columns (n, 2 p) of predictions hold."""
-    p = solved.n_targets
-    first = both[..., 0] if solved.vector_target else both[..., :p]
+    p = posterior.n_targets
+    first = both[..., 0] if posterior.vector_target else both[..., :p]
     if spread == "none":
         return first, None
-    return first, both[..., 1] if solved.vector_target else both[..., p:]
+    return first, both[..., 1] if posterior.vector_target else both[..., p:]

@@ -25,7 +25,7 @@ from daskgp.models.scaling import complete_rows, usable_rows
 from daskgp.models.values import TILE_ROWS, Block, Moments, move, variances
 from daskgp.predict import lazy
 from daskgp.predict.near import Local, Nearby
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.score import measured
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory
@@ -58,90 +58,89 @@ class KnownRows(NamedTuple):
         return cls(number, frozenset(name for note in notes for name in note["given"]), total)
 
 
-def leave_one_out(solved: Solved, X: np.ndarray, y: np.ndarray) -> Moments:
+def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     """Return means and variances (n, p) of training rows as new observations, each without itself.
 
     They are those of the transformed y where targets are; NaN for rows with missing values.
 
     Parameters
     ----------
-    solved : Solved
+    posterior : Posterior
     X : ndarray (n, d)
         In the user's units.
     y : ndarray (n, p) or (n, p + 2)
         As ``Rows.read`` returns it.
     """
-    inputs, p = np.asarray(solved.columns.inputs(X), np.float64), solved.n_targets
-    apart = 0.0 if solved.known is None else solved.known.regressor(X)
-    y = np.concatenate([y[:, :p] - apart, y[:, p:]], axis=1)
-    if solved.trend is not None:
-        values = np.asarray(X[:, solved.trend.columns], np.float64)
-        y = np.concatenate([y[:, :p], values, y[:, p:]], axis=1)
-        apart = apart + solved.trend.fitted(values)
-    keep = complete_rows(inputs, y) & usable_rows(solved.scaling.inputs(inputs))
+    inputs, p = np.asarray(posterior.columns.inputs(X), np.float64), posterior.n_targets
+    own, trend = [posterior.unpredicted(X, y[:, :p])], posterior.scaling.trend
+    if trend is not None:
+        own.append(np.asarray(X[:, trend.columns], np.float64))
+    y = np.concatenate([*own, y[:, p:]], axis=1)
+    keep = complete_rows(inputs, y) & usable_rows(posterior.scaling.inputs(inputs))
     inputs, y = inputs[keep], y[keep]
-    local = isinstance(solved.kept, Nearby)
-    block = solved.scaling.block(inputs, y, "float64" if local else solved.dtype)
-    device = backend.resolve_device(solved.device)
-    found = _of_groups(solved, inputs, block) if local else _of_tiles(solved, block, device)
-    scaled = np.asarray(block.X, np.float64)
-    own = solved.scaling.moments(found, scaled)
-    mean, variance = np.full((2, len(keep), solved.n_targets), np.nan)
-    mean[keep], variance[keep] = own.mean, np.asarray(own.variance) * solved.spread**2
-    return Moments(mean + apart, variance)
+    local = isinstance(posterior.rows, Nearby)
+    block = posterior.scaling.block(inputs, y, "float64" if local else posterior.dtype)
+    device = backend.resolve_device(posterior.device)
+    found = _of_groups(posterior, inputs, block) if local else _of_tiles(posterior, block, device)
+    found = posterior.of_left_out(found, X[keep], np.asarray(block.X, np.float64))
+    mean, variance = np.full((2, len(keep), posterior.n_targets), np.nan)
+    mean[keep], variance[keep] = found.mean, found.variance
+    return Moments(mean, variance)
 
 
-def _of_tiles(solved: Solved, block: Block, device: str) -> Moments:
-    n, model = len(block.X), _looing(solved)
+def _of_tiles(posterior: Posterior, block: Block, device: str) -> Moments:
+    n, model = len(block.X), _looing(posterior)
 
     def work(most: int) -> Moments:
-        fit, tiles = solved.fitted(device), []
+        fit, tiles = posterior.fitted(device), []
         for start in range(0, max(n, 1), most):
             tile = move(block.at(slice(start, start + most)), device)
             tiles.append(move(model.loo(fit.theta, fit.state, tile), "cpu"))
         return _joined(tiles)
 
-    name = f"leave-one-out predictions of {solved.model.name}"
+    name = f"leave-one-out predictions of {posterior.method.name}"
     most = min(TILE_ROWS, max(n, 1))
     return device_memory.shrinking(work, most, device, name, device_memory.ANOTHER)
 
 
-def _of_groups(solved: Solved, inputs: np.ndarray, block: Block) -> Moments:
+def _of_groups(posterior: Posterior, inputs: np.ndarray, block: Block) -> Moments:
     """Return predictions of rows in the groups that are predicted from the same rows."""
-    assert isinstance(solved.kept, Nearby)
-    device, n, model = backend.resolve_device(solved.device), len(inputs), _looing(solved)
-    local = Local(solved.fitted(device), solved.kept)
-    mean, variance, far = np.empty((n, solved.n_targets)), np.empty(n), []
-    for key, group in solved.kept.groups(inputs):
+    assert isinstance(posterior.rows, Nearby)
+    device, n, model = backend.resolve_device(posterior.device), len(inputs), _looing(posterior)
+    local = Local(posterior.fitted(device), posterior.rows)
+    mean, variance, far = np.empty((n, posterior.n_targets)), np.empty(n), []
+    for key, group in posterior.rows.groups(inputs):
         near, own = local.near(key), block.at(group)
         found = move(model.loo(local.fit.theta, local.fit.state, move(own, device), near), "cpu")
         mean[group], variance[group] = found.mean, found.variance
         there = repeats.hashes(local.inputs_near(key))
         far.append(group[~np.isin(repeats.hashes(np.asarray(own.X, np.float64)), there)])
     if any(map(len, far)):
-        _refuse_strangers(solved, inputs, block, np.concatenate(far))
+        _refuse_strangers(posterior, inputs, block, np.concatenate(far))
     return Moments(mean, variance)
 
 
-def _refuse_strangers(solved: Solved, inputs: np.ndarray, block: Block, far: np.ndarray) -> None:
+def _refuse_strangers(
+    posterior: Posterior, inputs: np.ndarray, block: Block, far: np.ndarray
+) -> None:
     """Raise InputError for some rows that are nowhere among all that a local method keeps."""
-    assert isinstance(solved.kept, Nearby)
+    assert isinstance(posterior.rows, Nearby)
     wanted, found = repeats.hashes(inputs[far]), []
-    for number in range(solved.kept.layout.n_blocks):
-        X, y = solved.kept.read(number)
+    for number in range(posterior.rows.layout.n_blocks):
+        X, y = posterior.rows.read(number)
         same = np.isin(repeats.hashes(X), wanted)
-        found.append(solved.scaling.block(X[same], y[same]))
+        found.append(posterior.scaling.block(X[same], y[same]))
     known = Block.join(found)
-    noise = np.broadcast_to(variances(solved.theta.noise_variance, known.noise), len(known.X))
+    noise = np.broadcast_to(variances(posterior.theta.noise_variance, known.noise), len(known.X))
     there = leaving.Known(known.X, known.y, noise)
-    leaving.refuse_unknown(leaving.places_of(solved.theta, block.at(far), there))
+    leaving.refuse_unknown(leaving.places_of(posterior.theta, block.at(far), there))
 
 
-def _looing(solved: Solved) -> Any:
-    missing = solved.model.why_no_loo()
+def _looing(posterior: Posterior) -> Any:
+    missing = posterior.method.why_no_loo()
     if missing:
         raise SettingError(missing)
-    return solved.model
+    return posterior.method
 
 
 def _joined(tiles: list[Moments]) -> Moments:
@@ -153,51 +152,51 @@ def _joined(tiles: list[Moments]) -> Moments:
 
 
 def left_out(
-    solved: Solved, known: KnownRows | None, X: Any, y: Any, y_variance: Any, weight: Any
+    posterior: Posterior, known: KnownRows | None, X: Any, y: Any, y_variance: Any, weight: Any
 ) -> tuple[Any, Any]:
     """Return mean and standard deviation of training rows, each without itself.
 
     NumPy in, NumPy out; lazy rows give dask arrays with their chunks, and nothing is computed.
     ``known`` tells the rows of the fit; None for a store of an earlier version.
     """
-    _looing(solved)
+    _looing(posterior)
     given = {Y_VARIANCE: y_variance, WEIGHT: weight}
     noise = data.noise_beside(y) | {k: v for k, v in given.items() if v is not None}
     noise = {k: v for k, v in noise.items() if v is not False}
-    _refuse_other_arguments(solved, known, {GIVEN[name] for name in noise})
+    _refuse_other_arguments(posterior, known, {GIVEN[name] for name in noise})
     if grids.is_xarray(X) or grids.is_xarray(y):
         noise = {
             k: grids.training_arrays(X, grids.like(y, v, GIVEN[k]))[1] for k, v in noise.items()
         }
         X, y, _ = grids.training_arrays(X, y)
-    X = lazy.rows_for(solved, X)
-    own = {name: _columns(name, a, len(X), solved) for name, a in {"y": y, **noise}.items()}
+    X = lazy.rows_for(posterior, X)
+    own = {name: _columns(name, a, len(X), posterior) for name, a in {"y": y, **noise}.items()}
     one, none = np.ones((len(X), 1)), np.zeros((len(X), 1))
-    parts = [measured(solved, own["y"])]
+    parts = [measured(posterior, own["y"])]
     if len(own) > 1:
         parts += [own.get(WEIGHT, one), own.get(Y_VARIANCE, none)]
-    whole = None if solved.model.tells_rows else known
+    whole = None if posterior.method.tells_rows else known
     if not any(isinstance(a, da.Array) for a in (X, *parts)):
-        return _in_memory(solved, whole, X, np.concatenate(parts, axis=1))
+        return _in_memory(posterior, whole, X, np.concatenate(parts, axis=1))
     X = da.asarray(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     together = [da.asarray(a).rechunk((X.chunks[0], -1)) for a in parts]
     y = da.concatenate(together, axis=1).rechunk({1: -1})
     sums: Any = da.map_blocks(
-        _checksum, X, y, solved.columns, solved.n_targets, chunks=(1, 2), dtype=np.uint64
+        _checksum, X, y, posterior.columns, posterior.n_targets, chunks=(1, 2), dtype=np.uint64
     )
     passed = None if whole is None else delayed(_refuse_other_rows)(sums.sum(axis=0), whole)
-    return _lazily(solved, X, y, True, passed)
+    return _lazily(posterior, X, y, True, passed)
 
 
-def _refuse_other_arguments(solved: Solved, known: KnownRows | None, names: set[str]) -> None:
+def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names: set[str]) -> None:
     """Raise InputError if noise of the rows is given to a fit without, or the other way round."""
     if known is not None:
         wanted: frozenset[str] = known.given
-    elif isinstance(solved.kept, Nearby):
-        wanted = frozenset(GIVEN[name] for name in solved.kept.rows.arrays if name in GIVEN)
+    elif isinstance(posterior.rows, Nearby):
+        wanted = frozenset(GIVEN[name] for name in posterior.rows.rows.arrays if name in GIVEN)
     else:
-        if not solved.model.tells_rows:
+        if not posterior.method.tells_rows:
             logger.warning(
                 "this model was stored by an earlier version of daskgp, without what tells its "
                 "rows: leave-one-out predictions are right for all rows of the fit with their own "
@@ -240,11 +239,11 @@ def _measured(y: np.ndarray, p: int) -> np.ndarray:
     return np.where(y[:, [p]] == 0, np.nan, y)
 
 
-def _columns(name: str, values: Any, n: int, solved: Solved) -> Any:
+def _columns(name: str, values: Any, n: int, posterior: Posterior) -> Any:
     """Return y (n, p), or errors or weights (n, 1), as an array in memory or of dask."""
     values = reading.from_zarr(values) if data.is_zarr(values) else reading.lazily(values)
     values = values if isinstance(values, da.Array) else reading.unmasked(values)
-    what, width = GIVEN.get(name, name), solved.n_targets if name == "y" else 1
+    what, width = GIVEN.get(name, name), posterior.n_targets if name == "y" else 1
     reading.check_kind(what, values)
     if not values.ndim:
         return np.full((n, 1), float(values))
@@ -254,41 +253,38 @@ def _columns(name: str, values: Any, n: int, solved: Solved) -> Any:
 
 
 def _in_memory(
-    solved: Solved, whole: KnownRows | None, X: np.ndarray, y: np.ndarray
+    posterior: Posterior, whole: KnownRows | None, X: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
     if whole is not None:
-        _refuse_other_rows(_checksum(X, y, solved.columns, solved.n_targets)[0], whole)
-    order = solved.grouped(X)
+        _refuse_other_rows(_checksum(X, y, posterior.columns, posterior.n_targets)[0], whole)
+    order = posterior.grouped(X)
     order = np.arange(len(X)) if order is None else order
     rows, columns = (da.from_array(a[order], chunks=(TILE_ROWS, -1)) for a in (X, y))
     with single_blas_thread():
-        parts = dask.compute(*_lazily(solved, rows, columns, False, None), scheduler="threads")
+        parts = dask.compute(*_lazily(posterior, rows, columns, False, None), scheduler="threads")
     back = np.argsort(order)
     return parts[0][back], parts[1][back]
 
 
 def _lazily(
-    solved: Solved, X: da.Array, y: da.Array, travels: bool, passed: Any
+    posterior: Posterior, X: da.Array, y: da.Array, travels: bool, passed: Any
 ) -> tuple[Any, Any]:
     task: Any = _block
     both = X.map_blocks(
         task,
         y,
-        lazy.solved_node(solved, travels),
+        lazy.posterior_node(posterior, travels),
         passed,
-        chunks=(X.chunks[0], (2 * solved.n_targets,)),
+        chunks=(X.chunks[0], (2 * posterior.n_targets,)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
     )
-    return lazy.split(both, solved, "std")
+    return lazy.split(both, posterior, "std")
 
 
 def _block(X: Any, y: np.ndarray, node: Node, passed: None) -> np.ndarray:
-    solved = opened(node)  # ``passed`` is there once all rows have been looked at
-    y = _measured(y, solved.n_targets)
+    posterior = opened(node)  # ``passed`` is there once all rows have been looked at
+    y = _measured(y, posterior.n_targets)
     with single_blas_thread():
-        found = leave_one_out(solved, reading.unmasked(X), y)
-    mean, variance = found.mean, np.asarray(found.variance)
-    if solved.transform is not None:
-        mean, variance = solved.transform.moments(mean, variance)
-    return np.concatenate([mean, np.sqrt(variance)], axis=1)
+        found = posterior.outer(True).moments(leave_one_out(posterior, reading.unmasked(X), y))
+    return np.concatenate([found.mean, np.sqrt(np.asarray(found.variance))], axis=1)

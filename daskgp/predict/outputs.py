@@ -11,7 +11,7 @@ from daskgp.checks import whole
 from daskgp.data.map_store import Outputs
 from daskgp.errors import SettingError
 from daskgp.models.values import Moments
-from daskgp.predict.law import Law
+from daskgp.predict.layers.chain import Outer
 
 
 def wanted(
@@ -57,24 +57,24 @@ def check_threshold(threshold: Any) -> float:
     return float(number)
 
 
-def quantiles(mean: Any, std: Any, argument: tuple[Law, tuple[float, ...]]) -> np.ndarray:
-    """Return quantiles (..., q) of a law at levels, given means and standard deviations."""
-    law, levels = argument
-    return law.quantiles(mean, std, levels)
+def quantiles(mean: Any, std: Any, argument: tuple[Outer, tuple[float, ...]]) -> np.ndarray:
+    """Return quantiles (..., q) at levels, given means and standard deviations of Gaussians."""
+    outer, levels = argument
+    return outer.quantiles(mean, std, levels)
 
 
-def exceedance(mean: Any, std: Any, argument: tuple[Law, float]) -> np.ndarray:
-    """Return the probabilities (...) that what has a law exceeds a number."""
-    law, limit = argument
-    return law.exceedance(mean, std, limit)
+def exceedance(mean: Any, std: Any, argument: tuple[Outer, float]) -> np.ndarray:
+    """Return the probabilities (...) of exceeding a number, given Gaussians."""
+    outer, limit = argument
+    return outer.exceedance(mean, std, limit)
 
 
 def arrays(
-    moments: Moments, wanted: Outputs, law: Law, gaussian: Moments | None = None
+    moments: Moments, wanted: Outputs, outer: Outer, gaussian: Moments | None = None
 ) -> dict[str, np.ndarray]:
     """Return what a map holds of the moments (n, p) of new observations, by name.
 
-    ``gaussian`` are those that the law is given by; None where they are the same.
+    ``gaussian`` are those of the Gaussian inside ``outer``; None where they are the same.
     """
     assert moments.variance is not None
     mean, std = np.asarray(moments.mean), np.sqrt(moments.variance)
@@ -85,7 +85,7 @@ def arrays(
         assert gaussian.variance is not None
         mean, std = np.asarray(gaussian.mean), np.sqrt(gaussian.variance)
     if wanted.quantiles:
-        found["quantiles"] = law.quantiles(mean, std, wanted.quantiles)
+        found["quantiles"] = outer.quantiles(mean, std, wanted.quantiles)
     if wanted.exceedance is not None:
-        found["exceedance"] = law.exceedance(mean, std, wanted.exceedance)
+        found["exceedance"] = outer.exceedance(mean, std, wanted.exceedance)
     return found

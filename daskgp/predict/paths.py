@@ -23,13 +23,14 @@ from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.pathwise import FREQUENCIES, PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
-from daskgp.models.transform import Transform
 from daskgp.models.values import variances
 from daskgp.predict import average, lazy
 from daskgp.predict.job import Job
+from daskgp.predict.layers import TrendLayer, chain
+from daskgp.predict.layers.chain import Outer
 from daskgp.predict.near import Nearby
 from daskgp.predict.outputs import check_threshold
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.supports import Supports
 from daskgp.predict.training_rows import CACHE_BYTES, cached
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
@@ -53,8 +54,8 @@ class Paths:
     """
 
     n_samples: int
-    solved_: Solved
-    fitted_: Solved
+    solved_: Posterior
+    fitted_: Posterior
 
     def __call__(self, X: Any) -> Any:
         """Return the values of the functions at X.
@@ -155,7 +156,7 @@ class Paths:
         return grids.NOWHERE.wrap_samples(shares, fitted.target_names, fitted.vector_target, said)
 
     def __repr__(self) -> str:
-        return f"<{self.n_samples} sample paths of {self.fitted_.model.name}>"
+        return f"<{self.n_samples} sample paths of {self.fitted_.method.name}>"
 
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return the values (n, n_samples) or (n, p, n_samples) at rows X (n, d), in this task."""
@@ -173,19 +174,19 @@ class Paths:
         return mean + self.fitted_.spread * (values - mean)
 
     def _shaped(self, values: Any) -> Any:
-        fitted = self.fitted_
-        if fitted.vector_target and fitted.transform is None:
+        fitted, outer = self.fitted_, self.fitted_.outer(False)
+        if fitted.vector_target and not outer.layers:
             return values
         tail = () if fitted.vector_target else (fitted.n_targets,)
         shape = (*tail, self.n_samples)
         if not isinstance(values, da.Array):
-            return _apart(values, shape, fitted.transform)
+            return _apart(values, shape, outer)
         found: Any = da.map_blocks  # dask's stubs do not know its arguments
         return found(
             _apart,
             values,
             shape,
-            fitted.transform,
+            outer,
             chunks=(*values.chunks[:-1], *((size,) for size in shape)),
             new_axis=None if fitted.vector_target else values.ndim,
             dtype=np.float64,
@@ -203,11 +204,11 @@ class Paths:
         return grid.wrap_samples(self._shaped(values), targets, fitted.vector_target, said)
 
 
-def _apart(values: np.ndarray, shape: tuple[int, ...], transform: Transform | None) -> np.ndarray:
-    """Return values (..., t) as (..., *shape), of the targets before their transform."""
-    if transform is not None:
-        values = transform.repeated(shape[-1]).inverse(values)
-    return values.reshape(*values.shape[:-1], *shape)
+def _apart(values: np.ndarray, shape: tuple[int, ...], outer: Outer) -> np.ndarray:
+    """Return values (..., t) of the Gaussian as those of what is predicted, (..., *shape)."""
+    values = values.reshape(*values.shape[:-1], -1, shape[-1])  # targets, and paths
+    values = np.moveaxis(outer.outward(np.moveaxis(values, -1, -2)), -1, -2)
+    return values.reshape(*values.shape[:-2], *shape)
 
 
 def of_job(job: Job, executor: Executor) -> Paths | None:
@@ -216,7 +217,7 @@ def of_job(job: Job, executor: Executor) -> Paths | None:
         return None
     assert job.windows is not None
     number, seed = job.outputs.samples
-    return draw(job.solved, number, seed, None, executor, partial(job.windows, executor))
+    return draw(job.posterior, number, seed, None, executor, partial(job.windows, executor))
 
 
 def effort(job: Job, rows: int) -> float:
@@ -232,7 +233,7 @@ def paths_node(paths: Paths | None) -> Any:
 
 
 def draw(
-    solved: Solved,
+    posterior: Posterior,
     n_samples: int,
     random_state: int | None,
     n_frequencies: int | None,
@@ -246,51 +247,50 @@ def draw(
     SettingError
         If a setting cannot be used, or the method or its kernel has no sample paths.
     """
-    check(solved)
+    check(posterior)
     if n_frequencies is not None:
         whole("n_frequencies", n_frequencies, 1)
     drawn = PathDraw(
-        solved.theta.kernel,
-        len(solved.scaling.x_shift),
-        solved.n_targets,
+        posterior.theta.kernel,
+        len(posterior.scaling.x_shift),
+        posterior.n_targets,
         whole("n_samples", n_samples, 1),
         _seed(random_state),
         n_frequencies,
     )
-    model = without_trend(solved.model)
-    if solved.trend is not None:
-        drawn = replace(drawn, trend=drawn.coefficients(*solved.coefficients))
-    scaling, theta, kept = repeated(solved.scaling, drawn), solved.theta, solved.kept
+    model, trend = without_trend(posterior.method), posterior.layer(TrendLayer)
+    if trend is not None and trend.coefficients is not None:
+        drawn = replace(drawn, trend=drawn.coefficients(*trend.coefficients))
+    scaling, theta, kept = repeated(posterior.scaling, drawn), posterior.theta, posterior.rows
     with single_blas_thread():  # the bits are those of any other process
         if isinstance(kept, Nearby):
             stage = windows()
             assert stage is not None
-            rows = PathRows.of(stage.rows, drawn, solved.scaling, theta.noise_variance)
+            rows = PathRows.of(stage.rows, drawn, posterior.scaling, theta.noise_variance)
             kept = replace(kept, rows=rows)
             found = model.paths(
-                theta, solved.state, drawn, replace(stage, rows=rows, scaling=scaling)
+                theta, posterior.state, drawn, replace(stage, rows=rows, scaling=scaling)
             )
         elif isinstance(kept, Supports):
-            seen = _at_points(solved, kept, drawn, executor)
-            found = model.paths(theta, solved.state, drawn, seen, kept.count)
+            seen = _at_points(posterior, kept, drawn, executor)
+            found = model.paths(theta, posterior.state, drawn, seen, kept.count)
         else:
-            found = model.paths(theta, solved.state, drawn)
-    names = tuple(f"{name}_{i}" for name in solved.target_names for i in range(drawn.n_samples))
-    state = found[1]
+            found = model.paths(theta, posterior.state, drawn)
+    names = tuple(f"{name}_{i}" for name in posterior.target_names for i in range(drawn.n_samples))
     inside = replace(
-        solved,
-        model=found[0],
-        state=state,
+        posterior,
+        method=found[0],
+        state=found[1],
         scaling=scaling,
         target_names=names,
         vector_target=False,
         dtype="float64",
-        kept=kept,
+        rows=kept,
         target_units=(),
         origin=None,
-        spread=1.0,
     )
-    return Paths(drawn.n_samples, inside, solved)
+    layers = chain.renewed(posterior.inner(False), inside.parts(), drawn.n_samples)
+    return Paths(drawn.n_samples, replace(inside, layers=layers), posterior)
 
 
 def without_trend(model: Any) -> Any:
@@ -298,12 +298,12 @@ def without_trend(model: Any) -> Any:
     return replace(model, trend=0) if model.takes_trend else model
 
 
-def check(solved: Solved) -> None:
+def check(posterior: Posterior) -> None:
     """Raise SettingError if a method, or its kernel, has no sample paths."""
-    missing = solved.model.why_no_paths()
+    missing = posterior.method.why_no_paths()
     if missing:
         raise SettingError(missing)
-    check_features(solved.theta.kernel, len(solved.scaling.x_shift))
+    check_features(posterior.theta.kernel, len(posterior.scaling.x_shift))
 
 
 def _seed(random_state: int | None) -> int:
@@ -379,9 +379,11 @@ def _spread(scaling: Scaling, noise_variance: float, columns: np.ndarray) -> np.
     return np.sqrt(np.broadcast_to(variances(noise_variance, noise), len(columns)))
 
 
-def _at_points(solved: Solved, points: Supports, drawn: PathDraw, executor: Executor) -> np.ndarray:
+def _at_points(
+    posterior: Posterior, points: Supports, drawn: PathDraw, executor: Executor
+) -> np.ndarray:
     """Return S' (g(X) + e) (actions, t), summed over the points in tasks."""
-    shared = node("paths", (points, drawn, solved.scaling, solved.theta.noise_variance))
+    shared = node("paths", (points, drawn, posterior.scaling, posterior.theta.noise_variance))
     spans = parts(0, len(points.rows), PANEL_ROWS)
     nodes = mapped(_seen, [(span, shared) for span in spans], "paths")
     return np.asarray(tree_sum(nodes, _plus, executor, "paths"))

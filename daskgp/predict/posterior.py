@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,14 +26,23 @@ from daskgp.models.columns import Columns
 from daskgp.models.fills import Fills
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
-from daskgp.models.transform import Transform
-from daskgp.models.trend import NONE, Trend, posterior
+from daskgp.models.trend import NONE
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
-from daskgp.predict.law import Law
-from daskgp.predict.tails import Tails
+from daskgp.predict.layers import (
+    Layer,
+    Parts,
+    Places,
+    RegressorLayer,
+    Response,
+    TrendLayer,
+    chain,
+)
+from daskgp.predict.layers.chain import Chain, Outer
 from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
+
+L = TypeVar("L", bound=Layer)
 
 DENSE_ROWS = 20_000
 """Maximum number of rows n of a joint covariance (n, n)."""
@@ -49,10 +60,10 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class Posterior:
     """A fitted method with all that prediction needs; one node in any graph."""
 
-    model: Method
+    method: Method
     theta: Theta
     state: Any
     scaling: Scaling
@@ -61,15 +72,13 @@ class Solved:
     vector_target: bool
     dtype: str = "float64"
     device: Device = "cpu"
-    kept: TrainingRows | None = None
+    rows: TrainingRows | None = None
+    layers: Chain = ()
     target_units: tuple[str, ...] = ()
     origin: Origin | None = None
     geographic: tuple[int, int] | None = None
     feature_units: tuple[str, ...] = ()
-    known: Known | None = None
-    spread: float = 1.0
     fills: Fills = ()
-    tails: Tails | None = None
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -85,34 +94,54 @@ class Solved:
         arrays |= {k: np.asarray(v) for k, v in self.scaling.arrays.items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
-        if self.kept is not None:
-            arrays |= self.kept.arrays()
+        if self.rows is not None:
+            arrays |= self.rows.arrays()
         settings: dict[str, Any] = {
-            "model": [self.model.name, repr(self.model)],
+            "model": [self.method.name, repr(self.method)],
             "kernel": _identity(theta.kernel),
             "noise_variance": theta.noise_variance,
             "names": [self.feature_names, self.target_names],
             "dtype": self.dtype,
             "device": self.device,
         }
-        if self.kept is not None:
-            settings["rows"] = self.kept.token
-        if self.transform is not None:
-            settings["transform"] = self.transform.to_dict()
+        if self.rows is not None:
+            settings["rows"] = self.rows.token
         if self.geographic is not None:
             settings["geographic"] = list(self.geographic)
         more = {"units": list(self.feature_units), "fills": [list(own) for own in self.fills]}
         settings |= {name: said for name, said in more.items() if said}
-        if self.trend is not None:
-            settings["trend"] = list(self.trend.columns)
-            arrays |= {f"trend_{name}": array for name, array in self.trend.arrays.items()}
-        if self.known is not None:
-            settings["regressor"] = self.known.regressor.token
-        if self.spread != 1.0:
-            settings["spread"] = self.spread
-        if self.tails is not None:
-            settings["tails"] = self.tails.to_dict()
+        for layer in self.layers:
+            described, own = layer.identity
+            settings, arrays = settings | described, arrays | own
         return checksum(arrays, settings)
+
+    def parts(self, known: Known | None = None) -> Parts:
+        """Return what layers are made of, a regressor that is not among them too."""
+        products = getattr(self.state, "trend", None)
+        noise, names = self.theta.noise_variance, self.feature_names
+        return Parts(self.scaling, noise, names, _likelihood(self), products, known or self.known)
+
+    def with_layers(self, *layers: Layer) -> Posterior:
+        """Return the posterior with more layers, or others of the same kind, which no store has."""
+        return replace(self, layers=chain.joined(*self.layers, *layers), origin=None)
+
+    def layer(self, kind: type[L]) -> L | None:
+        """Return the layer of a kind, if there is one."""
+        return next((layer for layer in self.layers if isinstance(layer, kind)), None)
+
+    def inner(self, observed: bool) -> Chain:
+        """Return the layers of f, or of what is ``observed``, that keep a Gaussian one."""
+        return self._split(observed)[0]
+
+    def outer(self, observed: bool) -> Outer:
+        """Return the layers of f, or of what is ``observed``, around a Gaussian; its tails too."""
+        inner, outer = self._split(observed)
+        return Outer((*(layer for layer in inner if layer.of_tails), *outer))
+
+    def _split(self, observed: bool) -> tuple[Chain, Chain]:
+        found = tuple(layer for layer in self.layers if observed or not layer.of_observations)
+        edge = next((i for i, layer in enumerate(found) if not layer.gaussian), len(found))
+        return found[:edge], found[edge:]
 
     def labelled(self, data: Any, grid: Any, what: str, include_noise: bool) -> Any:
         """Return the ``what`` ("mean", "std", "variance") in ``data`` as a DataArray on a grid."""
@@ -147,10 +176,10 @@ class Solved:
 
     def refuse_spread(self, include_noise: bool) -> None:
         """Raise SettingError if the method has no variance of f, or of y with noise."""
-        missing = self.model.why_no_variance()
+        missing = self.method.why_no_variance()
         if missing:
             raise SettingError(missing)
-        if not include_noise and self.model.noisy:
+        if not include_noise and self.method.noisy:
             raise SettingError(
                 "experts with noise_in_experts=True give the spread of new observations alone: "
                 "ask for include_noise=True, or fit with noise_in_experts=False"
@@ -158,7 +187,7 @@ class Solved:
 
     def refuse_joint(self, include_noise: bool) -> None:
         """Raise SettingError if the method has no joint covariance of f, or of y with noise."""
-        missing = self.model.why_no_joint()
+        missing = self.method.why_no_joint()
         if missing:
             raise SettingError(missing)
         if include_noise and self.likelihood is not None:
@@ -167,57 +196,61 @@ class Solved:
                 "is not available: leave include_noise out for the covariance of f"
             )
 
-    @cached_property
+    @property
     def likelihood(self) -> Likelihood | None:
         """Likelihood of y given f; None if y is f and Gaussian noise."""
-        name = self.model.likelihood_name
-        return None if name == "gaussian" else by_name(name, self.state.likelihood)
+        response = self.layer(Response)
+        return None if response is None else response.likelihood
+
+    @property
+    def known(self) -> Known | None:
+        """Regressor whose residuals the method models, if there is one."""
+        regressor = self.layer(RegressorLayer)
+        return None if regressor is None else regressor.known
+
+    @property
+    def spread(self) -> float:
+        """Factor on standard deviations that layers have learned."""
+        return math.prod(layer.spread for layer in self.layers)
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Standard deviation (p,) of a Gaussian, in y's units, for one of 1 in the model's."""
+        found = np.ones(self.n_targets) * self.spread
+        for layer in self.inner(False):
+            found = found * layer.unit
+        return found
 
     @property
     def noise(self) -> np.ndarray:
         """Noise variance (p,) that predictions of a row of weight 1 have, in y's units squared."""
-        return np.asarray(self.theta.noise_variance * (self.spread * self.scaling.y_scale) ** 2)
-
-    @property
-    def transform(self) -> Transform | None:
-        """Transform of the targets, if there is one."""
-        return self.scaling.transform
-
-    @property
-    def trend(self) -> Trend | None:
-        """Trend whose coefficients are integrated over, or known, if there is one."""
-        return self.scaling.trend
-
-    @cached_property
-    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (r, p) and a root (r, r) of the covariance of a trend's coefficients.
-
-        They are those of scaled targets, of which the least squares fit is taken.
-        """
-        assert self.trend is not None
-        return posterior(np.asarray(self.state.trend), self.trend.n_functions)
+        return self.theta.noise_variance * self.unit**2
 
     @property
     def scaling_of_mean(self) -> Scaling:
         """Scaling whose trend has the posterior mean of its coefficients."""
-        if self.trend is None or not self.trend.n_functions:
+        trend = self.layer(TrendLayer)
+        if trend is None or trend.coefficients is None:
             return self.scaling
-        own = self.coefficients[0] * self.scaling.y_scale
-        return replace(self.scaling, trend=self.trend.given(own))
+        own = trend.coefficients[0] * self.scaling.y_scale
+        return replace(self.scaling, trend=trend.trend.given(own))
 
     def refuse_transformed(self, what: str, instead: str) -> None:
-        """Raise SettingError if targets are transformed, for what would be of these."""
-        if self.transform is not None:
-            raise SettingError(
-                f"{what} is not available for targets with "
-                f"target_transform={self.transform.kind!r}: {instead}"
-            )
+        """Raise SettingError if ``what`` would be that of a Gaussian that users do not see."""
+        for layer in self.outer(False).layers:
+            if not layer.gaussian:
+                raise SettingError(
+                    f"{what} is not available for targets with {layer.setting}: {instead}"
+                )
 
-    def law(self, observed: bool) -> Law:
-        """Return the law of f, or of a new observation, given the Gaussian that is predicted."""
-        likelihood = self.likelihood if observed else None
-        unit = 1.0 if likelihood is None else self.scaling.y_scale
-        return Law(likelihood, unit, self.transform, self.tails if observed else None)
+    def refuse_errors(self, what: str, instead: str) -> None:
+        """Raise SettingError if ``what`` would have error variances beside another noise."""
+        self.refuse_transformed(what, instead)
+        if self.likelihood is not None:
+            raise SettingError(
+                f"y_variance is given and the likelihood is {self.likelihood.name!r}: only "
+                "Gaussian noise has known error variances"
+            )
 
     def usable(self, X: np.ndarray) -> np.ndarray:
         """Return the mask (n,) of the rows of X (n, d) that can be predicted."""
@@ -225,16 +258,16 @@ class Solved:
 
     def grouped(self, X: np.ndarray) -> np.ndarray | None:
         """Return the order (n,) in which rows X (n, d) are best predicted; None for any."""
-        if self.kept is None:
+        if self.rows is None:
             return None
-        return self.kept.order(self.columns.inputs(X), self.usable(X))
+        return self.rows.order(self.columns.inputs(X), self.usable(X))
 
     def moments(
         self, X: np.ndarray, want: Want, include_noise: bool = False, gaussian: bool = False
     ) -> Moments:
         """Return the posterior at X (n, d) in the user's units; NaN for rows with missing values.
 
-        ``gaussian`` asks for those of the Gaussian that a law is given by: of f where the
+        ``gaussian`` asks for those of the Gaussian that a distribution is given by: of f where the
         likelihood is another one, and of the transformed y.  A covariance always is.
 
         Mean and variance are computed tile by tile, so memory beyond the result is that of a tile.
@@ -247,10 +280,10 @@ class Solved:
                     f"a joint covariance of {len(X)} rows needs {8e-9 * len(X) ** 2:.0f} GB: "
                     f"ask for at most {DENSE_ROWS} rows at once, or for return_std"
                 )
-            return self._covariance(X, include_noise)
+            return self._tile(X, want, include_noise, gaussian)
         mean = np.empty((len(X), self.n_targets))
         variance = np.empty_like(mean) if want == "variance" else None
-        step = max(len(X), 1) if self.kept is not None and self.kept.together else TILE_ROWS
+        step = max(len(X), 1) if self.rows is not None and self.rows.together else TILE_ROWS
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
             tile = self._tile(X[rows], want, include_noise, gaussian)
@@ -260,123 +293,63 @@ class Solved:
         return Moments(mean, variance)
 
     def _tile(self, X: np.ndarray, want: Want, include_noise: bool, gaussian: bool) -> Moments:
-        other = self.likelihood is not None
-        observed, transform = include_noise and other and not gaussian, self.transform
-        if gaussian:
-            transform = None
-        if observed or transform is not None:  # their means depend on the variance
+        inner, outer = self._split(include_noise)
+        layers = inner if gaussian or want == "covariance" else inner + outer
+        if any(layer.needs_variance for layer in layers):
             want = "variance"
-        given, X = X, self.columns.inputs(X)
-        scaled = self.scaling.inputs(np.asarray(X, np.float64))
+        inputs = self.columns.inputs(X)
+        scaled = self.scaling.inputs(np.asarray(inputs, np.float64))
         usable = usable_rows(scaled)
-        scaled[~usable] = 0.0
-        predicted = self._scaled_moments(NewRows(X, scaled, usable), want)
-        if predicted.variance is not None:
-            variance = self._checked(predicted.variance, scaled)
-            predicted = predicted._replace(variance=variance)
-        predicted = self._with_trend(predicted, given, usable)
-        if predicted.variance is not None:
-            variance = predicted.variance
-            adds = include_noise and not predicted.noisy and not other
-            variance = (variance + (self.theta.noise_variance if adds else 0.0)) * self.spread**2
-            predicted = predicted._replace(variance=variance)
-        if observed:
-            assert self.likelihood is not None
-            mean, variance = self.likelihood.response(predicted.mean, predicted.variance)
-            predicted = predicted._replace(mean=mean, variance=variance)
-        predicted = self.scaling.moments(predicted, scaled)
-        if transform is not None:
-            assert predicted.variance is not None
-            unbounded = np.isinf(predicted.variance)  # and so are moments of what is transformed
-            finite = np.where(unbounded, 0.0, predicted.variance)
-            mean, variance = transform.moments(predicted.mean, finite)
-            mean, variance = (np.where(unbounded, np.inf, part) for part in (mean, variance))
-            predicted = predicted._replace(mean=mean, variance=variance)
-        if self.known is not None:
-            predicted = predicted._replace(mean=predicted.mean + self.known.regressor(given))
-        for values in (predicted.mean, predicted.variance):
-            if values is not None:
-                values[~usable] = np.nan
-        return predicted
-
-    def _covariance(self, X: np.ndarray, include_noise: bool) -> Moments:
-        given, X = X, self.columns.inputs(X)
-        scaled = self.scaling.inputs(np.asarray(X, np.float64))
-        if not usable_rows(scaled).all():
+        if want == "covariance" and not usable.all():
             raise InputError(
                 "X has missing or infinite values, or some that are too large to be squared: a "
                 "joint covariance needs none"
             )
-        new = NewRows(X, scaled, np.ones(len(X), bool))
-        predicted = self._scaled_moments(new, "covariance")
-        covariance = np.asarray(predicted.covariance, np.float64)
-        diagonal = np.diag_indices(len(X))
-        covariance[diagonal] = self._checked(covariance[diagonal], scaled)
-        covariance[diagonal] += self.theta.noise_variance if include_noise else 0.0
-        found = self.jointly(predicted._replace(covariance=covariance), given, scaled)
-        if self.known is None:
-            return found
-        return found._replace(mean=found.mean + self.known.regressor(given))
+        scaled[~usable] = 0.0
+        found = self._checked(self._scaled_moments(NewRows(inputs, scaled, usable), want), scaled)
+        found = through(layers, found, Places(X, scaled, usable))
+        for values in (found.mean, found.variance):
+            if values is not None:
+                values[~usable] = np.nan
+        return found
 
-    def jointly(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
-        """Return a joint posterior with the trend, in the user's units, without a regressor.
+    def of_average(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
+        """Return a joint posterior of f at averages of places, without what is not linear in X."""
+        layers = [layer for layer in self.inner(False) if layer.linear]
+        return through(layers, predicted, Places(X, scaled, np.ones(len(X), bool)))
 
-        All of this is linear in X and ``scaled``, so those of an average of places may be given.
-        """
-        predicted = self._with_trend(predicted, X, np.ones(len(X), bool))
-        wider = np.asarray(predicted.covariance) * self.spread**2
-        return self.scaling.moments(predicted._replace(covariance=wider), scaled)
+    def beside_average(self, X: np.ndarray) -> np.ndarray:
+        """Return the mean (n, p) that layers add which is not linear in X."""
+        layers = [layer for layer in self.inner(False) if not layer.linear]
+        zero, usable = Moments(np.zeros((len(X), self.n_targets))), np.ones(len(X), bool)
+        return np.asarray(through(layers, zero, Places(X, self.scaled(X), usable)).mean)
 
-    def _with_trend(self, predicted: Moments, X: np.ndarray, usable: np.ndarray) -> Moments:
-        """Return the posterior of a trend and the rest, from that of targets and trend functions.
+    def refuse_places(self, X: np.ndarray) -> None:
+        """Raise InputError for places X (n, d) that have no joint covariance."""
+        for layer in self.inner(False):
+            layer.refuse_places(X)
 
-        With a = h - E h, where E h is what the method predicts of the functions themselves, the
-        mean gains a' B and the covariance a G a'.
-        """
-        trend, p = self.trend, self.n_targets
-        if trend is None:
-            return predicted
-        values = np.where(usable[:, None], np.asarray(X, np.float64)[:, trend.columns], 0.0)
-        own, off = np.asarray(predicted.mean, np.float64), trend.off(values) & usable
-        if off.any() and (predicted.covariance is not None or not trend.n_functions):
-            self.refuse_unknown_trend(np.asarray(X, np.float64)[usable])
-        mean = own[:, :p] + trend.fitted(values) / self.scaling.y_scale
-        if not trend.n_functions:
-            return predicted._replace(mean=mean)
-        apart, (B, root) = trend.functions(values) - own[:, p:], self.coefficients
-        spread, (variance, covariance) = apart @ root, predicted[1:3]
-        added = np.where(off, np.inf, (spread**2).sum(axis=1))  # the prior of coefficients is flat
-        return predicted._replace(
-            mean=mean + apart @ B,
-            variance=None if variance is None else variance + added,
-            covariance=None if covariance is None else covariance + spread @ spread.T,
-        )
+    def of_left_out(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
+        """Return the Gaussian of training rows X (n, d) that a method predicts without each."""
+        usable = np.ones(len(X), bool)
+        return through(self.inner(True), predicted, Places(X, scaled, usable, left_out=True))
 
-    def refuse_unknown_trend(self, X: np.ndarray) -> None:
-        """Raise InputError for places off the plane that collinear columns of a trend lie in."""
-        trend = self.trend
-        off = 0 if trend is None else int(trend.off(X[:, trend.columns]).sum())
-        if trend is None or not off:
-            return
-        columns = [self.feature_names[j] for j in trend.columns]
-        groups = "; ".join(", ".join(repr(columns[j]) for j in g) for g in trend.collinear())
-        raise InputError(
-            f"columns of the trend are linear combinations of one another in the training rows "
-            f"({groups}), but not at {off} of {len(X)} places, where nothing is known of the "
-            "trend: leave one of them out of mean=, or ask for the standard deviation of each "
-            "place, which is infinite there"
-        )
+    def unpredicted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return targets y (n, p) of rows X (n, d) without what their scaling does not take off."""
+        for layer in reversed(self.layers):
+            y = layer.unpredicted(X, y)
+        return y
 
     def _scaled_moments(self, new: NewRows, want: Want) -> Moments:
         device, n = backend.resolve_device(self.device), len(new.X)
 
         def work(most: int) -> Moments:
             fit = self.fitted(device)
-            if self.kept is None:
+            if self.rows is None:
                 return in_tiles(fit, None, new.scaled, want, most)
-            return self.kept.moments(fit, new, want, most)
+            return self.rows.moments(fit, new, want, most)
 
-        name, remedy = f"predictions of {self.model.name}", self._room()
+        name, remedy = f"predictions of {self.method.name}", self._room()
         if want == "covariance":
             what = f"a joint covariance of {n} rows"
             return device_memory.whole(lambda: work(max(n, 1)), device, what, remedy)
@@ -389,20 +362,30 @@ class Solved:
             key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
             on_device = cached(key, lambda: _There.of(theta, state, device), device)
             theta, state = on_device.theta, on_device.state
-        return Fitted(self.model, theta, state, self.scaling, self.token, device)
+        return Fitted(self.method, theta, state, self.scaling, self.token, device)
 
     def _room(self) -> str:
         """Return advice on how predictions need less of a GPU's memory."""
-        less = TrainingRows.fewer if self.kept is None else self.kept.fewer
+        less = TrainingRows.fewer if self.rows is None else self.rows.fewer
         return f"fit again with {less}, {device_memory.ANOTHER}"
 
     def prior(self, X: np.ndarray) -> float:
         """Return the largest prior variance of f at rows X (n, d), in the model's units."""
         return float(np.max(self.theta.kernel.diag(self.scaled(X)), initial=0.0))
 
-    def _checked(self, variance: np.ndarray, scaled: np.ndarray) -> np.ndarray:
+    def _checked(self, found: Moments, scaled: np.ndarray) -> Moments:
+        """Return moments at scaled inputs with sound variances."""
         prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
-        return self.sound(variance, prior)
+        if found.covariance is not None:
+            covariance, diagonal = (
+                np.asarray(found.covariance, np.float64),
+                np.diag_indices(len(scaled)),
+            )
+            covariance[diagonal] = self.sound(covariance[diagonal], prior)
+            return found._replace(covariance=covariance)
+        if found.variance is None:
+            return found
+        return found._replace(variance=self.sound(found.variance, prior))
 
     def sound(self, variance: np.ndarray, prior: float) -> np.ndarray:
         """Return variances in the model's units; those that rounding makes negative are clipped.
@@ -415,9 +398,21 @@ class Solved:
         if not worst >= -tolerance:  # or NaN
             raise NumericalError(
                 f"a predictive variance of {worst:.3g} is below zero beyond rounding (prior "
-                f"{prior:.3g}): fit again with {self.model.steadier()}"
+                f"{prior:.3g}): fit again with {self.method.steadier()}"
             )
         return np.maximum(variance, 0.0)
+
+
+def through(layers: Iterable[Layer], moments: Moments, at: Places) -> Moments:
+    """Return what layers make of moments, one after another."""
+    for layer in layers:
+        moments = layer.moments(moments, at)
+    return moments
+
+
+def _likelihood(posterior: Posterior) -> Likelihood | None:
+    name = posterior.method.likelihood_name
+    return None if name == "gaussian" else by_name(name, posterior.state.likelihood)
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,12 +438,12 @@ def _identity(kernel: Kernel) -> Any:
         return identity(kernel)
 
 
-def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None:
+def check_columns(posterior: Posterior, X: Any, names: tuple[str, ...] | None) -> None:
     """Raise InputError unless X has the columns of the training data."""
-    fitted = solved.feature_names
+    fitted = posterior.feature_names
     check_table(X)
     if X.shape[1] != len(fitted):
-        name = solved.model.name.replace("-", "_")
+        name = posterior.method.name.replace("-", "_")
         raise InputError(
             f"X has {X.shape[1]} features, but {name} is expecting {len(fitted)} "
             f"features as input: {', '.join(fitted)}"
@@ -461,9 +456,9 @@ def check_columns(solved: Solved, X: Any, names: tuple[str, ...] | None) -> None
         )
 
 
-def refuse_other_units(solved: Solved, rows: Rows) -> None:
+def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
     """Raise InputError for rows with features in other units than those of the training data."""
-    names, wanted = solved.feature_names, solved.feature_units
+    names, wanted = posterior.feature_names, posterior.feature_units
     numbers = partial(reading.numbers_of, rows.X)
     units = feature_units.with_dates(rows.feature_units, wanted, numbers)
     how = feature_units.conversions(names, units, wanted, "X")
@@ -471,12 +466,12 @@ def refuse_other_units(solved: Solved, rows: Rows) -> None:
     if other is not None:
         raise InputError(
             f"feature {names[other]!r} of X is in {units[other]!r}, but the model was fitted "
-            f"with it in {solved.feature_units[other]!r}: convert it (daskgp convert --like)"
+            f"with it in {posterior.feature_units[other]!r}: convert it (daskgp convert --like)"
         )
 
 
-def in_users_units(solved: Solved) -> np.ndarray:
+def in_users_units(posterior: Posterior) -> np.ndarray:
     """Return the inducing or support inputs (m, d) of a fit, in the units of X."""
-    Z = solved.theta.inputs
+    Z = posterior.theta.inputs
     assert Z is not None
-    return solved.columns.places(solved.scaling.places(Z))
+    return posterior.columns.places(posterior.scaling.places(Z))

@@ -14,12 +14,11 @@ from dask import delayed
 from daskgp import data, metrics
 from daskgp.data import grids, reading, visibility
 from daskgp.errors import InputError
-from daskgp.likelihoods import Bernoulli
 from daskgp.models import fills
 from daskgp.models.fills import Fills
-from daskgp.models.transform import Transform
 from daskgp.predict import known_errors, lazy
-from daskgp.predict.posterior import Solved
+from daskgp.predict.layers.chain import Outer
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import check_visible
 from daskgp.runtime.executor import Executor
 
@@ -29,7 +28,7 @@ LEVEL = 0.95
 """Level of the central interval that is scored."""
 
 
-def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
+def scores(posterior: Posterior, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
     """Return the scores of ``metrics.summary`` for predictions of new observations, with noise.
 
     Scores of Gaussian densities are left out unless y is f and Gaussian noise; ``nlpd`` is then
@@ -38,7 +37,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
 
     Parameters
     ----------
-    solved : Solved
+    posterior : Posterior
         The fitted method.
     X, y : dask arrays (n, d) and (n,) or (n, p)
         Test rows with equal row chunks.  Values of y that are missing, and rows that miss a
@@ -52,39 +51,36 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
     InputError
         If the columns are not those of the training data, or nothing is left to score.
     """
-    solved.refuse_spread(include_noise=True)
-    rows = lazy.rows_for(solved, X)
+    posterior.refuse_spread(include_noise=True)
+    rows = lazy.rows_for(posterior, X)
     if not X.shape[0]:
         raise InputError("no rows: there is nothing to score")
     columns = 1 if y.ndim == 1 else y.shape[1]
-    if columns != solved.n_targets:
+    if columns != posterior.n_targets:
         raise InputError(
-            f"y has {columns} targets, but the model was fitted with {solved.n_targets}: "
-            f"{', '.join(solved.target_names)}"
+            f"y has {columns} targets, but the model was fitted with {posterior.n_targets}: "
+            f"{', '.join(posterior.target_names)}"
         )
-    _check_visible(solved, X, y, executor)
-    mean, variance = lazy.lazy(solved, rows, "variance", include_noise=True)
-    variance = known_errors.of_store(solved, y, variance)
+    _check_visible(posterior, X, y, executor)
+    mean, variance = lazy.lazy(posterior, rows, "variance", include_noise=True)
+    variance = known_errors.of_store(posterior, y, variance)
     y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
-    y = measured(solved, y)
+    y = measured(posterior, y)
     known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
-    if solved.transform is not None:
-        results = _of_transform(solved, solved.transform, rows, known, mean)
-    elif solved.likelihood is None:
+    outer = posterior.outer(True)
+    if outer.keeps_moments:
         results = metrics.summary(known, mean, variance)
-        wide = _as_wide(solved, variance)
+        wide = variance * outer.wider(LEVEL) ** 2
         results["coverage_95"] = metrics.coverage(known, mean, wide, LEVEL)
         results["interval_score_95"] = metrics.interval_score(known, mean, wide, LEVEL)
     else:
-        results = _of_likelihood(solved, rows, known, mean)
-    takes = solved.likelihood or solved.transform
-    other = 0 if takes is None else (~takes.supports(y)).sum()
+        results = _of_distribution(posterior, outer, rows, known, mean)
+    other = (~outer.supports(y)).sum()
     wanted = {**results, "observed": (~da.isnan(y)).sum(), "other": other}
     optimized = dask.optimize(wanted)[0]
     results = executor.compute(delayed(dict)(optimized))
     observed, n, other = (int(results.pop(name)) for name in ("observed", "n", "other"))
-    if takes is not None:
-        takes.refuse(other)
+    outer.refuse(other)
     if n == 0:
         raise InputError(
             f"nothing to score: none of {len(X)} rows has all features and a known target"
@@ -95,7 +91,7 @@ def scores(solved: Solved, X: da.Array, y: da.Array, executor: Executor) -> dict
 
 
 def compared(
-    solved: Solved,
+    posterior: Posterior,
     X: Any,
     y: Any,
     mean: Any,
@@ -109,16 +105,16 @@ def compared(
     """
     if grids.is_xarray(mean):
         if weight is not None:
-            _, weight = grids.scored_arrays(mean, weight, solved.vector_target)
-        mean, y = grids.scored_arrays(mean, y, solved.vector_target)
+            _, weight = grids.scored_arrays(mean, weight, posterior.vector_target)
+        mean, y = grids.scored_arrays(mean, y, posterior.vector_target)
     if not isinstance(mean, da.Array):
-        masked = weight is not None or np.ma.isMaskedArray(y) or any(_fills(solved))
-        y = measured(solved, reading.unmasked(y) if masked else y)
+        masked = weight is not None or np.ma.isMaskedArray(y) or any(_fills(posterior))
+        y = measured(posterior, reading.unmasked(y) if masked else y)
         y = y if weight is None else y.reshape(mean.shape)
         found = float(error(y, mean) if weight is None else error(weight, y, mean))
     else:
-        _check_visible(solved, X, y, executor)
-        y = measured(solved, da.asarray(y))
+        _check_visible(posterior, X, y, executor)
+        y = measured(posterior, da.asarray(y))
         lazy = error(y, mean) if weight is None else error(weight, y.reshape(mean.shape), mean)
         found = float(executor.compute(delayed(float)(dask.optimize(lazy)[0])))
     if weight is not None and np.isnan(found):
@@ -129,14 +125,14 @@ def compared(
     return found
 
 
-def _fills(solved: Solved) -> Fills:
+def _fills(posterior: Posterior) -> Fills:
     """Return the values of each target that are missing."""
-    return solved.fills[solved.n_features :]
+    return posterior.fills[posterior.n_features :]
 
 
-def measured(solved: Solved, y: Any) -> Any:
+def measured(posterior: Posterior, y: Any) -> Any:
     """Return y (n,) or (n, p), a NumPy or dask array, with NaN for fill values of the targets."""
-    own = _fills(solved)
+    own = _fills(posterior)
     if not any(own):
         return y
 
@@ -149,52 +145,32 @@ def measured(solved: Solved, y: Any) -> Any:
     return known(y)
 
 
-def _check_visible(solved: Solved, X: Any, y: Any, executor: Executor) -> None:
+def _check_visible(posterior: Posterior, X: Any, y: Any, executor: Executor) -> None:
     """Raise InputError unless all workers see the stores of test rows and of a model's rows."""
     remedy = f"put it in {visibility.HERE}"
     for array in (X, y):
         visibility.check(executor, data.behind(array), "the test data", remedy)
-    check_visible(executor, solved, remedy)
+    check_visible(executor, posterior, remedy)
 
 
-def _of_transform(
-    solved: Solved, transform: Transform, X: da.Array, y: da.Array, mean: da.Array
+def _of_distribution(
+    posterior: Posterior, outer: Outer, X: da.Array, y: da.Array, mean: da.Array
 ) -> dict[str, Any]:
-    """Return scores of the mean of y (n,) or (n, p), and of its density with the Jacobian."""
-    m, variance = lazy.lazy(solved, X, "variance", include_noise=True, gaussian=True)
+    """Return scores of the mean of y (n,) or (n, p), and of its distribution."""
+    m, variance = lazy.lazy(posterior, X, "variance", include_noise=True, gaussian=True)
     apply: Any = da.map_blocks
-    kept = da.where(transform.supports(y), y, np.nan)  # others are refused
-    density = apply(transform.log_density, kept, m, variance, dtype=np.float64, meta=mean._meta)
-    z = apply(transform.forward, kept, dtype=np.float64, meta=mean._meta)
-    return {
-        "rmse": metrics.rmse(y, mean),
-        "mae": metrics.mae(y, mean),
-        "nlpd": -da.nanmean(density),
-        "coverage_95": metrics.coverage(z, m, _as_wide(solved, variance), LEVEL),
-        "n": (~da.isnan(y)).sum(),
-    }
-
-
-def _as_wide(solved: Solved, variance: da.Array) -> da.Array:
-    """Return the variance of a Gaussian whose central interval is as wide as that of y."""
-    return variance if solved.tails is None else variance * solved.tails.wider(LEVEL) ** 2
-
-
-def _of_likelihood(solved: Solved, X: da.Array, y: da.Array, mean: da.Array) -> dict[str, Any]:
-    """Return scores of the mean of y (n,) or (n, p), and of its distribution given that of f."""
-    likelihood, unit = solved.likelihood, solved.scaling.y_scale
-    latent, variance = lazy.lazy(solved, X, "variance", include_noise=False)
-    scale = unit[0] if y.ndim == 1 else unit
-    # a measured y is scaled for the fit of the likelihood, and the density is in those units
-    density = metrics.nlpd(y / scale, latent / scale, variance / scale**2, likelihood)
-    known = (~da.isnan(y)).sum(axis=0)
+    own = {"dtype": np.float64, "meta": mean._meta}
+    kept = da.where(outer.supports(y), y, np.nan)  # others are refused
     results = {
         "rmse": metrics.rmse(y, mean),
         "mae": metrics.mae(y, mean),
-        "nlpd": density + (known * np.log(unit)).sum() / known.sum(),
+        "nlpd": -da.nanmean(apply(outer.log_density, kept, m, variance, **own)),
         "n": (~da.isnan(y)).sum(),
     }
-    if isinstance(likelihood, Bernoulli):
+    if outer.increasing:
+        z, wide = apply(outer.inward, kept, **own), variance * outer.wider(LEVEL) ** 2
+        results["coverage_95"] = metrics.coverage(z, m, wide, LEVEL)
+    if not outer.graded:
         right = da.where(da.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
         results["accuracy"] = da.nanmean(right)
     return results

@@ -20,17 +20,16 @@ from daskgp.data.blocks import prepared
 from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
-from daskgp.kernels import Kernel
 from daskgp.models import by_name, columns
 from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
 from daskgp.models.values import Theta
+from daskgp.predict.layers import chain
 from daskgp.predict.members import Members, open_rows
 from daskgp.predict.near import Nearby, open_nearby
-from daskgp.predict.posterior import Origin, Solved
+from daskgp.predict.posterior import Origin, Posterior
 from daskgp.predict.supports import Supports, open_points
-from daskgp.predict.tails import Tails
 from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.forked import in_children
@@ -44,7 +43,7 @@ HELD_BYTES = 512 << 20
 """Maximum bytes of fitted methods that a process keeps; the one it used last always stays."""
 
 _GUARD = threading.Lock()
-_held: OrderedDict[tuple[Origin, str], Solved] = OrderedDict()
+_held: OrderedDict[tuple[Origin, str], Posterior] = OrderedDict()
 
 
 @in_children
@@ -59,48 +58,49 @@ class Sent:
     In the process that made the graph it is the method itself, whatever becomes of the store.
     """
 
-    def __init__(self, origin: Origin, device: Device, solved: Solved | None = None) -> None:
-        self.origin, self.device, self._solved = origin, device, solved
+    def __init__(self, origin: Origin, device: Device, posterior: Posterior | None = None) -> None:
+        self.origin, self.device, self._posterior = origin, device, posterior
 
     def __reduce__(self) -> tuple[type[Sent], tuple[Origin, Device]]:
         return type(self), (self.origin, self.device)
 
-    def open(self) -> Solved:
+    def open(self) -> Posterior:
         """Return the method, read once per process; StoreError if the store was replaced."""
-        if self._solved is None:
-            self._solved = _opened(self.origin, self.device)
-        return self._solved
+        if self._posterior is None:
+            self._posterior = _opened(self.origin, self.device)
+        return self._posterior
 
 
-Node: TypeAlias = Solved | Sent
+Node: TypeAlias = Posterior | Sent
 
 
-def sendable(solved: Solved) -> Node:
+def sendable(posterior: Posterior) -> Node:
     """Return what a graph carries: the address of a method whose store is unchanged, else all."""
-    origin = solved.origin
-    if origin is None or solved.known is not None:  # stores hold no regressor
-        return solved
-    if not _of_package(solved.theta.kernel):  # workers may not know the class
-        return solved
+    origin = posterior.origin
+    if origin is None or not all(layer.stored for layer in posterior.layers):
+        return posterior
+    kinds = posterior.theta.kernel, *posterior.layers, posterior.likelihood
+    if not all(map(_of_package, kinds)):  # workers may not know the class
+        return posterior
     if models.checksum_at(origin.url) != origin.checksum:
-        return solved
-    return Sent(origin, solved.device, solved)
+        return posterior
+    return Sent(origin, posterior.device, posterior)
 
 
-def opened(node: Node) -> Solved:
+def opened(node: Node) -> Posterior:
     """Return the method that a task received; StoreError if its rows were replaced."""
-    solved = node.open() if isinstance(node, Sent) else node
-    _refuse_other_rows(solved)
-    return solved
+    posterior = node.open() if isinstance(node, Sent) else node
+    _refuse_other_rows(posterior)
+    return posterior
 
 
-def check_visible(executor: Executor, solved: Solved, remedy: str) -> None:
+def check_visible(executor: Executor, posterior: Posterior, remedy: str) -> None:
     """Raise InputError unless every worker sees the stores that predictions will read."""
-    node = sendable(solved)
+    node = sendable(posterior)
     if isinstance(node, Sent):
         visibility.check_model(executor, node.origin.url, node.origin.checksum, remedy)
-    elif solved.kept is not None:
-        visibility.check(executor, solved.kept.rows.X, "the training rows of the model", remedy)
+    elif posterior.rows is not None:
+        visibility.check(executor, posterior.rows.rows.X, "the training rows of the model", remedy)
 
 
 def origin_of(url: str, checksum: str) -> Origin | None:
@@ -112,7 +112,7 @@ def origin_of(url: str, checksum: str) -> Origin | None:
     return Origin(place, checksum, remote.learned(own.address, own.options))
 
 
-def restored(content: models.Stored, device: Device, url: str, regressor: Any = None) -> Solved:
+def restored(content: models.Stored, device: Device, url: str, regressor: Any = None) -> Posterior:
     """Return the fitted method that a model store describes, with its mean if that is a regressor.
 
     Raise StoreError, or what the parts raise, if they do not fit together.
@@ -134,7 +134,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
     if scaling.trend is not None and isinstance(kept, Nearby):
         kept = replace(kept, rows=replace(kept.rows, trend=scaling.trend.columns))
     targets = _names(attributes["target_names"])
-    return Solved(
+    posterior = Posterior(
         model_type(**attributes["model_settings"]),
         theta,
         state_type(**{name: state[name] for name in state_type._fields if name in state}),
@@ -145,15 +145,14 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         str(attributes["dtype"]),
         device,
         kept,
-        _names(attributes.get("target_units", [])),
-        origin_of(url, content.checksum),
-        columns.chosen(None, names, attributes.get("geographic")),
-        _names(attributes.get("feature_units", [])),
-        known=_known(regressor, names, len(targets), arrays),
-        spread=float(attributes.get("spread", 1.0)),
+        target_units=_names(attributes.get("target_units", [])),
+        origin=origin_of(url, content.checksum),
+        geographic=columns.chosen(None, names, attributes.get("geographic")),
+        feature_units=_names(attributes.get("feature_units", [])),
         fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
-        tails=Tails.from_dict(attributes["tails"]) if "tails" in attributes else None,
     )
+    parts = posterior.parts(_known(regressor, names, len(targets), arrays))
+    return replace(posterior, layers=chain.restored(attributes, arrays, parts))
 
 
 def _known(
@@ -196,23 +195,24 @@ def _names(names: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _of_package(kernel: Kernel) -> bool:
-    parts: tuple[Kernel, ...] = getattr(kernel, "parts", ())
-    return type(kernel).__module__.startswith("daskgp.") and all(map(_of_package, parts))
+def _of_package(value: Any) -> bool:
+    """Return whether the class of a kernel, a layer or a likelihood is one of daskgp; None is."""
+    own = value is None or type(value).__module__.startswith("daskgp.")
+    return own and all(map(_of_package, getattr(value, "parts", ())))
 
 
-def _opened(origin: Origin, device: Device) -> Solved:
+def _opened(origin: Origin, device: Device) -> Posterior:
     """Return a method that this process keeps, or reads now; other threads wait meanwhile."""
     key = origin, device
     with _GUARD:
-        solved = _held.pop(key, None) or _read(origin, device)
-        _held[key] = solved
+        posterior = _held.pop(key, None) or _read(origin, device)
+        _held[key] = posterior
         while len(_held) > 1 and sum(map(_size, _held.values())) > HELD_BYTES:
             _held.popitem(last=False)
-    return solved
+    return posterior
 
 
-def _read(origin: Origin, device: Device) -> Solved:
+def _read(origin: Origin, device: Device) -> Posterior:
     try:
         content = models.read(origin.url)
         if content.checksum == origin.checksum:
@@ -225,12 +225,12 @@ def _read(origin: Origin, device: Device) -> Solved:
     raise _replaced(origin.url)
 
 
-def _refuse_other_rows(solved: Solved) -> None:
+def _refuse_other_rows(posterior: Posterior) -> None:
     """Raise StoreError if the training rows of a store were replaced since it was opened."""
-    if solved.origin is None or solved.kept is None or solved.kept.rows.identity is None:
+    if posterior.origin is None or posterior.rows is None or posterior.rows.rows.identity is None:
         return
-    if prepared.identity_behind(solved.kept.rows.X) != solved.kept.rows.identity:
-        raise _replaced(solved.origin.url)
+    if prepared.identity_behind(posterior.rows.rows.X) != posterior.rows.rows.identity:
+        raise _replaced(posterior.origin.url)
 
 
 def _replaced(url: str) -> StoreError:
@@ -239,7 +239,7 @@ def _replaced(url: str) -> StoreError:
     )
 
 
-def _size(solved: Solved) -> int:
-    inputs = solved.theta.inputs
-    arrays = [*solved.state, *([] if inputs is None else [inputs])]
+def _size(posterior: Posterior) -> int:
+    inputs = posterior.theta.inputs
+    arrays = [*posterior.state, *([] if inputs is None else [inputs])]
     return sum(getattr(array, "nbytes", 0) for array in arrays)

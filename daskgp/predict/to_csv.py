@@ -56,22 +56,22 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     """
     source, output = str(job.source), str(job.output).removeprefix("file://")
     _check(job, source, output)
-    solved = job.solved
+    posterior = job.posterior
     names = [
-        moments.name_of(what, name) for name in solved.target_names for what in ("mean", "std")
+        moments.name_of(what, name) for name in posterior.target_names for what in ("mean", "std")
     ]
     with sources.open_table(source, ()):  # it is there and can be read
         header = tables.header(source)
     taken = sorted({*names} & {*header})
     if taken:
         raise InputError(f"{source} has a column {taken[0]!r} already: rename or remove it first")
-    twice = next((name for name in solved.feature_names if header.count(name) > 1), None)
+    twice = next((name for name in posterior.feature_names if header.count(name) > 1), None)
     if twice:
         raise InputError(f"{source} has two columns {twice!r}: rename or remove one of them")
     try:
-        own: dict[str, Any] = {"features": solved.feature_names}
-        own["geographic"] = solved.geographic or False
-        units = dict(zip(solved.feature_names, solved.feature_units, strict=False))
+        own: dict[str, Any] = {"features": posterior.feature_names}
+        own["geographic"] = posterior.geographic or False
+        units = dict(zip(posterior.feature_names, posterior.feature_units, strict=False))
         rows = convert_for(units, source, url, **own, progress=progress).rows
     except ColumnError as error:
         raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
@@ -110,7 +110,7 @@ def _check(job: Job, source: str, output: str) -> None:
             f"{output} holds mean and standard deviation, and is written whole: convert {source} "
             "and predict into a store to resume, verify or have samples; the rest is for grids"
         )
-    job.solved.refuse_spread(include_noise=True)
+    job.posterior.refuse_spread(include_noise=True)
     if "://" in output:
         raise SettingError(f"{output} is not on this machine: name a local file, and copy it")
     tables.refuse_taken(output)

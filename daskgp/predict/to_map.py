@@ -21,9 +21,9 @@ from daskgp.data.stores import locks
 from daskgp.errors import InputError, StoreError
 from daskgp.predict import outputs, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Written
-from daskgp.predict.lazy import solved_node
+from daskgp.predict.lazy import posterior_node
 from daskgp.predict.paths import Paths, of_job, paths_node
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
@@ -40,13 +40,15 @@ def work_of(job: Job) -> Iterator[MapWork]:
     """Yield the work of a prediction on a grid; InputError unless it can be predicted."""
     wanted = job.outputs
     if wanted.quantiles or wanted.exceedance is not None:
-        job.solved.law(True).check("quantiles and probabilities")
-    solved = job.solved
-    with gridded.opened(job.source, solved.feature_names, job.mask, solved.feature_units) as grid:
+        job.posterior.outer(True).check("quantiles and probabilities")
+    posterior = job.posterior
+    with gridded.opened(
+        job.source, posterior.feature_names, job.mask, posterior.feature_units
+    ) as grid:
         steps = map_store.steps_of(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)
-        yield MapWork(job.solved, grid, MapInputs(grid, wanted), job)
+        yield MapWork(job.posterior, grid, MapInputs(grid, wanted), job)
 
 
 class _Chunk(NamedTuple):
@@ -62,7 +64,7 @@ class _Chunk(NamedTuple):
 class MapWork(NamedTuple):
     """The prediction of the cells of a grid."""
 
-    solved: Solved
+    posterior: Posterior
     grid: Gridded
     inputs: MapInputs
     job: Job
@@ -147,10 +149,10 @@ class MapWork(NamedTuple):
         """Predict what is not done, and return how much that was."""
         extents, checksums, tag = target.extents(), target.checksums(), uuid.uuid4().hex[:8]
         todo = [tuple(map(int, place)) for place in np.argwhere(~target.done())]
-        node, reader, blocks = solved_node(self.solved), self._reader(tag), self.grid.blocks()
+        node, reader, blocks = posterior_node(self.posterior), self._reader(tag), self.grid.blocks()
         predict = delayed(partial(_predict_part, self.inputs.outputs), pure=False)
         put = delayed(partial(_write, target.writer(), claim), pure=False, traverse=False)
-        most = TASK_CELLS if self.solved.kept is None else PART_ROWS
+        most = TASK_CELLS if self.posterior.rows is None else PART_ROWS
         sampled = paths_node(of_job(self.job, executor) if todo else None)
         nodes, cells = [], 0
         for index in todo:
@@ -226,7 +228,7 @@ def _predict_part(
 
     For a local method a part is near cells.
     """
-    solved, box = opened(node), reader.read(chunk.region, blocks)
+    posterior, box = opened(node), reader.read(chunk.region, blocks)
     if math.prod(chunk.extent) and box.checksum(chunk.extent) != chunk.checksum:
         raise ChangedError(
             f"cells of the input from {[cut.start for cut in chunk.region]} on have changed since "
@@ -234,27 +236,27 @@ def _predict_part(
         )
     checksum, (cells, X) = box.checksum(box.shape), box.cells(chunk.extent)
     with single_blas_thread():
-        members = np.array_split(_order(solved, X, checksum, chunk), parts)[part]
-        moments = solved.moments(X[members], "variance", include_noise=True)
-        law, gaussian = solved.law(True), None
-        if not law.is_gaussian and (wanted.quantiles or wanted.exceedance is not None):
-            gaussian = solved.moments(X[members], "variance", True, gaussian=True)
-        values = outputs.arrays(moments, wanted, law, gaussian)
+        members = np.array_split(_order(posterior, X, checksum, chunk), parts)[part]
+        moments = posterior.moments(X[members], "variance", include_noise=True)
+        outer, gaussian = posterior.outer(True), None
+        if not outer.keeps_moments and (wanted.quantiles or wanted.exceedance is not None):
+            gaussian = posterior.moments(X[members], "variance", True, gaussian=True)
+        values = outputs.arrays(moments, wanted, outer, gaussian)
         if paths is not None:
             values["samples"] = paths.values(X[members])
         return _Part(cells[members], values, checksum)
 
 
-def _order(solved: Solved, X: np.ndarray, checksum: int, chunk: _Chunk) -> np.ndarray:
+def _order(posterior: Posterior, X: np.ndarray, checksum: int, chunk: _Chunk) -> np.ndarray:
     """Return the order of cells X (c, d) with those of a group together, found once per process."""
 
     def find() -> np.ndarray:
-        order = solved.grouped(X)
+        order = posterior.grouped(X)
         return np.arange(len(X)) if order is None else order
 
-    if solved.kept is None or not len(X):
+    if posterior.rows is None or not len(X):
         return np.arange(len(X))
-    key = (f"{solved.token}-order", (checksum, *chunk.extent))
+    key = (f"{posterior.token}-order", (checksum, *chunk.extent))
     found: np.ndarray = training_rows.cached(key, find, "cpu")
     return found
 

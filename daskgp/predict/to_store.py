@@ -23,8 +23,8 @@ from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreEr
 from daskgp.models.values import leaves
 from daskgp.predict import paths, to_csv, to_map, training_rows
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
-from daskgp.predict.lazy import conversions, solved_node
-from daskgp.predict.posterior import Solved, check_columns
+from daskgp.predict.lazy import conversions, posterior_node
+from daskgp.predict.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
@@ -66,8 +66,8 @@ def is_done(job: Job) -> bool:
         As `write_held` does for an existing output.
     """
     with work_of(job) as work:
-        solved = job.solved
-        target = prediction_store.find_complete(job.output, work.inputs, solved, solved.token)
+        posterior = job.posterior
+        target = prediction_store.find_complete(job.output, work.inputs, posterior, posterior.token)
         if target is None or job.verify or target.rows != work.inputs.rows:
             return False
         return work.unchanged(target)
@@ -85,23 +85,24 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
         As `is_done` does.
     """
     with work_of(job) as work:
-        solved, inputs = job.solved, work.inputs
-        target = prediction_store.find_complete(job.output, inputs, solved, solved.token)
+        posterior, inputs = job.posterior, work.inputs
+        target = prediction_store.find_complete(job.output, inputs, posterior, posterior.token)
         known = 0 if target is None else target.rows
         read = 0 if target is None or (not job.verify and work.unchanged(target)) else known
         new = inputs.rows - known
         if chosen:
             return read + new > 0
         return (
-            effort(solved, new) + paths.effort(job, new) + READ * read * solved.n_features > SMALL
+            effort(posterior, new) + paths.effort(job, new) + READ * read * posterior.n_features
+            > SMALL
         )
 
 
-def effort(solved: Solved, rows: int) -> float:
+def effort(posterior: Posterior, rows: int) -> float:
     """Return about how many floating-point operations the prediction of some rows takes."""
-    arrays = [*leaves(solved.state), solved.theta.inputs]
+    arrays = [*leaves(posterior.state), posterior.theta.inputs]
     own = 4.0 * rows * sum(getattr(array, "size", 0) for array in arrays)
-    return own + (0.0 if solved.kept is None or not rows else solved.kept.operations(rows))
+    return own + (0.0 if posterior.rows is None or not rows else posterior.rows.operations(rows))
 
 
 def write_held(
@@ -131,14 +132,14 @@ def write_held(
 def _write(
     job: Job, work: Work, executor: Executor, claim: locks.Claim, began: Callable[[], None]
 ) -> Written:
-    solved, inputs = job.solved, work.inputs
+    posterior, inputs = job.posterior, work.inputs
     remedy = f"put it in {visibility.HERE}"
     work.check_visible(executor, remedy)
-    check_visible(executor, solved, remedy)
+    check_visible(executor, posterior, remedy)
     notes = {"model": job.model, "input": inputs.url}
     new = data.vacant(job.output)
     target = prediction_store.open_or_create(
-        job.output, inputs, solved, solved.token, notes, job.resume
+        job.output, inputs, posterior, posterior.token, notes, job.resume
     )
     if target.rows < inputs.rows or not target.done().all():
         target.refuse_shared(inputs)
@@ -169,9 +170,9 @@ def _write(
 @contextmanager
 def work_of(job: Job) -> Iterator[Work]:
     """Yield the work of a prediction into a store; InputError unless its input can be predicted."""
-    job.solved.refuse_spread(include_noise=True)
+    job.posterior.refuse_spread(include_noise=True)
     if job.outputs.samples is not None:
-        paths.check(job.solved)
+        paths.check(job.posterior)
     if gridded.is_grid(job.source):
         with to_map.work_of(job) as work:
             yield work
@@ -183,17 +184,17 @@ def work_of(job: Job) -> Iterator[Work]:
             )
         if job.mask or job.outputs._replace(samples=None) != Outputs():
             remedy = "a store of rows has the mean and the variance, of which they are made"
-            if not job.solved.law(observed=True).is_gaussian:
+            if not job.posterior.outer(observed=True).keeps_moments:
                 remedy = "of rows predict and predict_exceedance give them in Python, lazily too"
             raise InputError(
                 f"{job.source} holds rows: a mask, variance, quantiles and exceedance are for "
                 f"grids; {remedy}"
             )
         source = str(job.source)
-        X = _rows(job.solved, source)
-        how = conversions(job.solved, X, source)
+        X = _rows(job.posterior, source)
+        how = conversions(job.posterior, X, source)
         inputs = prediction_store.inputs_of(source, X, job.outputs.samples)
-        yield RowWork(job.solved, X, inputs, job, how)
+        yield RowWork(job.posterior, X, inputs, job, how)
 
 
 @contextmanager
@@ -212,15 +213,15 @@ def _chunks_are_named(rows: int) -> Iterator[None]:
         ) from error
 
 
-def _rows(solved: Solved, source: str) -> da.Array:
+def _rows(posterior: Posterior, source: str) -> da.Array:
     """Return the inputs of a dataset store; raise InputError unless they can be predicted."""
     try:
-        X = data.open_inputs(source, solved.feature_names)
+        X = data.open_inputs(source, posterior.feature_names)
     except StoreError as error:
         if to_csv.is_csv(source):
             error.add_note("or name a csv for its predictions, such as predictions.csv")
         raise
-    check_columns(solved, X, data.column_names(X))
+    check_columns(posterior, X, data.column_names(X))
     if not X.shape[0]:
         raise InputError(f"{source} has no rows: there is nothing to predict")
     return X
@@ -229,7 +230,7 @@ def _rows(solved: Solved, source: str) -> da.Array:
 class RowWork(NamedTuple):
     """The prediction of the rows of a dataset store."""
 
-    solved: Solved
+    posterior: Posterior
     X: da.Array
     inputs: prediction_store.Inputs
     job: Job
@@ -337,16 +338,16 @@ def _write_missing(
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     if not len(todo):
         return 0
-    solved, sampled = job.solved, paths.paths_node(paths.of_job(job, executor))
+    posterior, sampled = job.posterior, paths.paths_node(paths.of_job(job, executor))
     tag = uuid.uuid4().hex[:8]
     # a task reads its own rows, so that raw rows are never the output of a task
     predict = delayed(partial(_predict_part, source), pure=False, traverse=False)
     put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
-    nodes, node, width = [], solved_node(solved), X.shape[1] * X.dtype.itemsize
-    for group in _together(todo, starts, 0 if solved.kept is None else TOGETHER // width):
+    nodes, node, width = [], posterior_node(posterior), X.shape[1] * X.dtype.itemsize
+    for group in _together(todo, starts, 0 if posterior.rows is None else TOGETHER // width):
         rows = tuple(slice(int(starts[i]), int(starts[i + 1])) for i in group)
         length = rows[-1].stop - rows[0].start
-        count = 1 if solved.kept is None else -(-length // PART_ROWS)
+        count = 1 if posterior.rows is None else -(-length // PART_ROWS)
         parts = [
             predict(node, sampled, rows, p, count, dask_key_name=f"predict-{tag}-{group[0]}-{p}")
             for p in range(count)
@@ -409,15 +410,15 @@ def _predict_part(
     parts: int,
 ) -> _Part:
     """Predict part ``part`` of ``parts`` of some chunks; for a local method a part is near rows."""
-    solved = opened(node)
+    posterior = opened(node)
     first = chunks[0].start
     X = reading.read(source.array, slice(first, chunks[-1].stop))
     checksums = tuple(_checksum(X[rows.start - first : rows.stop - first]) for rows in chunks)
     X = feature_units.converted(X, source.how)
     with single_blas_thread():
-        order = np.arange(len(X)) if parts == 1 else _order(solved, X, checksums)
+        order = np.arange(len(X)) if parts == 1 else _order(posterior, X, checksums)
         members = np.array_split(order, parts)[part]
-        moments = solved.moments(X[members], "variance", include_noise=True)
+        moments = posterior.moments(X[members], "variance", include_noise=True)
         assert moments.variance is not None
         values = {"mean": np.asarray(moments.mean), "variance": np.asarray(moments.variance)}
         if sampled is not None:
@@ -425,14 +426,14 @@ def _predict_part(
     return _Part(members, values, checksums)
 
 
-def _order(solved: Solved, X: np.ndarray, checksums: tuple[int, ...]) -> np.ndarray:
+def _order(posterior: Posterior, X: np.ndarray, checksums: tuple[int, ...]) -> np.ndarray:
     """Return the order of rows X (n, d) with those of a group together; a process finds it once."""
 
     def find() -> np.ndarray:
-        order = solved.grouped(X)
+        order = posterior.grouped(X)
         return np.arange(len(X)) if order is None else order
 
-    found: np.ndarray = training_rows.cached((f"{solved.token}-order", checksums), find, "cpu")
+    found: np.ndarray = training_rows.cached((f"{posterior.token}-order", checksums), find, "cpu")
     return found
 
 

@@ -29,7 +29,7 @@ from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
 from daskgp.predict.judged import aligned
-from daskgp.predict.posterior import Solved, check_columns, refuse_other_units
+from daskgp.predict.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import ShowProgress
@@ -190,7 +190,7 @@ def variogram(
     executor = Executor.current(progress)
     with scratch_rows(store) as spill:
         beside = {"y_variance": y_variance, "weight": sample_weight}
-        place = geographic if model is None else _solved(model).geographic or False
+        place = geographic if model is None else _posterior(model).geographic or False
         rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where it is written"
@@ -201,7 +201,7 @@ def variogram(
         units = _units(rows, features, columns is not None)
         pieces = _pieces(rows, n_pairs, random_state)
         if model is not None:
-            rows, fill_values = replace(rows, fills=_solved(model).fills), model.fill_values
+            rows, fill_values = replace(rows, fills=_posterior(model).fills), model.fill_values
         rows = filling.marked(rows, fill_values, _blocks(pieces), executor)
         edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
         task = partial(_sums, rows, used, edges, expected)
@@ -441,28 +441,28 @@ def _units(rows: data.Rows, features: Sequence[int], named: bool) -> list[str]:
     return units
 
 
-def _solved(model: Any) -> Solved:
+def _posterior(model: Any) -> Posterior:
     check_is_fitted(model, "solved_")
     model._check_fitted()
-    solved: Solved = model.solved_
-    return solved
+    posterior: Posterior = model.solved_
+    return posterior
 
 
 def _expected(model: Any, rows: data.Rows) -> Expected:
-    solved = _solved(model)
-    check_columns(solved, rows.X, rows.feature_names)
-    refuse_other_units(solved, rows)
-    solved.refuse_transformed("an expected variogram", "leave the model out")
-    if solved.likelihood is not None:
+    posterior = _posterior(model)
+    check_columns(posterior, rows.X, rows.feature_names)
+    refuse_other_units(posterior, rows)
+    posterior.refuse_transformed("an expected variogram", "leave the model out")
+    if posterior.likelihood is not None:
         raise InputError(
-            f"with likelihood {solved.likelihood.name!r} y is not f and noise, so that its "
+            f"with likelihood {posterior.likelihood.name!r} y is not f and noise, so that its "
             "variogram is not that of the kernel: leave the model out"
         )
-    if solved.n_targets != rows.n_targets:
+    if posterior.n_targets != rows.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {solved.n_targets}"
+            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}"
         )
-    regressor = None if solved.known is None else solved.known.regressor
+    regressor = None if posterior.known is None else posterior.known.regressor
     return Expected(
-        solved.theta.kernel, solved.scaling_of_mean, solved.theta.noise_variance, regressor
+        posterior.theta.kernel, posterior.scaling_of_mean, posterior.theta.noise_variance, regressor
     )

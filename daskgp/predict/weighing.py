@@ -9,13 +9,13 @@ import numpy as np
 
 from daskgp import checks
 from daskgp.data import grids, reading
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError
 from daskgp.predict import known_errors
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from daskgp.typing import Array
 
 
-def weights(solved: Solved, mean: Any, sample_weight: Any, y_variance: Any) -> Any:
+def weights(posterior: Posterior, mean: Any, sample_weight: Any, y_variance: Any) -> Any:
     """Return weights of the values of a mean, of its kind and shape; None where nothing is given.
 
     A row of weight w and error variance e has the noise variance s / w + e, and weighs as much as
@@ -33,14 +33,11 @@ def weights(solved: Solved, mean: Any, sample_weight: Any, y_variance: Any) -> A
     weight = 1.0 if sample_weight is None else _shaped("sample_weight", sample_weight, mean)
     if y_variance is None:
         return weight
-    solved.refuse_transformed("a score with y_variance", "leave y_variance out")
-    if solved.likelihood is not None:
-        raise SettingError(
-            f"y_variance is given and the likelihood is {solved.likelihood.name!r}: only Gaussian "
-            "noise has known error variances"
-        )
-    noise = solved.theta.noise_variance * solved.scaling.y_scale**2
-    share = _shaped("y_variance", y_variance, mean) / (noise[0] if solved.vector_target else noise)
+    posterior.refuse_errors("a score with y_variance", "leave y_variance out")
+    noise = posterior.theta.noise_variance * posterior.scaling.y_scale**2
+    share = _shaped("y_variance", y_variance, mean) / (
+        noise[0] if posterior.vector_target else noise
+    )
     return weight / (1.0 + weight * share)
 
 

@@ -40,7 +40,7 @@ def test_paths_have_the_mean_and_covariance_of_the_posterior(name, fitted):
     model = fitted(name)
     own = {} if name == "ssgp" else {"n_frequencies": FREQUENCIES}
     values = model.sample_paths(DRAWS, random_state=1, **own)(T)
-    kept, prior = model.solved_.kept, max(model.kernel_.diag(T))
+    kept, prior = model.solved_.rows, max(model.kernel_.diag(T))
     # places of several groups are conditioned on more rows together than paths are at each
     groups = kept.groups(T) if isinstance(kept, Nearby) else [(None, np.arange(len(T)))]
     for _, own in groups:

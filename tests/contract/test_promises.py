@@ -1,6 +1,5 @@
 """What every estimator promises, whatever its method."""
 
-import dataclasses
 import gc
 import shutil
 
@@ -23,8 +22,8 @@ from daskgp.errors import InputError, RunError, StoreError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit import subset
 from daskgp.models import inducing
+from daskgp.predict.layers import Tails
 from daskgp.predict.near import Nearby
-from daskgp.predict.tails import Tails
 from daskgp.runtime.executor import Executor
 from tests.contract import cases
 
@@ -270,7 +269,7 @@ def test_a_joint_covariance_has_the_variances_and_samples_have_it(name, noise):
     model = cases.fixed(name).fit(*cases.rows())
     mean, joint = model.predict(T, return_cov=True, include_noise=noise)
     alone = model.predict(T, return_std=True, include_noise=noise)
-    if not isinstance(model.solved_.kept, Nearby):  # joint predictions take more of these rows
+    if not isinstance(model.solved_.rows, Nearby):  # joint predictions take more of these rows
         equal((mean, np.sqrt(np.diag(joint))), alone)
     np.testing.assert_array_equal(joint, joint.T)
     assert np.linalg.eigvalsh(joint).min() > -1e-9 * np.trace(joint)
@@ -390,7 +389,7 @@ def test_tails_are_those_of_intervals_of_y_alone(name, tmp_path):
     plain = cases.fixed(name).fit(*cases.rows())
     model = cases.fixed(name).fit(*cases.rows())
     tails = Tails((0.5, 0.95), (0.5, 2.4))
-    model._set_solved(dataclasses.replace(model.solved_, tails=tails))
+    model._set_solved(model.solved_.with_layers(tails))
     mean, std = plain.predict(T, return_std=True, include_noise=True)
     levels, widths = (0.025, 0.25, 0.5, 0.75, 0.975), np.array([-2.4, -0.5, 0.0, 0.5, 2.4])
     wanted = mean[:, None] + std[:, None] * widths
@@ -406,5 +405,5 @@ def test_tails_are_those_of_intervals_of_y_alone(name, tmp_path):
     np.testing.assert_allclose(lazy[1].compute(), wanted, rtol=1e-9)
     above = model.predict_exceedance(T, wanted[3, 4], include_noise=True)
     assert above[3] == pytest.approx(0.025)
-    if not model.solved_.model.noisy:
+    if not model.solved_.method.noisy:
         equal(*(one.predict(T, quantiles=levels) for one in (model, plain)))

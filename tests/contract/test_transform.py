@@ -47,7 +47,7 @@ def test_the_logarithm_gives_log_normal_predictions_of_every_method(name, tmp_pa
     loaded = daskgp.load(tmp_path / "model.zarr")
     np.testing.assert_array_equal(loaded.predict(T), model.predict(T))
     assert loaded.solved_.token == model.solved_.token != plain.solved_.token
-    if model.solved_.model.why_no_paths() is None:
+    if model.solved_.method.why_no_paths() is None:
         paths, own = model.sample_paths(3), plain.sample_paths(3)
         np.testing.assert_allclose(paths(T), np.exp(own(T)), rtol=1e-7)
         lazy = paths(da.from_array(T, chunks=(4, 2)))

@@ -131,7 +131,7 @@ def test_experts_get_equal_random_shares_of_new_rows():
     assert max(model._total.rows) - min(model._total.rows) <= 2
     # the same rows for each expert, whichever these are, must give the same sums
     solved = model.solved_
-    total = solved.model.local(solved.model.prepare(solved.theta), Block(X, y[:, None]))
+    total = solved.method.local(solved.method.prepare(solved.theta), Block(X, y[:, None]))
     for name, value in model._total._asdict().items():
         np.testing.assert_allclose(value.sum(axis=0), getattr(total, name), rtol=1e-9, atol=1e-9)
 
@@ -139,7 +139,7 @@ def test_experts_get_equal_random_shares_of_new_rows():
 def test_updated_experts_are_those_of_their_rows():
     X, y = cases.rows()
     model = plain("experts").fit(X[:100], y[:100])
-    method, theta = model.solved_.model, model.solved_.theta
+    method, theta = model.solved_.method, model.solved_.theta
     parts = [Block(X[i::4], y[i::4, None]) for i in range(4)]
     first, second = ([b.at(rows) for b in parts] for rows in (slice(20), slice(20, None)))
     prepared, old = method.totals(theta, TaskRounds.of([[b] for b in first]))
@@ -393,7 +393,7 @@ def test_windows_of_an_updated_model_are_those_of_its_sums(tmp_path):
     model.save(tmp_path / "m.zarr")
     for one in (model, daskgp.load(tmp_path / "m.zarr")):
         solved, stage = one.solved_, one._windows(Executor(None))
-        state, objective = solved.model.solve(solved.theta, stage)
+        state, objective = solved.method.solve(solved.theta, stage)
         equal(state, solved.state, rtol=1e-9, atol=1e-9)
         assert objective == pytest.approx(model.objective_, rel=1e-10)
 
@@ -432,7 +432,7 @@ def test_a_window_slides_over_a_store_that_grows(case, store):
         before = learned(model)
         equal(learned(model.update(*store(n), window=100)), before, rtol=0)
     assert model._seen[-1]["what"] == "forget"
-    assert len(np.atleast_1d(getattr(model.solved_.kept, "rows", []))) < 240
+    assert len(np.atleast_1d(getattr(model.solved_.rows, "rows", []))) < 240
 
 
 @pytest.mark.parametrize("along", ["x0", 0])

@@ -191,7 +191,7 @@ def test_few_rows_and_rows_that_repeat():
 def test_what_version_0_1_kept_predicts_as_it_did():
     """Equal cells, whose blocks the dense definition takes from their groups."""
     model, _ = uneven()
-    kept = model.solved_.kept
+    kept = model.solved_.rows
     arrays = {
         "number": np.array(3),
         "lengths": kept.around.lengths,

@@ -82,7 +82,7 @@ def test_model_stores_of_every_method_with_the_rows_they_keep(name, tmp_path):
     model.save(tmp_path / "m.zarr")
     found = opened(tmp_path / "m.zarr")
     assert found.scaling_x_shift.dims == ("feature",)
-    if model.solved_.kept is not None:
+    if model.solved_.rows is not None:
         assert opened(tmp_path / "m.zarr", "rows").X.dims == ("row", "feature")
 
 

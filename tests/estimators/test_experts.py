@@ -95,14 +95,14 @@ def test_experts_take_the_rows_that_the_partition_says(expert, table):
     made = {p: build(**FIXED, expert="exact", partition=p) for p in ("random", "block")}
     spans = {}
     for name, model in made.items():
-        kept = model.fit(X, y).solved_.kept
+        kept = model.fit(X, y).solved_.rows
         spans[name] = [kept.rows.read(*span)[0] for span in kept.spans]
         assert [len(part) for part in spans[name]] == [40] * 5
         every = np.concatenate(spans[name])
         np.testing.assert_array_equal(every[np.lexsort(every.T)], X[np.lexsort(X.T)])
     apart = {name: np.mean([p.var(axis=0).sum() for p in parts]) for name, parts in spans.items()}
     assert apart["block"] < 0.5 * apart["random"]
-    first = build(**FIXED, expert="exact", partition="chunks").fit(X, y).solved_.kept
+    first = build(**FIXED, expert="exact", partition="chunks").fit(X, y).solved_.rows
     np.testing.assert_array_equal(first.rows.read(*first.spans[1])[0], X[40:80])
 
 

@@ -58,7 +58,7 @@ def fitted(table):
 
 def blocks_near(model):
     """What each block is conditioned on, by brute force; all columns count alike here."""
-    nearby = model.solved_.kept
+    nearby = model.solved_.rows
     count = nearby.layout.n_blocks
     if model.neighbours == "order":
         return [tuple(range(i + 1, min(i + 1 + model._reach(), count))) for i in range(count)]
@@ -87,8 +87,8 @@ def dense(model, T, jointly=False):
     Places are drawn given what serves their group, or all together given what serves any of them.
     """
     solved = model.solved_
-    scale, theta, layout = solved.scaling, solved.theta, solved.kept.layout
-    X, y = solved.kept.rows.read(0, layout.rows)
+    scale, theta, layout = solved.scaling, solved.theta, solved.rows.layout
+    X, y = solved.rows.rows.read(0, layout.rows)
     block, test = scale.block(X, np.reshape(y, (len(y), -1))), scale.inputs(T)
     n = len(X)
     both = np.concatenate([block.X, test])
@@ -96,9 +96,9 @@ def dense(model, T, jointly=False):
     R = oracle.residual(theta.kernel, both, theta.inputs, noise)
     own = [np.arange(*span) for span in layout.spans]
     near, groups = blocks_near(model), list(own)
-    for key, members in solved.kept.groups(T):
+    for key, members in solved.rows.groups(T):
         groups.append(n + members)
-        near.append(rows_serving(solved.kept, key))
+        near.append(rows_serving(solved.rows, key))
     if jointly:
         groups[len(own) :] = [np.arange(n, len(both))]
         near[len(own) :] = [np.unique(np.concatenate(near[len(own) :]))]
@@ -151,8 +151,8 @@ def test_a_fit_is_the_dense_definition(kind, p, settings, table, tmp_path):
 
 def test_rows_are_read_back_in_blocks_along_the_order(fitted, table):
     X, y = table
-    read_X, read_y = fitted.solved_.kept.rows.read(0, 300)
-    layout = fitted.solved_.kept.layout
+    read_X, read_y = fitted.solved_.rows.rows.read(0, 300)
+    layout = fitted.solved_.rows.layout
     keys = layout.order.keys(read_X)
     assert np.all(keys[1:] >= keys[:-1])
     both, again = np.column_stack([X, y]), np.column_stack([read_X, read_y])
@@ -191,7 +191,7 @@ def test_pic_is_lma_of_markov_order_0(table):
     assert pic.kernel_ == made.kernel_
     for a, b in zip(pic.predict(T, True), made.predict(T, True), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert {len(blocks) for blocks, _ in pic.solved_.kept.groups(T)} == {1}
+    assert {len(blocks) for blocks, _ in pic.solved_.rows.groups(T)} == {1}
 
 
 # -- training --------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_blocks_are_ordered_by_lengthscales_that_some_blocks_have_trained(
     for settings in ({"optimizer": None}, {}):
         model = LMA(**start, **settings, store=str(tmp_path / "kept")).fit(*given)
         blocks = [
-            model.solved_.kept.rows.read(*span)[0] for span in model.solved_.kept.layout.spans
+            model.solved_.rows.rows.read(*span)[0] for span in model.solved_.rows.layout.spans
         ]
         wide, long = np.mean([np.ptp(block, axis=0) for block in blocks], axis=0)
         shapes.append(long / wide)
@@ -299,7 +299,7 @@ def test_every_order_is_near_the_exact_gp(order, table):
 
 def test_rows_in_any_order_and_chunks_are_predicted_alike(fitted):
     T = rows(200, seed=3)[0]
-    T = T[np.argsort(fitted.solved_.kept.layout.blocks_of(T), kind="stable")]
+    T = T[np.argsort(fitted.solved_.rows.layout.blocks_of(T), kind="stable")]
     wanted = fitted.predict(T, return_std=True)
     shuffled = np.random.default_rng(0).permutation(200)
     back = np.argsort(shuffled)
@@ -317,7 +317,7 @@ def test_rows_in_any_order_and_chunks_are_predicted_alike(fitted):
 
 def test_one_chunk_may_touch_every_block(fitted):
     T = rows(40, seed=3)[0]
-    assert len(np.unique(fitted.solved_.kept.layout.blocks_of(T))) == 8
+    assert len(np.unique(fitted.solved_.rows.layout.blocks_of(T))) == 8
     one = da.from_array(T, chunks=(40, 2))
     each = np.concatenate([fitted.predict(row[None]) for row in T])
     np.testing.assert_allclose(fitted.predict(one).compute(), each, rtol=1e-10)
@@ -355,7 +355,7 @@ def drawn():
 @pytest.mark.parametrize(("name", "within"), [("lma", 0.005), ("pic", 0.05)])
 def test_places_on_both_sides_of_an_edge_are_as_correlated_as_they_are(name, within, drawn):
     models, (left, right) = drawn
-    kept, found = models[name].solved_.kept, []
+    kept, found = models[name].solved_.rows, []
     for pair in zip(left, right, strict=True):
         T = np.stack(pair)
         if len(list(kept.groups(T))) == 2:
@@ -593,7 +593,7 @@ def test_a_prepared_store_is_used_as_it_is(prepared, table, temporary, monkeypat
         assert model.objective_ == pytest.approx(evidence, rel=1e-8)
         np.testing.assert_allclose(model.predict(T), mean[:, 0], rtol=1e-8)
         assert os.path.samefile(
-            os.path.dirname(str(model.solved_.kept.rows.X.store_path).split("file://")[1]),
+            os.path.dirname(str(model.solved_.rows.rows.X.store_path).split("file://")[1]),
             prepared,
         )
 
@@ -948,7 +948,7 @@ def test_a_plan_needs_no_work(table, tmp_path):
 )
 def test_predictions_are_conditioned_on_as_many_blocks_as_the_settings_say(settings, wide, table):
     model = LMA(**FIXED, **settings).fit(*table)
-    found = [blocks for blocks, _ in model.solved_.kept.groups(table[0])]
+    found = [blocks for blocks, _ in model.solved_.rows.groups(table[0])]
     assert {len(blocks) for blocks in found} == wide
     assert len(set(found)) == len(found)
 
@@ -967,7 +967,7 @@ def test_predictions_are_conditioned_on_as_many_blocks_as_the_settings_say(setti
 )
 def test_predictions_are_conditioned_on_as_many_rows_as_the_settings_say(settings, number, table):
     model = LMA(**FIXED, **settings).fit(*table)
-    kept = model.solved_.kept
+    kept = model.solved_.rows
     for key, _ in kept.groups(table[0]):
         found = rows_serving(kept, key)
         assert len(np.unique(found)) == len(found) == number

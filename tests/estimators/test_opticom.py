@@ -37,7 +37,7 @@ def test_a_fit_is_the_method_for_any_chunks(chunks, p):
     T = rows(20, seed=1)[0]
     lazy = [da.from_array(a, chunks=(chunks, *a.shape[1:])) for a in (X, y)]
     model = OptiComGP("matern52(ard=true)", mean="ols", **QUICK).fit(*lazy)
-    scale, theta, method = model.solved_.scaling, model.solved_.theta, model.solved_.model
+    scale, theta, method = model.solved_.scaling, model.solved_.theta, model.solved_.method
     block = scale.block(X, np.reshape(y, (len(y), -1)))
     prepared = method.prepare(theta)
     total = method.local(prepared, block)

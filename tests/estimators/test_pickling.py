@@ -55,7 +55,7 @@ def model(request, tmp_path):
 
 
 def stored_at(model):
-    return daskgp.data.address(model.solved_.kept.rows.X)
+    return daskgp.data.address(model.solved_.rows.rows.X)
 
 
 RESTORED = """
@@ -87,8 +87,8 @@ def test_every_way_to_pickle_carries_them(how, model):
         again = joblib.load(file)
     else:
         again = pickle.loads({"pickle": pickle, "cloudpickle": cloudpickle}[how].dumps(model))
-    assert isinstance(again.solved_.kept.rows.X, np.ndarray)
-    assert not isinstance(model.solved_.kept.rows.X, np.ndarray)  # the model itself is as it was
+    assert isinstance(again.solved_.rows.rows.X, np.ndarray)
+    assert not isinstance(model.solved_.rows.rows.X, np.ndarray)  # the model itself is as it was
     assert again.solved_.token == model.solved_.token
     X = table(50)[0]
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -139,7 +139,7 @@ def test_rows_that_last_stay_where_they_are(tmp_path, monkeypatch):
 def test_a_store_in_memory_goes_with_the_process_too(tmp_path, monkeypatch):
     made = clone(KEEPING["lma"]).set_params(store=f"memory://{tmp_path.name}")
     model = made.fit(*on_disk(tmp_path))
-    assert isinstance(pickle.loads(pickle.dumps(model)).solved_.kept.rows.X, np.ndarray)
+    assert isinstance(pickle.loads(pickle.dumps(model)).solved_.rows.rows.X, np.ndarray)
     monkeypatch.setattr(pickling, "CARRIED_BYTES", 0)
     with pytest.raises(SettingError, match="temporary store"):
         pickle.dumps(model)

@@ -131,9 +131,9 @@ def test_a_prediction_without_memory_names_its_chunks(data, cluster, tmp_path):
 
 
 def _break_moments():
-    from daskgp.predict.posterior import Solved
+    from daskgp.predict.posterior import Posterior
 
     def moments(*_, **__):
         return np.empty((1 << 50,))
 
-    Solved.moments = moments
+    Posterior.moments = moments

@@ -8,7 +8,6 @@ something differently on purpose, ``CHANGED`` in test_golden.py says so.
 """
 
 import argparse
-import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels
-from daskgp.predict.tails import Tails
+from daskgp.predict.layers import Tails
 from tests.contract import cases
 from tests.golden.answers import answered
 
@@ -86,7 +85,7 @@ def tailed(model):
     def fit(X, y):
         model.fit(X, y)
         tails = Tails((0.5, 0.9, 0.99), (0.5, 1.6, 3.4))
-        model._set_solved(dataclasses.replace(model.solved_, tails=tails))
+        model._set_solved(model.solved_.with_layers(tails))
         return model
 
     return fit

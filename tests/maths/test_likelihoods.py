@@ -12,9 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, special, stats
 
-from daskgp import likelihoods
 from daskgp.errors import DeviceError, InputError, SettingError
-from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT, by_name
+from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT, by_name, quadrature
 
 PROBIT, LOGIT = Bernoulli("probit"), Bernoulli("logit")
 CONTINUOUS = [Gaussian(0.3), StudentT(0.5, 4.0), StudentT(0.8, 40.0)]
@@ -47,6 +46,44 @@ def values_of(likelihood, seed, shape=(3, 2)):
     else:
         y = mean + 2 * rng.standard_t(3, size=shape)
     return y.astype(float), mean, variance
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_log_densities_have_their_derivatives(likelihood):
+    y, f, _ = values_of(likelihood, 8)
+    found = likelihood.log_p(y, f)
+    np.testing.assert_allclose(found.value, log_p(likelihood, y, f), rtol=1e-12)
+    step = 1e-5
+    low, high = (likelihood.log_p(y, f + one) for one in (-step, step))
+    np.testing.assert_allclose(found.slope, (high.value - low.value) / (2 * step), atol=1e-8)
+    np.testing.assert_allclose(found.curvature, (high.slope - low.slope) / (2 * step), atol=1e-8)
+    assert not likelihood.log_concave or (found.curvature <= 0).all()
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_draws_have_the_distribution_function_and_the_moments(likelihood):
+    f, rng = np.full(40_000, 0.4), np.random.default_rng(0)
+    draws = likelihood.sample(f, rng)
+    assert likelihood.supports(draws).all()
+    for y in (0.0, 0.5, 2.0):
+        assert likelihood.below(np.array(y), f[0]) == pytest.approx((draws <= y).mean(), abs=0.01)
+    mean, variance = likelihood.response(f[:1, None], np.zeros(1))
+    assert draws.mean() == pytest.approx(mean.item(), abs=0.03)
+    if not isinstance(likelihood, StudentT):  # of which few draws tell the variance
+        assert draws.var() == pytest.approx(variance.item(), rel=0.05)
+
+
+@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
+def test_distribution_functions_are_averages_over_f(likelihood):
+    mean, std = np.array([0.3, -1.0]), np.array([0.4, 1.2])
+    f = np.random.default_rng(0).normal(mean, std, (200_000, 2))
+    for y in (0.0, 1.0):
+        wanted = likelihood.below(np.full(2, y), f).mean(axis=0)
+        np.testing.assert_allclose(likelihood.cdf(np.full(2, y), mean, std), wanted, atol=0.005)
+    for level in (0.2, 0.9):
+        at = likelihood.quantile(level, mean, std)
+        assert (likelihood.cdf(at, mean, std) >= level - 1e-9).all()
+        assert (likelihood.cdf(at - 1e-6, mean, std) < level).all()
 
 
 def integral(function, centre, width, points=()):
@@ -104,7 +141,7 @@ def test_closed_forms_agree_with_quadrature(likelihood):
         return by_f, log_p(likelihood, y, f)
 
     spread = np.broadcast_to(variance[:, None], y.shape)
-    by_mean, by_variance, (value,) = likelihoods._averages(terms, np, mean, spread)
+    by_mean, by_variance, (value,) = quadrature.averages(terms, np, mean, spread)
     found = likelihood.expected(y, mean, variance)
     assert found.value == pytest.approx(value.sum(), rel=1e-10)
     np.testing.assert_allclose(found.by_mean, by_mean, atol=1e-8)
@@ -222,9 +259,9 @@ def test_quadrature_agrees_with_the_closed_form_of_probit():
     spread = np.sqrt(2 * variance)[:, None]
     terms = (
         math.log(w) + special.log_ndtr((2 * y - 1) * (mean + x * spread))
-        for x, w in likelihoods._hermite()
+        for x, w in quadrature.hermite()
     )
-    by_nodes = likelihoods._log_sum_exp(terms, np)
+    by_nodes = quadrature.log_sum_exp(terms, np)
     np.testing.assert_allclose(PROBIT.log_density(y, mean, variance), by_nodes, rtol=1e-9)
 
 

@@ -271,7 +271,7 @@ def test_other_rows_are_refused_whoever_gives_them(name):
             dask.compute(lazy[0], scheduler="synchronous")
     some = slice(5, 25)
     part = {k: v[some] for k, v in noise.items()}
-    if model.solved_.model.tells_rows:
+    if model.solved_.method.tells_rows:
         found = model.loo(X[some], y[some], **part)
         np.testing.assert_allclose(found, np.array(model.loo(X, y, **noise))[:, some], rtol=1e-9)
     else:

@@ -15,7 +15,7 @@ from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Shape, Theta
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.7), variance=1.4)
@@ -242,7 +242,7 @@ def test_the_papers_variance_can_be_negative_and_the_remedy_is_named():
     model = OptiCom(4, variance="paper")
     state, found = run(model, theta, X, y, T, "variance")
     assert found.variance.min() < -0.01
-    solved = Solved(model, theta, state, identity(2, 1), ("a", "b"), ("y",), True)
+    solved = Posterior(model, theta, state, identity(2, 1), ("a", "b"), ("y",), True)
     with pytest.raises(NumericalError, match=r"below zero beyond rounding .* variance='linear'$"):
         solved.moments(T, "variance")
     _, sound = run(OptiCom(4), theta, X, y, T, "variance")

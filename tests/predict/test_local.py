@@ -125,9 +125,9 @@ def test_places_of_successive_chunks_share_factors(make_store, tmp_path, monkeyp
     model = MADE["nearest"].fit(*data())
     inputs = make_store(*data(200, seed=1), rows=30, url=tmp_path / "in.zarr")
     made = []
-    condition = type(model.solved_.model).condition
+    condition = type(model.solved_.method).condition
     monkeypatch.setattr(
-        type(model.solved_.model),
+        type(model.solved_.method),
         "condition",
         lambda *args, **more: (made.append(1), condition(*args, **more))[1],
     )

@@ -18,8 +18,8 @@ import daskgp
 from daskgp.data import axes, map_store
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict.law import Law
-from daskgp.predict.posterior import Solved
+from daskgp.predict.layers.chain import Outer
+from daskgp.predict.posterior import Posterior
 from daskgp.runtime.process import single_blas_thread
 
 FEATURES = ["time", "lat", "lon"]
@@ -158,9 +158,11 @@ def test_masked_cells_stay_masked_and_are_not_predicted(kind, model, tmp_path, m
         data.land.encoding = {"dtype": "i2", "_FillValue": -1}
     source, output = stored(tmp_path / "g.zarr", data), str(tmp_path / "m.zarr")
     source = data if kind == "memory" else source
-    rows, plain = [], Solved.moments
+    rows, plain = [], Posterior.moments
     monkeypatch.setattr(
-        Solved, "moments", lambda self, X, *a, **k: rows.append(len(X)) or plain(self, X, *a, **k)
+        Posterior,
+        "moments",
+        lambda self, X, *a, **k: rows.append(len(X)) or plain(self, X, *a, **k),
     )
     count = 3 * int(seen.sum())
     assert model.predict_store(source, output, mask="land") == (count, 0)
@@ -488,7 +490,7 @@ def test_quantiles_and_probabilities_of_arrays(model):
 
 
 def test_a_certain_value_exceeds_or_does_not():
-    found = Law().exceedance(np.array([1.0, 2.0, 3.0]), np.zeros(3), 2.0)
+    found = Outer().exceedance(np.array([1.0, 2.0, 3.0]), np.zeros(3), 2.0)
     np.testing.assert_array_equal(found, [0.0, 0.0, 1.0])
 
 

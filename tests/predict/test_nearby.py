@@ -173,7 +173,7 @@ def test_nearest_blocks_hold_the_block_of_every_place():
         X = np.exp(rng.standard_normal((600, d)))  # dense and sparse parts
         settings = {"n_support": 5, "block_rows": 30, "optimizer": None, "predict_order": 2}
         model = LMA("rbf", **settings).fit(X, np.sin(X.sum(axis=1)))
-        near = model.solved_.kept
+        near = model.solved_.rows
         for blocks, members in near.groups(X):
             assert len(blocks) == 3
             assert set(near.layout.blocks_of(X[members])) <= set(blocks)
@@ -294,7 +294,7 @@ def one_thread(model, X, step):
 
 def windows(model, X):
     """How many sets of blocks serve rows X."""
-    return len(list(model.solved_.kept.groups(X)))
+    return len(list(model.solved_.rows.groups(X)))
 
 
 def blockwise(model, X, step=20):

@@ -14,7 +14,7 @@ from commands import dataset, invoke, refused, succeed
 import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict.posterior import Solved
+from daskgp.predict.posterior import Posterior
 from tests import oracle
 
 KERNEL = kernels.Matern32(0.6, variance=1.3)
@@ -181,11 +181,11 @@ def test_paths_are_small_and_a_graph_carries_them_once(monkeypatch):
     lazy = paths(da.zeros((10_000, 2), chunks=(100, 2)))
     assert len(pickle.dumps(paths.solved_)) < 30_000  # without factors (200, 200)
     graph = dask.base.collections_to_expr(lazy).__dask_graph__()
-    solved = [value for value in map(_value, graph.values()) if isinstance(value, Solved)]
+    solved = [value for value in map(_value, graph.values()) if isinstance(value, Posterior)]
     assert len(solved) == 1
     again = pickle.loads(pickle.dumps(paths))
     np.testing.assert_array_equal(again(X), paths(X))
-    monkeypatch.setattr(Solved, "moments", None)  # nothing is computed before it is asked for
+    monkeypatch.setattr(Posterior, "moments", None)  # nothing is computed before it is asked for
     paths(da.zeros((10, 2), chunks=5))
 
 

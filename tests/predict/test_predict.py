@@ -15,7 +15,8 @@ from fits import arrived
 
 from daskgp import SGPR, ExactGP, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.predict.posterior import Solved
+from daskgp.models.values import Moments
+from daskgp.predict.posterior import Posterior
 from daskgp.testing import no_compute
 
 KERNEL = kernels.Matern52(lengthscale=(0.8, 1.2, 1.5), variance=1.3)
@@ -115,7 +116,7 @@ def test_no_compute_notices_a_computation(vector):
         vector.predict(da.ones((4, 3))).compute()
 
 
-class Counted(Solved):
+class Counted(Posterior):
     """Counts the blocks it is asked for."""
 
     calls: list = []  # noqa: RUF012
@@ -273,12 +274,11 @@ def test_a_covariance_is_not_made_for_rows_that_are_not_in_memory(vector):
 
 def test_a_variance_below_zero_beyond_rounding_is_an_error(vector):
     solved = vector.solved_
-    scaled = np.zeros((2, 3))
-    np.testing.assert_array_equal(
-        solved._checked(np.array([-1e-9, 0.5]), scaled), np.array([0.0, 0.5])
-    )
+    scaled, mean = np.zeros((2, 3)), np.zeros((2, 1))
+    checked = solved._checked(Moments(mean, np.array([-1e-9, 0.5])), scaled)
+    np.testing.assert_array_equal(checked.variance, np.array([0.0, 0.5]))
     with pytest.raises(NumericalError, match=r"-0.01 is below zero beyond rounding"):
-        solved._checked(np.array([-0.01, 0.5]), scaled)
+        solved._checked(Moments(mean, np.array([-0.01, 0.5])), scaled)
 
 
 # -- joint posteriors ----------------------------------------------------------------------

@@ -8,8 +8,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import t as student
 
 from daskgp.models.transform import Transform
-from daskgp.predict.law import Law
-from daskgp.predict.tails import CRITICAL, LEVELS, Tails, _anderson_darling
+from daskgp.predict.layers import TransformLayer
+from daskgp.predict.layers.chain import Outer
+from daskgp.predict.layers.tails import CRITICAL, LEVELS, Tails, _anderson_darling
 
 HEAVY = Tails((0.5, 0.9, 0.99), (0.5, 1.6, 3.4))
 
@@ -81,22 +82,23 @@ def test_residuals_and_normal_scores_are_inverses_and_increase(z, u):
 
 
 @pytest.mark.parametrize("transform", [None, Transform("log", np.zeros(1))])
-def test_quantiles_probabilities_and_scores_are_of_one_law(transform):
-    law, levels = Law(transform=transform, tails=HEAVY), (0.001, 0.2, 0.5, 0.95, 0.995)
+def test_quantiles_probabilities_and_scores_are_of_one_distribution(transform):
+    around = [] if transform is None else [TransformLayer(transform)]
+    outer, levels = Outer([HEAVY, *around]), (0.001, 0.2, 0.5, 0.95, 0.995)
     mean, std = np.array([[0.3]]), np.array([[0.7]])
-    found = law.quantiles(mean, std, levels)[0, 0]
+    found, distribution = outer.quantiles(mean, std, levels)[0, 0], outer.over(mean, std)
     for level, q in zip(levels, found, strict=True):
-        assert law.exceedance(mean, std, q) == pytest.approx(1 - level, rel=1e-9)
-        assert law.below(law.scores(mean, std, q)) == pytest.approx(level, rel=1e-9)
-    plain = Law(transform=transform).quantiles(mean, std, (0.5,))
+        assert outer.exceedance(mean, std, q) == pytest.approx(1 - level, rel=1e-9)
+        assert distribution.below(distribution.score(q)) == pytest.approx(level, rel=1e-9)
+    plain = Outer(around).quantiles(mean, std, (0.5,))
     np.testing.assert_array_equal(found[2], plain[0, 0, 0])
     z = found if transform is None else np.log(found)
     assert z[4] == pytest.approx(0.3 + 0.7 * 3.4)
 
 
 def test_missing_and_certain_predictions_stay():
-    law = Law(tails=HEAVY)
+    outer = Outer([HEAVY])
     mean, std = np.array([1.0, np.nan, 1.0]), np.array([0.0, 1.0, np.inf])
-    found = law.quantiles(mean, std, (0.1, 0.5))
+    found = outer.quantiles(mean, std, (0.1, 0.5))
     np.testing.assert_array_equal(found, [[1, 1], [np.nan, np.nan], [-np.inf, 1]])
-    np.testing.assert_array_equal(law.exceedance(mean, std, 0.0), [1.0, np.nan, 0.5])
+    np.testing.assert_array_equal(outer.exceedance(mean, std, 0.0), [1.0, np.nan, 0.5])

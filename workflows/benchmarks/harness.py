@@ -513,7 +513,7 @@ def divergence_of(solved: Any, columns: int = 1_024) -> float:
     from daskgp.models.variational.decoupled import Draw
     from daskgp.models.variational.parameters import mean_functions
 
-    method, own = replace(solved.model, frozen=True), solved.state.parameters(solved.theta.kernel)
+    method, own = replace(solved.method, frozen=True), solved.state.parameters(solved.theta.kernel)
     prepared = method.prepare(solved.theta.kernel, own, solved.state.offset)
     none = Block(own.covariance_points[:0], own.weights[:0])
     number = len(mean_functions(own, method.form)[1])

@@ -44,8 +44,8 @@ from daskgp.fit.plan import Plan
 from daskgp.kernels import Kernel
 from daskgp.kernels import from_dict as kernel_from_dict
 from daskgp.kernels.registry import describe
-from daskgp.predict.lazy import solved_node
-from daskgp.predict.posterior import Solved
+from daskgp.predict.lazy import posterior_node
+from daskgp.predict.posterior import Posterior
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import Advance
@@ -421,12 +421,12 @@ class Trials:
             self._samples[number] = size
         return url
 
-    def _predicted(self, solved: Solved, fold: Fold) -> HeldOut:
+    def _predicted(self, posterior: Posterior, fold: Fold) -> HeldOut:
         """Return predictions of the held-out rows that trials are scored on."""
-        solved.refuse_spread(include_noise=True)
+        posterior.refuse_spread(include_noise=True)
         share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
         task = partial(tested, self.parts, fold, share, self.rules.seed)
-        node = solved_node(solved, not self.executor.shares_memory)
+        node = posterior_node(posterior, not self.executor.shares_memory)
         found = map_all(task, self.parts.spans, self._quiet, "held-out", [node])
         return joined([one for one in found if len(one.y)])
 

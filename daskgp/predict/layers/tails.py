@@ -1,5 +1,7 @@
 """Tails of standardised residuals that are heavier, or lighter, than those of a normal one."""
 
+# ruff: noqa: D102 - the base class documents what its layers override
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -7,6 +9,9 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+
+from daskgp.predict.layers.base import Layer, register
+from daskgp.predict.layers.distribution import Distribution
 
 LEVELS = (*(k / 20 for k in range(1, 20)), 0.98, 0.99, 0.995, 0.998, 0.999)
 """Levels of central intervals whose half widths are kept."""
@@ -19,8 +24,9 @@ FLATTEST = 1e-3
 """Least slope of the half width in normal scores, where residuals repeat."""
 
 
+@register
 @dataclass(frozen=True)
-class Tails:
+class Tails(Layer):
     """Half widths of central intervals of a new observation, in its standard deviations.
 
     A normal residual u has the same distribution function as one of z(u), which is odd, linear
@@ -42,6 +48,10 @@ class Tails:
 
     levels: tuple[float, ...]
     widths: tuple[float, ...]
+
+    name = "tails"
+    of_tails = True
+    of_observations = True
 
     @classmethod
     def of(cls, z: np.ndarray, targets: int = 1) -> Tails | None:
@@ -72,14 +82,29 @@ class Tails:
         score = float(ndtri(0.5 + level / 2))
         return float(self.residual(score)) / score
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Return what a model store keeps."""
+    def over(self, inner: Distribution) -> Distribution:
+        return _Tailed(inner.mean, inner.std, self)
+
+    @property
+    def described(self) -> dict[str, list[float]]:
         return {"levels": list(self.levels), "widths": list(self.widths)}
 
     @classmethod
-    def from_dict(cls, said: dict[str, Any]) -> Tails:
-        """Return the tails that a model store has."""
-        return cls(*(tuple(map(float, said[name])) for name in ("levels", "widths")))
+    def restored(cls, described: Any, arrays: dict[str, np.ndarray]) -> Tails:
+        return cls(*(tuple(map(float, described[name])) for name in ("levels", "widths")))
+
+
+@dataclass(frozen=True, eq=False)
+class _Tailed(Distribution):
+    """Distributions whose standardised residuals have other tails than normal ones."""
+
+    tails: Tails
+
+    def below(self, score: Any) -> np.ndarray:
+        return np.asarray(ndtr(self.tails.normal_score(score)))
+
+    def residual(self, score: float) -> float:
+        return float(self.tails.residual(score))
 
 
 def _scores(levels: tuple[float, ...]) -> np.ndarray:

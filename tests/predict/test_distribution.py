@@ -10,10 +10,16 @@ from scipy import integrate, stats
 
 import daskgp
 from daskgp.likelihoods import Bernoulli, Poisson, StudentT
-from daskgp.predict.law import Law
+from daskgp.predict.layers import Response
+from daskgp.predict.layers.chain import Outer
 
 LEVELS = (0.01, 0.25, 0.5, 0.95)
 quick = settings(max_examples=8, deadline=None)
+
+
+def given_f(likelihood):
+    """The distribution of observations, given the Gaussian of f."""
+    return Outer([Response(likelihood)])
 
 
 def below(likelihood, m, s, y):
@@ -32,33 +38,33 @@ def below(likelihood, m, s, y):
 @given(m=st.floats(-3, 3), s=st.floats(0.01, 5), scale=st.floats(0.05, 3), df=st.floats(2.1, 50))
 def test_quantiles_of_heavy_tails_are_where_the_integral_says(m, s, scale, df):
     likelihood = StudentT(scale, df)
-    found = Law(likelihood).quantiles(np.array([m]), np.array([s]), LEVELS)[0]
+    found = given_f(likelihood).quantiles(np.array([m]), np.array([s]), LEVELS)[0]
     for level, y in zip(LEVELS, found, strict=True):
         assert below(likelihood, m, s, y) == pytest.approx(level, abs=2e-6)
-    chance = Law(likelihood).exceedance(np.array([m]), np.array([s]), 1.0)[0]
+    chance = given_f(likelihood).exceedance(np.array([m]), np.array([s]), 1.0)[0]
     assert chance == pytest.approx(1 - below(likelihood, m, s, 1.0), abs=2e-6)
 
 
 @quick
 @given(m=st.floats(-4, 7), s=st.floats(0.001, 2))
 def test_quantiles_of_counts_are_the_least_that_are_enough(m, s):
-    found = Law(Poisson()).quantiles(np.array([m]), np.array([s]), LEVELS)[0]
+    found = given_f(Poisson()).quantiles(np.array([m]), np.array([s]), LEVELS)[0]
     for level, count in zip(LEVELS, found, strict=True):
         assert below(Poisson(), m, s, count) >= level - 2e-4
         assert count == 0 or below(Poisson(), m, s, count - 1) <= level + 2e-4
     for limit in (-0.5, 0.0, 2.7):
-        chance = Law(Poisson()).exceedance(np.array([m]), np.array([s]), limit)[0]
+        chance = given_f(Poisson()).exceedance(np.array([m]), np.array([s]), limit)[0]
         wanted = 1 - below(Poisson(), m, s, np.floor(limit))
         assert chance == pytest.approx(wanted, abs=2e-4)
 
 
 def test_large_counts_and_missing_values():
     m, s = np.array([15.0, 20.0, np.nan, 3.0]), np.array([0.5, 1e-6, 0.1, np.nan])
-    found = Law(Poisson()).quantiles(m, s, (0.1, 0.9))
+    found = given_f(Poisson()).quantiles(m, s, (0.1, 0.9))
     np.testing.assert_allclose(found[0], stats.lognorm.ppf([0.1, 0.9], 0.5, scale=np.exp(15)), 1e-3)
     np.testing.assert_allclose(found[1], stats.poisson.ppf([0.1, 0.9], np.exp(20)), rtol=1e-6)
     assert np.isnan(found[2:]).all()
-    assert np.isnan(Law(Poisson()).exceedance(m, s, 1.0)[2:]).all()
+    assert np.isnan(given_f(Poisson()).exceedance(m, s, 1.0)[2:]).all()
 
 
 def fitted(likelihood):
@@ -111,11 +117,11 @@ def test_predictions_have_the_quantiles_of_their_likelihood(likelihood, tmp_path
 
 def test_gaussians_are_those_of_scipy():
     m, s = np.array([[0.0, 1.0]]), np.array([[2.0, 0.5]])
-    found = Law().quantiles(m, s, LEVELS)
+    found = Outer().quantiles(m, s, LEVELS)
     np.testing.assert_allclose(found, stats.norm.ppf(LEVELS, m[..., None], s[..., None]))
-    np.testing.assert_allclose(Law().exceedance(m, s, 1.0), stats.norm.sf(1.0, m, s))
+    np.testing.assert_allclose(Outer().exceedance(m, s, 1.0), stats.norm.sf(1.0, m, s))
 
 
 def test_classes_say_what_they_have_instead():
     with pytest.raises(daskgp.errors.SettingError, match="predict_proba"):
-        Law(Bernoulli()).check("quantiles")
+        given_f(Bernoulli()).check("quantiles")

@@ -1,0 +1,366 @@
+"""Likelihoods p(y | f) of a latent GP value f, and their expectations under Gaussians of f.
+
+Letters: y and mean (n, p), variance (n,) of the Gaussian q(f) = N(mean, variance) that the p
+outputs share, or one per entry, (n, p); x and w the nodes and weights of Gauss-Hermite
+quadrature, f = mean + sqrt(2 variance) x.  Everything is computed in float64, which costs little
+compared with a kernel tile, and stays on the device of its arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays.backend import number
+from daskgp.errors import InputError, SettingError
+from daskgp.likelihoods.quadrature import arguments, averages, hermite, log_sum_exp
+from daskgp.typing import Array
+
+HALVINGS = 200
+"""Halvings of a bracket of a quantile; fewer where it is a whole number."""
+
+
+class Expectation(NamedTuple):
+    """Sum over entries of E_q[log p(y | f)] and its derivatives.
+
+    ``by_mean`` and ``by_variance`` (n, p) are those with respect to the mean and variance of each
+    entry; ``by_log`` (k,), float64 on the host, is with respect to the logs of the parameters.
+
+    Examples
+    --------
+    >>> from daskgp.likelihoods import Gaussian
+    >>> y, mean, variance = np.array([[1.0]]), np.array([[1.0]]), np.array([0.1])
+    >>> found = Gaussian(0.1).expected(y, mean, variance)
+    >>> found.by_mean, found.by_variance
+    (array([[0.]]), array([[-5.]]))
+    """
+
+    value: float
+    by_mean: Array
+    by_variance: Array
+    by_log: np.ndarray
+
+
+class LogDensity(NamedTuple):
+    """log p(y | f) (n, p), and its first and second derivative with respect to f."""
+
+    value: Array
+    slope: Array
+    curvature: Array
+
+
+class Likelihood(ABC):
+    """Distribution of an observation y given the latent value f.
+
+    A new one is a frozen dataclass with a ``name``, ``log_p``, ``below``, ``sample`` and
+    ``response``; the rest follows by quadrature over f.
+
+    Examples
+    --------
+    >>> from daskgp.likelihoods import Likelihood, by_name
+    >>> likelihood = by_name("poisson")
+    >>> isinstance(likelihood, Likelihood), likelihood.discrete
+    (True, True)
+    """
+
+    discrete: ClassVar[bool] = False
+    """True if y is coded, not measured, and is not to be standardised."""
+    log_concave: ClassVar[bool] = True
+    """True if log p(y | f) is concave in f; then no ``by_variance`` is positive."""
+    classes: ClassVar[bool] = False
+    """True if y are classes, of which quantiles say nothing."""
+    interval: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """Least and largest y; discrete ones are the whole numbers in between."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """What rows may have beside y: "noise" are noise variances of their own."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name in settings and stores, which ``by_name`` takes.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Bernoulli
+        >>> Bernoulli("logit").name
+        'bernoulli-logit'
+        """
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters that are learned.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson, StudentT
+        >>> StudentT().parameter_names, Poisson().parameter_names
+        (('scale', 'df'), ())
+        """
+        return ()
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        """Logarithms of the parameters, (k,) float64.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import StudentT
+        >>> np.exp(StudentT(scale=0.5, df=4.0).log_parameters)
+        array([0.5, 4. ])
+        """
+        return np.zeros(0)
+
+    @property
+    def log_bounds(self) -> np.ndarray:
+        """Bounds of the logarithms, (k, 2).
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian
+        >>> np.exp(Gaussian().log_bounds)
+        array([[1.e-06, 1.e+02]])
+        """
+        return np.zeros((0, 2))
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Likelihood:
+        """Return the same likelihood with other parameters; raise InputError if they are not k.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian
+        >>> Gaussian(0.1).with_log_parameters([0.0])
+        Gaussian(variance=1.0)
+        """
+        self._check_count(values)
+        return self
+
+    @abstractmethod
+    def log_p(self, y: Array, f: Array) -> LogDensity:
+        """Return log p(y | f) with two derivatives, at y and f (n, p).
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().log_p(np.array([[2.0]]), np.array([[0.0]]))[1:]
+        (array([[1.]]), array([[-1.]]))
+        """
+
+    @abstractmethod
+    def below(self, y: np.ndarray, f: np.ndarray) -> np.ndarray:
+        """Return P(y' <= y | f), at y and f (...).
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().below(np.array([0.0]), np.array([0.0])).round(4)
+        array([0.3679])
+        """
+
+    @abstractmethod
+    def sample(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw of y for each f (...).
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().sample(np.array([50.0, -50.0]), np.random.default_rng(0)) > 0
+        array([ True, False])
+        """
+
+    def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
+        """Return the expected log-likelihood under q, with the exact derivatives of its quadrature.
+
+        Parameters
+        ----------
+        y, mean : (n, p) array
+            Observed values, none missing, and means of f.
+        variance : (n,) array
+            Variances of f, shared by all outputs.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> y, mean, variance = np.array([[3.0]]), np.array([[1.0]]), np.array([0.2])
+        >>> round(Poisson().expected(y, mean, variance).value, 4)
+        -1.7959
+        """
+        xp, y, mean, variance = arguments(y, mean, variance)
+
+        def terms(f: Array) -> tuple[Array, ...]:
+            value, slope, _ = self.log_p(y, f)
+            return slope, value
+
+        by_mean, by_variance, (logs,) = averages(terms, xp, mean, variance)
+        if self.log_concave:
+            by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
+        return Expectation(number(logs.sum()), by_mean, by_variance, np.zeros(0))
+
+    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+        """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Bernoulli
+        >>> y, mean, variance = np.array([[1.0]]), np.array([[0.0]]), np.array([1.0])
+        >>> np.exp(Bernoulli().log_density(y, mean, variance))
+        array([[0.5]])
+        """
+        xp, y, mean, variance = arguments(y, mean, variance)
+        spread = xp.sqrt(2 * variance)
+        terms = (math.log(w) + self.log_p(y, mean + x * spread).value for x, w in hermite())
+        return log_sum_exp(terms, xp)
+
+    def cdf(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+        """Return the integral of P(y' <= y | f) q(f) df, for means and standard deviations (...).
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian
+        >>> Gaussian(0.1).cdf(np.array([1.0]), np.array([1.0]), np.array([0.5]))
+        array([0.5])
+        """
+        spread = math.sqrt(2.0) * std
+        return np.asarray(sum(w * self.below(y, mean + x * spread) for x, w in hermite()))
+
+    def quantile(self, level: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+        """Return quantiles of y, for means and standard deviations (...) of f.
+
+        Those of whole numbers are the least that are exceeded with at most 1 - level.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian
+        >>> Gaussian(0.1).quantile(0.5, np.array([1.0]), np.array([0.5])).round(6)
+        array([1.])
+        """
+        centre, variance = self.response(mean, std**2)
+        # by Cantelli's inequality quantiles lie this far from the mean at most
+        reach = np.sqrt(variance * max(level / (1.0 - level), (1.0 - level) / level))
+        low = np.maximum(centre - reach, self.interval[0])
+        high = np.minimum(centre + reach, self.interval[1])
+        if self.discrete:
+            low, high = np.floor(low) - 1.0, np.ceil(high)
+        return self._bisected(level, mean, std, low, high)
+
+    def _bisected(
+        self, level: float, mean: np.ndarray, std: np.ndarray, low: np.ndarray, high: np.ndarray
+    ) -> np.ndarray:
+        """Return the quantile between ends of a bracket, in the units of y."""
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            if self.discrete:
+                middle = np.floor(middle)
+            if ((middle <= low) | (middle >= high)).all():
+                break
+            enough = self.cdf(middle, mean, std) >= level
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return np.asarray(high)
+
+    @abstractmethod
+    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the mean and variance, both (n, p), of a new observation y.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian
+        >>> mean, variance = Gaussian(0.1).response(np.array([[2.0]]), np.array([0.3]))
+        >>> mean, variance
+        (array([[2.]]), array([[0.4]]))
+        """
+
+    def of_rows(self, noise: Array | None) -> Likelihood:
+        """Return the likelihood of rows with noise variances of their own, by ``Block.noise``.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian
+        >>> noise = np.array([[1.0, 0.0], [0.0, 0.5]])  # that of the model, and an own one
+        >>> rows = Gaussian(0.1).of_rows(noise)
+        >>> rows.log_density(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(2)).round(4)
+        array([[ 0.2324],
+               [-0.5724]])
+        """
+        if noise is None:
+            return self
+        raise SettingError(
+            f"the {self.name} likelihood has no noise variance per row: leave them out "
+            "(y_variance=False and sample_weight=False where a store has them), or choose "
+            "likelihood='gaussian'"
+        )
+
+    def supports(self, y: Any) -> Any:
+        """Return True for each entry that can be observed, and for missing ones (NaN).
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().supports(np.array([2.0, 0.5, -1.0, np.nan]))
+        array([ True, False, False,  True])
+        """
+        possible = np.isfinite(y) & (y >= self.interval[0]) & (y <= self.interval[1])
+        return (possible & (y == np.rint(y)) if self.discrete else possible) | np.isnan(y)
+
+    def check(self, y: np.ndarray, names: Sequence[str]) -> None:
+        """Raise InputError, naming the target, if a value of y (n, p) cannot be observed.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Bernoulli
+        >>> Bernoulli().check(np.array([[0.0], [2.0]]), ["class"])
+        Traceback (most recent call last):
+        daskgp.errors.InputError: target 'class' holds 2, but the bernoulli likelihood takes ...
+        """
+        bad = ~self.supports(y)
+        if not bad.any():
+            return
+        column = int(np.argmax(bad.any(axis=0)))
+        value, count = y[bad[:, column], column][0], bad[:, column].sum()
+        others = f" and {count - 1} others of the kind" if count > 1 else ""
+        raise InputError(
+            f"target {names[column]!r} holds {float(value):g}{others}, but the {self.name} "
+            f"likelihood takes {self._takes}"
+        )
+
+    def refuse(self, count: int) -> None:
+        """Raise InputError if ``count`` values, more than 0, cannot be observed.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().refuse(0)
+        >>> Poisson().refuse(2)
+        Traceback (most recent call last):
+        daskgp.errors.InputError: 2 targets are not possible observations: ...
+        """
+        if count:
+            raise InputError(
+                f"{count} targets are not possible observations: the {self.name} likelihood takes "
+                f"{self._takes}"
+            )
+
+    def offset(self, y_mean: np.ndarray) -> np.ndarray:
+        """Return latent constants (p,) that give y the mean y_mean; 0 where y is standardised.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Bernoulli, Poisson
+        >>> Poisson().offset(np.array([1.0])), Bernoulli().offset(np.array([0.5]))
+        (array([0.]), array([0.]))
+        """
+        return np.zeros(len(y_mean))
+
+    _takes: ClassVar[str] = "finite numbers: leave the others out"
+
+    def _check_count(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
+        values = np.asarray(values, dtype=np.float64)
+        names = self.parameter_names
+        if values.shape != (len(names),):
+            raise InputError(
+                f"{len(names)} log-parameters are needed ({', '.join(names) or 'none'}), "
+                f"not an array of shape {values.shape}"
+            )
+        return values

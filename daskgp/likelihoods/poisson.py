@@ -1,0 +1,121 @@
+"""Counts."""
+
+# ruff: noqa: D102 - the base class documents what its likelihoods override
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammaincc, gammaln, ndtr
+
+from daskgp.arrays.backend import namespace, number, special
+from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
+from daskgp.likelihoods.quadrature import arguments, hermite, log_sum_exp
+from daskgp.typing import Array
+
+LEAST_COUNT = 1e-6
+"""Lower limit of the mean count."""
+MOST_LOG_RATE = 50.0
+"""Expected rates grow linearly from here on: they and their slopes stay finite in float32."""
+NODES = 160
+"""Nodes of the trapezoidal rule."""
+REACH = 8.0
+"""Standard deviations within which quantiles are looked for."""
+LARGEST_LOG_COUNT = 34.0
+"""Counts beyond e^34 are not told from one another."""
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """Counts, y ~ Poisson(e^f).
+
+    Examples
+    --------
+    >>> Poisson().response(np.array([[0.0]]), np.array([2.0]))[0].round(4)
+    array([[2.7183]])
+    """
+
+    discrete: ClassVar[bool] = True
+    interval: ClassVar[tuple[float, float]] = (0.0, math.inf)
+    _takes: ClassVar[str] = "whole numbers of at least 0: give counts, or take another likelihood"
+
+    @property
+    def name(self) -> str:
+        return "poisson"
+
+    def log_p(self, y: Array, f: Array) -> LogDensity:
+        xp = namespace(f)
+        rate = xp.exp(xp.minimum(f, 700))
+        return LogDensity(y * f - rate - special(xp).gammaln(y + 1), y - rate, -rate)
+
+    def below(self, y: np.ndarray, f: np.ndarray) -> np.ndarray:
+        shape = np.maximum(np.floor(y), 0.0) + 1.0
+        return np.where(y < 0, 0.0, gammaincc(shape, np.exp(np.minimum(f, 700.0))))
+
+    def sample(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.asarray(rng.poisson(np.exp(np.minimum(f, LARGEST_LOG_COUNT))), float)
+
+    def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
+        xp, y, mean, variance = arguments(y, mean, variance)
+        log_rate = mean + 0.5 * variance
+        slope = xp.exp(xp.minimum(log_rate, MOST_LOG_RATE))
+        rate = slope * (1 + xp.maximum(log_rate - MOST_LOG_RATE, 0))
+        value = number((y * mean - rate - special(xp).gammaln(y + 1)).sum())
+        return Expectation(value, y - slope, -0.5 * slope, np.zeros(0))
+
+    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+        # p(y | f) of a large count can be far narrower than q, so the nodes are those of the
+        # Gaussian at the mode of p(y | f) q(f).  With e^l = variance e^f the mode has
+        # l + e^l = mean + variance y + log variance, convex in l and solved by Newton's method.
+        xp, y, mean, variance = arguments(y, mean, variance)
+        log_variance = xp.log(variance)
+        right = mean + variance * y + log_variance
+        root = xp.where(right > 1, xp.log(xp.maximum(right, 1)), right)
+        for _ in range(6):
+            grown = xp.exp(root)
+            root = root - (root + grown - right) / (1 + grown)
+        shrink = 1 / xp.sqrt(1 + xp.exp(root))
+        spread = xp.sqrt(2 * variance)
+        shift = (root - log_variance - mean) / spread
+
+        def terms() -> Iterable[Array]:
+            for x, w in hermite():
+                z = shift + x * shrink
+                f = mean + z * spread
+                yield math.log(w) + x**2 - z**2 + y * f - xp.exp(xp.minimum(f, 700))
+
+        return log_sum_exp(terms(), xp) + xp.log(shrink) - special(xp).gammaln(y + 1)
+
+    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        xp, mean, _, variance = arguments(mean, mean, variance)
+        rate = xp.exp(xp.minimum(mean + 0.5 * variance, 200))  # its square is finite too
+        return rate, rate + rate**2 * xp.expm1(xp.minimum(variance, 200))
+
+    def cdf(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+        # P(log G > f) for G ~ Gamma(y + 1), over whichever of log G and f is the narrower one
+        count = np.floor(y)
+        below, shape = np.zeros(mean.shape), np.maximum(count, 0.0) + 1.0
+        width = 1.0 / np.sqrt(shape)
+        low, high = np.log(shape) - 9 * width - 30 / shape, np.log(shape) + 9 * width
+        step, total = (high - low) / (NODES - 1), np.zeros(mean.shape)
+        with np.errstate(divide="ignore", over="ignore"):
+            for i in range(NODES):
+                t = low + i * step
+                w = np.exp(shape * t - np.exp(t) - gammaln(shape))
+                total += w
+                below += w * ndtr((t - mean) / std)
+            return np.where(std > width, below / total, super().cdf(count, mean, std)) * (
+                count >= 0
+            )
+
+    def quantile(self, level: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+        rate = np.exp(np.minimum(mean + REACH * std, LARGEST_LOG_COUNT))
+        high = np.ceil(rate + 10 * np.sqrt(rate) + 30)
+        return self._bisected(level, mean, std, np.full(mean.shape, -1.0), high)
+
+    def offset(self, y_mean: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(y_mean, LEAST_COUNT)).astype(np.float64)

@@ -1,0 +1,103 @@
+"""Registry of likelihoods by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.errors import SettingError
+from daskgp.likelihoods.base import Likelihood
+from daskgp.likelihoods.bernoulli import Bernoulli
+from daskgp.likelihoods.gaussian import Gaussian
+from daskgp.likelihoods.poisson import Poisson
+from daskgp.likelihoods.student_t import StudentT
+
+M = TypeVar("M", bound=Callable[[], Likelihood])
+
+REGISTRY: dict[str, Callable[[], Likelihood]] = {
+    "gaussian": Gaussian,
+    "student-t": StudentT,
+    "bernoulli": Bernoulli,
+    "bernoulli-logit": lambda: Bernoulli("logit"),
+    "poisson": Poisson,
+}
+
+NAMES = tuple(REGISTRY)
+"""Names of the likelihoods of the package."""
+
+
+def register(make: M) -> M:
+    """Make a likelihood known by its name to settings and stores.
+
+    A process that reads a store must have registered it before: do so in the module that defines
+    the class, so that importing it is enough.
+
+    Parameters
+    ----------
+    make : type or callable
+        Called without arguments it returns the likelihood with its initial parameters.
+
+    Returns
+    -------
+    type or callable
+        The same, so that this is a decorator too.
+
+    Raises
+    ------
+    SettingError
+        If the name is taken, or the likelihood does not take its own parameters.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from daskgp import likelihoods
+    >>> @likelihoods.register
+    ... @dataclass(frozen=True)
+    ... class Wide(likelihoods.StudentT):
+    ...     df: float = 2.5
+    ...     name = "wide"
+    >>> likelihoods.by_name("wide").df
+    2.5
+    """
+    first = make()
+    if not isinstance(first, Likelihood):
+        raise SettingError(f"{shown(make)} makes no likelihood: derive a class from Likelihood")
+    name, before = first.name, REGISTRY.get(first.name)
+    if before is not None and _address(before) != _address(make):  # unless run again in a notebook
+        raise SettingError(f"the name {name!r} is that of another likelihood: choose another name")
+    again = first.with_log_parameters(first.log_parameters)
+    if type(again) is not type(first) or again.name != name:
+        raise SettingError(
+            f"{name!r} becomes another likelihood with its own parameters: with_log_parameters "
+            "must return its own class"
+        )
+    REGISTRY[name] = make
+    return make
+
+
+def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = None) -> Likelihood:
+    """Return the likelihood registered under a name, with its defaults if no parameters are given.
+
+    Raises
+    ------
+    SettingError
+        If no likelihood has that name; the message lists the known names.
+    InputError
+        If the number of parameters is not that of the likelihood.
+
+    Examples
+    --------
+    >>> by_name("student-t", [0.0, np.log(3.0)])
+    StudentT(scale=1.0, df=3.0...)
+    """
+    if name not in REGISTRY:
+        raise SettingError(f"unknown likelihood {name!r}: choose one of {', '.join(REGISTRY)}")
+    likelihood = REGISTRY[name]()
+    return likelihood if log_parameters is None else likelihood.with_log_parameters(log_parameters)
+
+
+def _address(make: Callable[[], Likelihood]) -> str:
+    return f"{make.__module__}.{make.__qualname__}"

@@ -1,0 +1,131 @@
+"""Likelihoods of new observations that are not f and Gaussian noise."""
+
+# ruff: noqa: D102 - the base class documents what its layers override
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from daskgp.errors import SettingError
+from daskgp.likelihoods import Likelihood
+from daskgp.models.values import Moments
+from daskgp.predict.layers.base import Layer, Parts, Places, register
+from daskgp.predict.layers.distribution import Distribution
+
+TINY, EPS = np.finfo(np.float64).tiny, 2.0**-53
+"""Least probability, and least distance from 1, of which there is a normal score."""
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Response(Layer):
+    """New observations y, given the Gaussian of f.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    scale : ndarray (p,)
+        Units of the targets in which the likelihood was fitted.
+    """
+
+    likelihood: Likelihood
+    scale: Any = 1.0
+
+    name = "likelihood"
+    gaussian = False
+    needs_variance = True
+    of_observations = True
+    increasing = False
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        assert inner.variance is not None
+        own = self.likelihood.response(inner.mean / self.scale, inner.variance / self.scale**2)
+        return inner._replace(mean=own[0] * self.scale, variance=own[1] * self.scale**2)
+
+    @property
+    def graded(self) -> bool:
+        return not self.likelihood.classes
+
+    def over(self, inner: Distribution) -> Distribution:
+        return Mixture(inner.mean, inner.std, self.likelihood, self.scale)
+
+    def supports(self, y: Any) -> Any:
+        return self.likelihood.supports(y)
+
+    def refuse(self, count: int) -> None:
+        self.likelihood.refuse(count)
+
+    def refuse_ungraded(self, what: str) -> None:
+        if not self.graded:
+            raise SettingError(
+                f"{what} of new observations of likelihood {self.likelihood.name!r} are not "
+                "available, because they are 0 or 1: ask for predict_proba, or leave "
+                f"include_noise out for {what} of f"
+            )
+
+    @property
+    def described(self) -> Any:
+        return None  # the method and its state have it
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    @classmethod
+    def of_fit(cls, parts: Parts) -> Response | None:
+        return None if parts.likelihood is None else cls(parts.likelihood, parts.scaling.y_scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(Distribution):
+    """Distributions of y, mixtures over the Gaussian of f.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    scale : ndarray (p,)
+        Units of the targets in which the likelihood was fitted.
+    """
+
+    likelihood: Likelihood
+    scale: Any
+
+    def quantile(self, level: float) -> np.ndarray:
+        """Return the quantiles (...) at a level."""
+        return self._known(self.likelihood.quantile(level, *self._scaled()) * self.scale)
+
+    def exceedance(self, limit: Any) -> np.ndarray:
+        """Return the probabilities (...) of exceeding a number."""
+        return self._known(1.0 - self._cdf(limit))
+
+    def score(self, y: Any) -> np.ndarray:
+        """Return the normal scores of values: Phi^-1 of their distribution functions.
+
+        That of a count is of the middle of its step, (P(y' < y) + P(y' <= y)) / 2.
+        """
+        below = self._cdf(np.nan_to_num(y))
+        if self.likelihood.discrete:
+            below = 0.5 * (below + self._cdf(np.nan_to_num(y) - 1.0))
+        return self._known(ndtri(np.clip(below, TINY, 1.0 - EPS)), y)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """Return the log density of values y (...)."""
+        mean, variance = self.mean / self.scale, (self.std / self.scale) ** 2
+        density = self.likelihood.log_density(y / self.scale, mean, variance)
+        return np.asarray(density - np.log(self.scale))
+
+    def _cdf(self, y: Any) -> np.ndarray:
+        mean, std = self._scaled()
+        return self.likelihood.cdf(np.broadcast_to(y / self.scale, mean.shape), mean, std)
+
+    def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
+        mean, std = (np.nan_to_num(a / self.scale) for a in (self.mean, self.std))
+        return mean, std
+
+    def _known(self, values: np.ndarray, y: Any = 0.0) -> np.ndarray:
+        """Return values, NaN where a prediction or y is missing."""
+        return np.where(np.isnan(self.mean + self.std + y), np.nan, values)

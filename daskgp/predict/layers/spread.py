@@ -1,0 +1,41 @@
+"""Spread of predictions that rows left out tell."""
+
+# ruff: noqa: D102 - the base class documents what its layers override
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskgp.models.values import Moments
+from daskgp.predict.layers.base import Layer, Places, register
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Spread(Layer):
+    """Learned ``factor`` on standard deviations."""
+
+    factor: float
+
+    name = "spread"
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        square, (variance, covariance) = self.factor**2, inner[1:3]
+        return inner._replace(
+            variance=None if variance is None else variance * square,
+            covariance=None if covariance is None else covariance * square,
+        )
+
+    @property
+    def spread(self) -> float:
+        return self.factor
+
+    @property
+    def described(self) -> float:
+        return self.factor
+
+    @classmethod
+    def restored(cls, described: float, arrays: dict[str, np.ndarray]) -> Spread:
+        return cls(float(described))
