@@ -19,6 +19,7 @@ from daskgp.data.blocks.draws import AllBut
 from daskgp.errors import NumericalError
 from daskgp.estimators.outcome import Outcome
 from daskgp.fit import control, hyperparameters, means, rounds, subset
+from daskgp.fit.arrange.batches import BATCH_ROWS
 from daskgp.fit.minibatches import LANE_ROWS, Share
 from daskgp.fit.steps import Steps
 from daskgp.fit.svi import Bases, Learning, Precondition
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("daskgp")
 
 History = list[dict[str, Any]]
-BATCH_ROWS = 1_024
 POWERS = {"noise_variance": 1.0, "scale": 0.5}
 """Powers of the targets' variance by which bounds of a likelihood's parameters grow."""
 AVERAGE_FROM = 200
@@ -156,7 +156,7 @@ def learning(
     """Return the problem that training ascends: batches, bases and rates."""
     n, stage, form = int(fit.rows), fit.stage, estimator._form
     covariance = estimator._inputs.count if fit.theta.inputs is None else len(fit.theta.inputs)
-    mean, batch = estimator._n_mean(n), estimator._batch(n)
+    mean, batch = estimator._n_mean(n), estimator._arrangement().size(n)
     most = 2 * -(-mean // estimator.n_added) + 2 * -(-n // batch)
     bases = Bases(covariance, mean, estimator.n_added, form.scaled, form.shared, most)
     quiet = dataclasses.replace(executor, show=False)
@@ -233,7 +233,7 @@ def held_out(estimator: VariationalGP, fit: Fit) -> tuple[AllBut | None, Block]:
     stage = fit.stage
     if estimator.validation is None:
         return None, no_rows(stage.rows)
-    number = estimator._n_validation(int(fit.rows))
+    number = estimator._arrangement().held_out(int(fit.rows))
     seed = fit.seed, 11
     rows, keys = (stage.rows, stage.spans, stage.scaling), sampling.Keys(seed)
     drawn = sampling.draw(*rows, number, keys, stage.executor)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, likelihoods, train
 from daskgp.checks import LARGEST, choice, place, shown
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import filling, ordering, prepared, sampling
+from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.feature_units import count_of
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
@@ -29,9 +29,10 @@ from daskgp.estimators import settings_of_fit
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.estimators.updated import UpdatedGP
-from daskgp.estimators.updating import Grown, ranges_of, seen
+from daskgp.estimators.updating import ranges_of, seen
 from daskgp.fit import (
     control,
+    declared,
     hyperparameters,
     means,
     named,
@@ -43,6 +44,8 @@ from daskgp.fit import (
     warm,
 )
 from daskgp.fit import plan as planning
+from daskgp.fit.arrange import Arrangement, AsStored, Home, SoFar
+from daskgp.fit.arrange.rewriting import seed_of
 from daskgp.fit.effects import ADAM, TRAINED, Effects
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Knob, Workload
@@ -133,15 +136,9 @@ class GaussianProcess(UpdatedGP):
         """
         return subset.smooth_and_rough() if self.kernel is None else [kernel_of(self.kernel)]
 
-    def _arranged(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
-    ) -> rounds.Rounds:
-        """Return the rounds over rows as the method needs them; new rows are kept at ``keep``."""
-        return stage
-
-    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        """Return the rounds of the final summary, now that the hyper-parameters are known."""
-        return stage
+    def _arrangement(self) -> Arrangement:
+        """Return how the method needs its rows."""
+        return AsStored(self._read_rows())
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         """Return the best vector of hyper-parameters, the search's history and the curvature."""
@@ -160,24 +157,10 @@ class GaussianProcess(UpdatedGP):
         copied.mean = self.mean
         return copied
 
-    def _why_no_change(self, forget: bool) -> str | None:
-        """Return which setting rules out adding or taking rows, with a remedy; None if none."""
-        return None
-
-    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        """Return the rounds over more rows as the fitted method needs them.
-
-        ``spill`` is the URL of rows that live as long as the update.
-        """
-        return Grown(stage)
-
-    def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        """Return the rounds over rows that are taken out, as ``_grown`` does."""
-        return Grown(stage)
-
-    def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
-        """Return how many of the oldest rows can be taken out, from the first one."""
-        return len(X)
+    def _so_far(self, executor: Executor) -> SoFar:
+        """Return what the fitted model knows of its rows."""
+        home = Home(self._own_rows, self._spare_rows, self.store)
+        return SoFar(self.solved_.theta, self.n_rows_, home)
 
     def _check_fitted(self, *besides: str) -> None:
         reading = ("device", "block_rows") if self.traits.reads_blocks else ("device",)
@@ -201,11 +184,6 @@ class GaussianProcess(UpdatedGP):
     def _kernel(self, rows: data.Rows) -> Kernel:
         return self._choices(rows)[0]
 
-    def _check_order(self, rows: data.Rows, nearby: bool = False) -> None:
-        """Raise SettingError for an order that the rows cannot be put in."""
-        ordering.check_order(self.order, rows.columns.names, nearby)
-        rows.columns.order(self.order)
-
     def _rows_of(
         self,
         X: Any,
@@ -227,9 +205,7 @@ class GaussianProcess(UpdatedGP):
 
     def _seed(self) -> int:
         """Return the seed of samples; a new one each time if ``random_state`` is None."""
-        if self.random_state is None:
-            return int(np.random.SeedSequence().generate_state(1)[0])
-        return int(self.random_state)
+        return seed_of(self.random_state)
 
     def _read_rows(self) -> int | None:
         """Return how many rows a task reads of the data in their original order."""
@@ -466,7 +442,7 @@ class GaussianProcess(UpdatedGP):
             begun = hyperparameters.start(self, stage, sums)
             if hyperparameters.refines(self, stage, begun):
                 begun = self._refined(stage, begun, sums, f"{keep}-first")
-        stage = self._arranged(stage, begun.theta, sums, keep)
+        stage = self._arrangement().arrange(stage, begun.theta, sums, keep)
         outcome = self._learn(stage, begun, sums, checkpoint, keep)
         kernel, names = outcome.theta.kernel, rows.columns.inputs_names
         hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
@@ -486,7 +462,7 @@ class GaussianProcess(UpdatedGP):
     def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
         """Return a start from some blocks of a first order, which is written and removed again."""
         try:
-            first = self._arranged(stage, begun.theta, sums, url)
+            first = self._arrangement().arrange(stage, begun.theta, sums, url)
             return hyperparameters.refined(self, first, begun, sums)
         finally:
             data.remove(url)
@@ -567,7 +543,7 @@ class GaussianProcess(UpdatedGP):
         """Train from initial hyper-parameters, and solve; rows may be kept at ``keep``."""
         trained = hyperparameters.train_theta(self, stage, begun, sums, checkpoint)
         theta, history, errors = trained
-        stage = self._settled(stage, theta)
+        stage = self._arrangement().settle(stage, theta)
         method, total = self._method(stage), None
         if method.why_no_update() is None:
             summed = cast(Summed, method)
@@ -754,6 +730,10 @@ class GaussianProcess(UpdatedGP):
 
         ``n`` counts the usable rows; None if more of them will follow.
         """
+        arrangement, name = self._arrangement(), type(self).__name__
+        declared.check_noise(self._model(), rows, name)
+        declared.check_arrangement(self._model(), arrangement, name)
+        arrangement.check(rows, name)
         if n is None:
             return
         if n == 0:
@@ -774,29 +754,27 @@ class GaussianProcess(UpdatedGP):
         if self.calibrate is not None:
             known_errors.refuse_weights(self._model(), rows)
         self._inputs.check(n)
+        arrangement.check_number(n)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
         """Return what a fit to rows works on, on request with another value of its knob."""
-        return self._in_blocks(rows, self._spans(rows), value)
-
-    def _in_blocks(
-        self, rows: data.Rows, spans: Sequence[partition.Span], block_rows: int | None
-    ) -> Workload:
-        """Return the work on blocks of rows: these, or ones of ``block_rows`` rows."""
-        if block_rows is not None:
-            rows, spans = planning.in_blocks(rows, block_rows)
-        largest, own = max((span.rows for span in spans), default=0), self._inputs
+        planned, own = self._arrangement().planned(rows, value), self._inputs
+        rows, largest = planned.rows, planned.largest
         units, trained = f"blocks of {largest} rows", self.train_blocks
         return Workload(
-            self._model(),
+            self._model().of_units(len(planned.units)),
             self._kernel(rows),
             rows,
-            spans,
+            planned.units,
             own.planned(rows.n_features),
             Knob("block_rows", largest, units, self._planning(rows), note=SMALL_CHUNKS),
             timing.in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
             np.dtype(self.dtype).itemsize,
-            written=planning.spilled_bytes(rows) + self._residual_bytes(rows),
+            block_rows=planned.block_rows,
+            window_rows=planned.window_rows,
+            near_rows=planned.near_rows,
+            per_task=planned.per_task,
+            written=planning.spilled_bytes(rows) + self._residual_bytes(rows) + planned.written,
             train_units=hyperparameters.SECOND if isinstance(trained, str) else trained,
             iterations=None if self.optimizer is None else self.max_iter,
         )

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import dask
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
@@ -18,18 +17,18 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data, train
 from daskgp.checks import choice, positive, whole
 from daskgp.data import partition, visibility
-from daskgp.data.blocks import neighbours, ordering, sampling
+from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.layout import read_layout
-from daskgp.data.blocks.prepare import arrange
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.fit import effects, hyperparameters, rounds, timing
+from daskgp.fit.arrange import AsStored, Sorted
+from daskgp.fit.arrange.rewriting import check_order, lengths
 from daskgp.fit.effects import TRAINED, Effects, among, chosen
 from daskgp.fit.inputs import Inputs
-from daskgp.fit.plan import Beside, Workload, rows_bytes
-from daskgp.fit.scratch import ordered
+from daskgp.fit.plan import Beside, Workload
 from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
 from daskgp.kernels.weights import Weights
@@ -342,8 +341,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
                 f"actions have {len(actions)} rows, the training data {len(rows)}: give one for "
                 "each row"
             )
-        if self.order is not None and (self.support is not None or read_layout(rows.X) is None):
-            self._check_order(rows)
+        if self.order is not None and self.support is not None:
+            check_order(rows, self.order)
         super()._check(rows, n)
         if n is not None:
             self._check_number(n)
@@ -382,9 +381,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             work,
             window_rows=max(work.largest, panel),
             near_rows=panel,
-            written=work.written
-            + (rows_bytes(rows) if self._reorders(rows) else 0)
-            + (0 if isinstance(rows.X, np.ndarray) else store),
+            written=work.written + (0 if isinstance(rows.X, np.ndarray) else store),
             kept=work.itemsize * self._inputs.count * functions,
             generous=True,
             staged=self.optimizer is not None and anew,
@@ -393,10 +390,10 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             probes=timing.in_blocks(n, work.largest, least, **settings),
         )
 
-    def _reorders(self, rows: data.Rows) -> bool:
-        """Return True if a fit writes the rows in the order of their actions."""
-        ordered = self._sparse and self.support is None and self.order is not None
-        return ordered and read_layout(rows.X) is None
+    def _arrangement(self) -> AsStored:
+        if not self._sparse or self.support is not None or self.order is None:
+            return AsStored(self.block_rows, keeps_rows=True)
+        return Sorted(self.block_rows, True, self.order, self.random_state)
 
     def _counted_rows(self, n: int) -> int:
         """Return how many rows an iteration needs the actions' functions at, with drawn points."""
@@ -415,27 +412,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         return n if self.support is None else self.support * self._inputs.count
 
     # -- stages ------------------------------------------------------------------------------
-
-    def _arranged(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
-    ) -> rounds.Rounds:
-        rows = stage.rows
-        if not self._reorders(rows):
-            return stage
-        lengths = hyperparameters.lengths(stage, theta, sums)
-        url, order = ordered(keep), self.order or "auto"
-        made = lengths, order, self.random_state
-        source = str(dask.base.tokenize(*sums.parts, *made))
-        if not neighbours.made_from(url, source):  # else they are those of the resumed run
-            data.remove(url)
-            seed, executor = self._seed(), stage.executor
-            arrange(rows, url, order, None, lengths, seed, executor, sums, SHARED)
-            neighbours.mark(url, source)
-        new, _ = neighbours.open_blocks(url)
-        if isinstance(rows.X, np.ndarray):
-            new = new.held_here()
-        spans = tuple(self._spans(new))
-        return dataclasses.replace(stage, rows=new, units=partition.alone(spans))
 
     def _learn(
         self,
@@ -518,7 +494,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         if self.order is None or self.order == ordering.RANDOM:  # drawn rows are in random order
             return np.arange(len(drawn.X))
         d, columns = stage.rows.n_features, stage.rows.columns
-        lengths = hyperparameters.lengths(stage, theta, sums)
+        units = lengths(stage, theta, sums)
         low, high = sums.low[:d], sums.high[:d]
         order = ordering.make_order(
             columns.order(self.order),
@@ -527,7 +503,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             high,
             columns.inputs_names,
             self._inputs.count,
-            lengths,
+            units,
             seed,
             columns.sphere,
         )

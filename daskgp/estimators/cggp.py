@@ -17,6 +17,7 @@ from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Outcome
 from daskgp.fit import rounds
+from daskgp.fit.arrange import AsStored
 from daskgp.fit.effects import Effects
 from daskgp.fit.plan import Workload, rows_bytes
 from daskgp.fit.subset import Start
@@ -93,6 +94,9 @@ fill_values
 
     def _model(self) -> Any:
         return ConjugateGradients()
+
+    def _arrangement(self) -> AsStored:
+        return AsStored(self.block_rows, keeps_rows=True)
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         positive("solver_tol", self.solver_tol)

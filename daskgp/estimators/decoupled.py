@@ -227,7 +227,7 @@ fill_values, fixed, limits, prior, target_transform, calibrate
         super()._check(rows, n)
         if n is None:
             return
-        left = n - self._n_validation(n)
+        left = n - self._arrangement().held_out(n)
         if self.n_mean is not None and self.n_mean > left:
             raise InputError(
                 f"n_mean={self.n_mean} for {left} rows to train on: choose at most {left}"

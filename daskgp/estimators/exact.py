@@ -8,8 +8,7 @@ from typing import ClassVar
 from daskgp import data
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Traits
-from daskgp.fit import timing
-from daskgp.fit.plan import Workload
+from daskgp.fit.plan import Probe, Workload
 from daskgp.models.exact import Exact
 
 PROBE_ROWS = (1_536, 3_072)
@@ -59,4 +58,4 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
         work = super()._workload(rows, value)
         knob = replace(work.knob, otherwise="choose fewer rows or another method")
         numbers = sorted({min(len(rows), number) for number in PROBE_ROWS})
-        return replace(work, knob=knob, probes=lambda _: [timing.Probe({}, n) for n in numbers])
+        return replace(work, knob=knob, probes=lambda _: [Probe({}, n) for n in numbers])

@@ -9,37 +9,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import dask
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, train
 from daskgp.checks import choice, share, whole
-from daskgp.data import partition, visibility
-from daskgp.data.blocks import neighbours, ordering, sampling
-from daskgp.data.blocks.layout import read_layout
-from daskgp.data.blocks.prepare import arrange
-from daskgp.data.partition import Span, Unit
+from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.outcome import Outcome
 from daskgp.estimators.settings import JITTER
-from daskgp.estimators.updating import Grown
-from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import hyperparameters, rounds
+from daskgp.fit.arrange import Parts, SoFar
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.experts import Objectives
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.plan import Knob, Workload, rows_bytes, spilled_bytes
-from daskgp.fit.scratch import ordered
+from daskgp.fit.plan import Knob, Probe, Workload
+from daskgp.fit.subset import Start
 from daskgp.models import scaling
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.values import Theta
-from daskgp.predict import members
 from daskgp.predict.members import Members
 from daskgp.predict.posterior import in_users_units
+from daskgp.runtime.executor import Executor
 from daskgp.train import federated
 from daskgp.typing import OptimizerName
 
@@ -47,15 +43,12 @@ logger = logging.getLogger("daskgp")
 
 EXACT_PROBE_ROWS = 2_048
 """Maximum rows of an exact expert in a short run."""
-EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
-"""By default: rows of an exact expert, most sparse experts, and least rows of a sparse expert."""
 ROUNDS_TOL = 1e-4
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam per round; ADMM's experts must get close to the optimum of their penalised loss."""
 WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
 COMMITTEES = ("grbcm", "rbcm", "bcm", "gpoe", "poe")
 OPTIMAL, SPARSE = among("aggregation", "optimal"), among("expert", "sparse")
-SHARED = f"give store= {visibility.HERE}"
 TrainingName = Literal["fact", "fedavg", "fedprox", "admm", "pxadmm"]
 
 
@@ -279,13 +272,17 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
             return Inputs()
         return chosen_inputs(self, "inducing", "n_inducing", trained=self.train_inducing)
 
-    def _number(self, n: int) -> int:
-        """Return the number of experts for n rows."""
-        if self.n_experts is not None:
-            return whole("n_experts", self.n_experts, 1)
-        if self._exact:
-            return max(1, -(-n // EXACT_ROWS))
-        return min(SPARSE_EXPERTS, max(1, n // max(SPARSE_ROWS, self._inputs.count)))
+    def _arrangement(self) -> Parts:
+        number = self.n_experts
+        return Parts(
+            None if number is None else whole("n_experts", number, 1),
+            self.partition,
+            self.order,
+            self._exact,
+            self._inputs.count,
+            self.block_rows,
+            self.random_state,
+        )
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         if self.aggregation == "grbcm" and self.partition == "block":
@@ -295,12 +292,12 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
             )
         self._check_weights()
         federated.check(self._federated("fedavg" if self.training == "fact" else self.training))
-        layout = read_layout(rows.X)
-        if self.partition == "block" and (layout is None or layout.order.kind == ordering.RANDOM):
-            self._check_order(rows, nearby=True)
         super()._check(rows, n)
-        if n is not None:
-            self._check_number(n)
+        if n is not None and self.central is not None and self.central * n < 1:
+            raise InputError(
+                f"central={self.central} of {n} usable rows is less than one row: choose a larger "
+                "share"
+            )
 
     def _check_weights(self) -> None:
         """Raise SettingError for settings of optimal weights out of range."""
@@ -314,151 +311,47 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
 
     # -- rows --------------------------------------------------------------------------------
 
-    def _check_number(self, n: int) -> None:
-        """Raise InputError for more experts than n rows, or a share of these that is none."""
-        count = self._number(n)
-        if count > n:
-            raise InputError(f"n_experts={count} for {n} usable rows: choose at most {n}")
-        if self.central is not None and self.central * n < 1:
-            raise InputError(
-                f"central={self.central} of {n} usable rows is less than one row: choose a larger "
-                "share"
-            )
-
-    def _part_rows(self, n: int, count: int) -> int:
-        """Return how many rows of an expert a task holds at a time."""
-        most = -(-n // count)
-        if self._exact:
-            return max(most, 1)
-        return min(self.block_rows or partition.default_block_rows(n), max(most, 1))
-
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        n = len(rows)
-        count = self._number(n) if value is None else value
-        largest, each = min(self._part_rows(n, count), n), -(-n // count)
-        units, fewer = (
-            f"experts of up to {each} rows",
-            "choose another aggregation or fewer inducing inputs",
-        )
-        planned = self._planning(rows)
-        return Workload(
-            self._model().of_units(count),
-            self._kernel(rows),
-            rows,
-            [Span(0, largest)] * count,
-            self._inputs.count,
-            Knob("n_experts", count, units, planned, finer=True, otherwise=fewer),
-            partial(self._probes, n, count),
-            np.dtype(self.dtype).itemsize,
-            per_task=partition.per_task(count, each, rounds.EXPERT_TASKS),
-            written=spilled_bytes(rows) + (rows_bytes(rows) if self._reorders(rows) else 0),
-            iterations=None if self.optimizer is None else self.max_iter,
-            counted="evaluations" if self.training == "fact" else "iteration",
-        )
+        work, n = super()._workload(rows, value), len(rows)
+        count = len(work.units)
+        units = f"experts of up to {-(-n // count)} rows"
+        fewer = "choose another aggregation or fewer inducing inputs"
+        knob = Knob("n_experts", count, units, self._planning(rows), finer=True, otherwise=fewer)
+        counted = "evaluations" if self.training == "fact" else "iteration"
+        probes = partial(self._probes, n, count)
+        return dataclasses.replace(work, knob=knob, probes=probes, counted=counted)
 
-    def _reorders(self, rows: data.Rows) -> bool:
-        """Return True if a fit writes the rows in the order of the experts."""
-        if self.partition == "chunks" or read_layout(rows.X) is not None:
-            return False
-        return self.partition != "random" or not isinstance(rows.X, np.ndarray)
-
-    def _probes(self, n: int, count: int, threads: int) -> list[timing.Probe]:
+    def _probes(self, n: int, count: int, threads: int) -> list[Probe]:
         each = -(-n // count)
         if self._exact:
             each = min(each, EXACT_PROBE_ROWS)
-        part = self._part_rows(n, count)
+        part = self._arrangement().part_rows(n, count)
         settings = {"partition": "random", "order": "auto", "block_rows": part}
         return [
-            timing.Probe(settings | {"n_experts": k}, max(k * each, self._inputs.count))
+            Probe(settings | {"n_experts": k}, max(k * each, self._inputs.count))
             for k in sorted({min(count, threads), min(count, 3 * threads)})
         ]
 
-    def _arranged(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
-    ) -> rounds.Rounds:
+    def _so_far(self, executor: Executor) -> SoFar:
+        """Return what the fitted model knows of its rows, and how many experts have them."""
+        return super()._so_far(executor)._replace(units=self.n_experts_)
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def _learn(
+        self,
+        stage: rounds.Rounds,
+        begun: Start,
+        sums: scaling.Sums,
+        checkpoint: Place | None,
+        keep: str,
+    ) -> Outcome:
         if self.aggregation == "optimal" and self.partition == "block":
             logger.warning(
                 "optimal weights are one number for each expert, which does not suit experts that "
                 "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
             )
-        rows = self._placed(stage, sums, keep)
-        count = self._number(int(sums.rows))
-        return self._split(stage, rows, partition.alone(partition.even(0, len(rows), count)))
-
-    def _split(
-        self, stage: rounds.Rounds, rows: data.Rows, units: tuple[Unit, ...]
-    ) -> rounds.Rounds:
-        """Return the rounds over rows in the order of the experts, which are the units."""
-        return dataclasses.replace(
-            stage,
-            rows=rows,
-            units=units,
-            read_rows=None if self._exact else self._part_rows(len(rows), len(units)),
-            least_tasks=rounds.EXPERT_TASKS,
-            seed=self._seed(),
-        )
-
-    def _why_no_change(self, forget: bool) -> str | None:
-        if self.partition == "random":
-            return None
-        return (
-            f"with partition={self.partition!r} other rows have other experts: fit all rows again, "
-            "fit(..., start=model) or daskgp update --retrain, or fit with partition='random'"
-        )
-
-    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        """Return more rows, a random share of them for each expert, by turns one more."""
-        keep, count = ordered(spill), self.n_experts_
-        rows = self._placed(stage, sums, keep)
-        first = self.n_rows_ % count
-        parts = partition.even(0, len(rows), count)
-        units = partition.alone([*parts[count - first :], *parts[: count - first]])
-        return Grown(self._split(stage, rows, units))
-
-    def _placed(self, stage: rounds.Rounds, sums: scaling.Sums, keep: str) -> data.Rows:
-        """Return the rows in the order in which experts take them."""
-        rows, layout = stage.rows, read_layout(stage.rows.X)
-        shuffled = layout is not None and layout.order.kind == ordering.RANDOM
-        as_it_lies = self.partition == "chunks" or (
-            layout is not None and shuffled == (self.partition == "random")
-        )
-        if as_it_lies:
-            if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
-                copies = {name: a.copy() for name, a in rows.arrays.items()}
-                return rows.with_arrays(copies) if self._exact else rows
-            return self._kept_as_they_lie(stage, keep)
-        if isinstance(rows.X, np.ndarray) and self.partition == "random":
-            X, y = rows.raw(0, len(rows))
-            keys = sampling.Keys.of_order(self._seed(), rows, sums)
-            line = np.argsort(keys.of(0, X, y[:, : rows.n_targets]), kind="stable")
-            line = line[scaling.complete_rows(X, y)[line]]
-            chosen = {name: a[line] for name, a in rows.arrays.items()}
-            return rows.with_arrays(chosen, chunks=None)
-        order = ordering.RANDOM if self.partition == "random" else self.order
-        units = scaling.scales(sums, rows.n_features, self._tied(rows))
-        source = str(dask.base.tokenize(*sums.parts, units, order, self.random_state))
-        if not neighbours.made_from(keep, source):  # else they are those of the resumed run
-            data.remove(keep)
-            settings = order, None, units, self._seed(), stage.executor, sums
-            arrange(stage.rows, keep, *settings, SHARED)
-            neighbours.mark(keep, source)
-        ordered, _ = neighbours.open_blocks(keep)
-        if not isinstance(rows.X, np.ndarray):
-            return ordered
-        here = ordered.held_here()
-        data.remove(keep)
-        return here
-
-    def _kept_as_they_lie(self, stage: rounds.Rounds, keep: str) -> data.Rows:
-        """Return rows of a store; those that predictions read back outlive the fit unchanged."""
-        rows = neighbours.held(stage.rows)
-        if not self._exact or not (rows.passing or rows.identity is None):
-            return rows
-        rows = members.keep(stage.rows, keep, len(stage.rows))
-        visibility.check(stage.executor, rows.X, "the experts' rows", SHARED)
-        return rows
-
-    # -- stages ------------------------------------------------------------------------------
+        return super()._learn(stage, begun, sums, checkpoint, keep)
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         method, moved = self._model().of_units(stage.n_units), self._inputs.trained
@@ -493,7 +386,5 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
         )
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Members | None:
-        if not self._exact:
-            return None
-        edges = [span.start for span in stage.spans] + [len(stage.rows)]
-        return Members(stage.rows, np.array(edges, np.int64))
+        starts = self._arrangement().around(stage, theta)
+        return None if starts is None else Members(stage.rows, starts)

@@ -103,7 +103,7 @@ class Growth:
         gp, old = self.gp, self.old
         if old.stop == old.start:
             return self.start
-        stop = old.start + gp._forgettable(*self.part(old))
+        stop = old.start + updating.oldest(gp, *self.part(old))
         if stop > old.start:
             updating.changed(gp, *self.part(slice(old.start, stop)), forget=True)
             self.note(gp, old.start, stop)

@@ -5,33 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import dask
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import data, train
 from daskgp.checks import whole
-from daskgp.data import partition, visibility
-from daskgp.data.blocks import ordering, sampling
-from daskgp.data.blocks.around import LANDMARKS, Around, Band, NearestBlocks, NearestRows
-from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
-from daskgp.data.blocks.neighbours import conditioned, earlier, held, made_from, mark, open_blocks
-from daskgp.data.blocks.prepare import arrange
-from daskgp.data.partition import Unit
-from daskgp.errors import InputError, SettingError
-from daskgp.estimators import blocks_added
+from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS
+from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Traits
 from daskgp.estimators.settings import JITTER
-from daskgp.estimators.updating import Grown
 from daskgp.fit import conditionals, hyperparameters, means, rounds, subset, timing
+from daskgp.fit.arrange import Blocks, SoFar
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.plan import Workload, rows_bytes
-from daskgp.kernels.lengthscales import correlation_lengths
+from daskgp.fit.plan import Workload
 from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.markov.vecchia import Vecchia
@@ -41,15 +32,9 @@ from daskgp.predict.posterior import in_users_units
 from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3
-APART = 8
-"""Rows per block from which distances between blocks are measured."""
-NEAR_BLOCKS, NEAR_ROWS = 8, 8_192
-"""Least blocks and rows near a row's own block in which its neighbours are looked for."""
 FEW_ROWS, FEW_FEATURES = 10_000, 4
 """Most rows that are trained on blocks by default, and most features of those that are not: with
 more, the nearest rows say less than blocks."""
-DEFAULT_ROWS = 512
-"""Default number of nearest rows that a prediction is conditioned on."""
 JOINED = Needs("markov_order", lambda gp: gp.markov_order != 0, "choose a markov_order from 1")
 
 
@@ -166,8 +151,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         "prediction": (JOINED,),
     }
 
-    windows_stay: ClassVar[bool] = True
-    """Whether blocks are conditioned on the same ones when others are added."""
     default_block_rows: ClassVar[int] = DEFAULT_BLOCK_ROWS
 
     n_support: int = 256
@@ -198,7 +181,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     # -- settings ----------------------------------------------------------------------------
 
     def _model(self) -> LowRankMarkov:
-        if self.prediction == "paper" and self._neighbours() != "order":
+        if self.prediction == "paper" and self.neighbours != "order":
             raise SettingError(
                 "prediction='paper' conditions on blocks on either side in the order: choose "
                 "neighbours='order' or prediction='consistent'"
@@ -210,56 +193,35 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             return DEFAULT_ORDER
         return whole("markov_order", self.markov_order, 0)
 
-    def _neighbours(self) -> str:
-        return self.neighbours
-
-    def _blocks_around(self) -> int | None:
-        """Return how many blocks beside its own a prediction uses; None for the nearest rows."""
-        if self._neighbours() == "order":
-            return 2 * self._reach()
-        if self.predict_order is not None:
-            return whole("predict_order", self.predict_order, 0)
-        return 0 if self.predict_rows is None and self._reach() == 0 else None
-
-    def _rows_around(self, n: int, blocks: int) -> int:
-        """Return how many nearest rows a prediction is conditioned on: all for the exact GP."""
-        if self.predict_rows is not None:
-            return min(whole("predict_rows", self.predict_rows, 1), n)
-        return n if self._reach() + 1 >= blocks else min(DEFAULT_ROWS, n)
+    def _arrangement(self) -> Blocks:
+        order, rows = self.predict_order, self.predict_rows
+        return Blocks(
+            self.order,
+            self.block_rows,
+            self.default_block_rows,
+            self.random_state,
+            self.neighbours,
+            self._reach(),
+            self.markov_order is not None,
+            None if rows is None else whole("predict_rows", rows, 1),
+            None if order is None else whole("predict_order", order, 0),
+        )
 
     @property
     def _inputs(self) -> ChosenInputs:
         moved = self.train_support
         return chosen_inputs(self, "support", "n_support", "support inputs", trained=moved)
 
-    # -- blocks ------------------------------------------------------------------------------
-
     def _check(self, rows: data.Rows, n: int | None) -> None:
-        layout = read_layout(rows.X)
-        if layout is None:
-            self._check_order(rows, nearby=True)
-        elif layout.order.kind == ordering.RANDOM:
-            raise InputError(
-                f"the dataset was prepared in random order but {type(self).__name__} needs nearby "
-                "rows in blocks: run daskgp.prepare again with another order, such as 'auto'"
-            )
         super()._check(rows, n)
         if n is not None and self.optimizer is not None and self._trains_on_rows(rows):
             conditionals.refuse_few(self, rows, n)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        layout, n = read_layout(rows.X), len(rows)
-        block_rows = self._block_rows(n, layout) if value is None else value
-        spans = partition.blocks(n, None, block_rows)
-        if value is None:
-            self._refuse_few_blocks(len(spans), block_rows)
-        work = self._in_blocks(rows, spans, value)
-        largest, m, d, p = work.largest, work.n_inputs, rows.n_features, rows.n_sides
-        count, around = -(-n // max(largest, 1)), self._blocks_around()
-        window = min(n, largest * (1 + self._reach()))
-        near = self._rows_around(n, count) if around is None else min(n, largest * (1 + around))
-        trained = round(len(work.units) * work.trained)
-        cached = 8 * n * (2 * d + p + m) + len(work.units) * 8 * near * (near + m + d + p)
+        work, n = super()._workload(rows, value), len(rows)
+        largest, near, m = work.largest, work.near_rows, work.n_inputs
+        d, p, count = rows.n_features, rows.n_sides, len(work.units)
+        window = work.window_rows or largest
         # the trust region trains on a part of the blocks first, which takes other times
         usual = self.optimizer in ("auto", "trust-region")
         settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
@@ -267,87 +229,11 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             work = dataclasses.replace(work, beside=work.beside.with_compiled(predicting=False))
         return dataclasses.replace(
             work,
-            window_rows=window,
-            near_rows=near,
-            per_task=partition.per_task(count, largest, rounds.WINDOW_TASKS),
-            written=work.written + (0 if layout else rows_bytes(rows)),
-            kept=trained * self._model().window_bytes(window, m, p),
-            cached=cached,
+            kept=round(count * work.trained) * self._model().window_bytes(window, m, p),
+            cached=8 * n * (2 * d + p + m) + count * 8 * near * (near + m + d + p),
             staged=usual and not self._inputs.trained,
             probes=timing.in_blocks(n, 2 * largest, m, **settings),
         )
-
-    def _block_rows(self, n: int, layout: Layout | None) -> int:
-        if layout is None:
-            return balanced(max(n, 1), self.block_rows or self.default_block_rows)
-        if self.block_rows is not None and layout.block_rows != balanced(n, self.block_rows):
-            raise SettingError(
-                f"block_rows={self.block_rows} but the store was prepared in blocks of "
-                f"{layout.block_rows} rows: leave block_rows out or run daskgp.prepare again"
-            )
-        return layout.block_rows
-
-    def _refuse_few_blocks(self, count: int, block_rows: int) -> None:
-        if self.markov_order is not None and self._reach() >= max(count, 1):
-            raise SettingError(
-                f"markov_order={self._reach()} but there {_number(count)} of {block_rows} rows: "
-                f"choose at most {max(count - 1, 0)}, where the method is the exact GP, or a "
-                "smaller block_rows"
-            )
-
-    def _arranged(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
-    ) -> rounds.Rounds:
-        rows, layout = stage.rows, read_layout(stage.rows.X)
-        if layout is None:
-            rows, layout = self._rewritten(stage, theta, sums, keep)
-            rows = dataclasses.replace(rows, trend=stage.rows.trend)
-        elif rows.passing:  # y is what a regressor leaves, which predictions read back
-            data.remove(keep)
-            Nearby(rows, layout, Band(0)).write(keep)
-            rows, layout = open_blocks(keep)
-        else:
-            rows = held(rows)
-        self._refuse_few_blocks(layout.n_blocks, layout.block_rows)
-        arranged = dataclasses.replace(
-            stage, rows=rows, layout=layout, least_tasks=rounds.WINDOW_TASKS
-        )
-        if self._neighbours() == "nearest":
-            marks = sampling.landmarks(rows, layout.spans, LANDMARKS, stage.executor)
-            arranged = dataclasses.replace(arranged, landmarks=marks)
-        return self._settled(arranged, theta)
-
-    def _rewritten(
-        self, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, keep: str
-    ) -> tuple[data.Rows, Layout]:
-        """Return the rows in the order of blocks: on disk, or in memory if they were there."""
-        lengthscales = hyperparameters.lengths(stage, theta, sums)
-        made = (
-            lengthscales,
-            self.order,
-            self.block_rows or self.default_block_rows,
-            self.random_state,
-        )
-        source = str(dask.base.tokenize(*sums.parts, *made))
-        if not made_from(keep, source):  # else they are those of the resumed run
-            data.remove(keep)
-            arrange(
-                dataclasses.replace(stage.rows, trend=None),
-                keep,
-                self.order,
-                self.block_rows or self.default_block_rows,
-                lengthscales,
-                self._seed(),
-                stage.executor,
-                sums,
-                f"give store= {visibility.HERE}",
-            )
-            mark(keep, source)
-        rows, layout = open_blocks(keep)
-        if isinstance(stage.rows.X, np.ndarray):
-            rows = rows.held_here()
-            data.remove(keep)
-        return rows, layout
 
     # -- training on conditionals ------------------------------------------------------------
 
@@ -366,25 +252,13 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
         return usual and not self.train_support and spatial
 
-    def _near_either_side(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        """Return blocks with those in which their rows find their earlier neighbours."""
-        layout = _layout(stage)
-        if stage.landmarks is None:
-            marks = sampling.landmarks(stage.rows, layout.spans, LANDMARKS, stage.executor)
-            stage = dataclasses.replace(stage, landmarks=marks)
-        sizes = np.sort([span.rows for span in layout.spans])  # updates may have left small ones
-        around = 1 + int(np.searchsorted(np.cumsum(sizes), NEAR_ROWS))
-        count = min(max(NEAR_BLOCKS, around), layout.n_blocks - 1)
-        units = earlier(layout, _places(stage, theta), count, later=True)
-        return dataclasses.replace(stage, units=units)
-
     def _refined(
         self, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums, url: str
     ) -> subset.Start:
         if not self._trains_on_rows(stage.rows):
             return super()._refined(stage, begun, sums, url)
         try:
-            first = self._arranged(stage, begun.theta, sums, url)
+            first = self._arrangement().arrange(stage, begun.theta, sums, url)
             return self._started(first, begun, sums)
         finally:
             data.remove(url)
@@ -393,88 +267,46 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         self, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
     ) -> subset.Start:
         """Return the start with the largest evidence of some conditionals."""
-        model, near = self._rows_model(stage), self._near_either_side(stage, begun.theta)
+        model, near = self._rows_model(stage), self._beside(stage, begun.theta)
         return conditionals.best_start(self, model, near, begun, sums, model.first(near))
 
     def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
         if not self._trains_on_rows(stage.rows):
             return super()._train(stage, theta, run)
-        model, near = self._rows_model(stage), self._near_either_side(stage, theta)
+        model, near = self._rows_model(stage), self._beside(stage, theta)
         return conditionals.on_conditionals(self, model, near, theta, run, model.first(near))
 
-    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        """Return windows for the hyper-parameters: distances are in units of the lengthscales."""
-        layout, reach = _layout(stage), self._reach()
-        units: tuple[Unit, ...]
-        if self._neighbours() == "order":
-            units = partition.following(layout.spans, reach)
-        elif layout.near is not None:
-            units = conditioned(layout)
-        else:
-            units = earlier(layout, _places(stage, theta), reach)
-        return dataclasses.replace(stage, units=units)
+    def _beside(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
+        """Return blocks with those in which their rows find their earlier neighbours."""
+        return self._arrangement().with_beside(stage, theta)
 
-    def _why_no_change(self, forget: bool) -> str | None:
-        if not forget or self._neighbours() == "order" or not self._reach():
-            return None
-        return (
-            "later blocks are conditioned on earlier ones that are near (neighbours='nearest'): "
-            "fit the rows that stay, or fit with neighbours='order'"
-        )
+    # -- blocks ------------------------------------------------------------------------------
 
-    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        return self._changed(blocks_added.appended(self, stage, sums, spill))
-
-    def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        return self._changed(blocks_added.taken(self, stage))
-
-    def _forgettable(self, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
-        return blocks_added.oldest(self, X, y, y_variance, weight)
-
-    def _changed(self, changed: blocks_added.Changed) -> Grown:
-        """Return the windows that were changed, and all rows that predictions read back."""
-        stage, units = changed
-        kept = blocks_added.trimmed(self, self._kept(stage, self.solved_.theta))
-        return Grown(dataclasses.replace(stage, units=units), kept)
-
-    def _windows(self, executor: Executor) -> rounds.Rounds:
+    def _so_far(self, executor: Executor) -> SoFar:
+        """Return what the fitted model knows of its rows, and the rounds over them."""
         posterior = self.solved_
         assert isinstance(posterior.rows, Nearby)
-        rows, layout, around = posterior.rows.rows, posterior.rows.layout, posterior.rows.around
-        marks = getattr(around, "landmarks", None)
-        if marks is None and self._neighbours() == "nearest":
-            marks = sampling.landmarks(rows, layout.spans, LANDMARKS, executor)
         stage = rounds.Rounds(
-            rows,
+            posterior.rows.rows,
             (),
             posterior.scaling,
             executor,
             posterior.dtype,
             posterior.device,
-            layout,
-            marks,
+            posterior.rows.layout,
+            getattr(posterior.rows.around, "landmarks", None),
             least_tasks=rounds.WINDOW_TASKS,
         )
-        return self._settled(stage, posterior.theta)
+        return super()._so_far(executor)._replace(stage=stage)
+
+    def _windows(self, executor: Executor) -> rounds.Rounds:
+        so_far = self._so_far(executor)
+        assert so_far.stage is not None
+        return self._arrangement().settle(so_far.stage, so_far.theta)
 
     def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
-        return Nearby(stage.rows, _layout(stage), self._around(stage, theta))
-
-    def _around(self, stage: rounds.Rounds, theta: Theta) -> Around:
-        """Return the choice of training rows that predictions are conditioned on."""
-        layout, blocks = _layout(stage), self._blocks_around()
-        number = self._rows_around(layout.rows, layout.n_blocks)
-        lengths = _lengths(stage, theta) * stage.scaling.x_scale
-        if self._neighbours() == "order" or blocks == 0:
-            return Band((blocks or 0) // 2)
-        if not np.isfinite(lengths).any():  # only the order tells which rows are near
-            more = -(-number // layout.block_rows) - 1 if blocks is None else blocks
-            return Band(-(-more // 2))
-        landmarks = stage.landmarks
-        assert landmarks is not None
-        if blocks is None:
-            return NearestRows(number, layout.rows, lengths, landmarks)
-        return NearestBlocks(1 + blocks, lengths, landmarks)
+        assert stage.layout is not None
+        return Nearby(stage.rows, stage.layout, self._arrangement().around(stage, theta))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -499,30 +331,3 @@ class PIC(LMA):
     predict_order: int | None = field(default=None, init=False)
     predict_rows: int | None = field(default=None, init=False)
     prediction: Literal["consistent", "paper"] = field(default="consistent", init=False)
-
-
-def _layout(stage: rounds.Rounds) -> Layout:
-    assert stage.layout is not None, "the rows are not in blocks yet"
-    return stage.layout
-
-
-def _places(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
-    """Return some rows of the blocks (M, r, d) in units of the kernel's correlation lengths."""
-    assert stage.landmarks is not None
-    scaled, lengths = np.asarray(stage.scaling.inputs(stage.landmarks)), _lengths(stage, theta)
-    matters = np.isfinite(lengths)
-    if not matters.any():
-        return np.arange(len(scaled), dtype=np.float64)[:, None, None]
-    return scaled[:, :: len(scaled[0]) // APART, matters] / lengths[matters]
-
-
-def _lengths(stage: rounds.Rounds, theta: Theta) -> np.ndarray:
-    """Return the correlation lengths (d,) of the kernel in scaled units."""
-    centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
-    spread = np.ptp(centroids, axis=0)
-    least = np.where(stage.scaling.uses, 1.0, 0.0)
-    return correlation_lengths(theta.kernel, np.where(spread > 0, spread, least))
-
-
-def _number(count: int) -> str:
-    return "is only 1 block" if count == 1 else f"are only {count} blocks"

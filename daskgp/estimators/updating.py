@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.fit import rounds, targets
+from daskgp.fit import declared, rounds, targets
+from daskgp.fit.arrange import Changed
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models import place_ranges, scaling
 from daskgp.models.columns import Columns
@@ -24,7 +25,6 @@ from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
 from daskgp.predict.layers import chain
 from daskgp.predict.posterior import check_columns, refuse_other_units
-from daskgp.predict.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 
 if TYPE_CHECKING:
@@ -42,19 +42,6 @@ USUAL = 3.0
 """Standard deviations from their mean within which targets usually are."""
 ROUNDING = 1e-8
 """Share of a sum of squares below zero up to which rows less others are taken for rounding."""
-
-
-class Grown(NamedTuple):
-    """Rounds over more rows as a method needs them, and all rows that predictions read back.
-
-    ``whole`` says that the rounds are over all rows that there are now, ``model`` is the method
-    where that changes with them.
-    """
-
-    stage: rounds.Rounds
-    kept: TrainingRows | None = None
-    whole: bool = False
-    model: Any = None
 
 
 def changed(
@@ -77,12 +64,25 @@ def changed(
         sums, scale = described(gp, rows, spans, executor, forget)
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, gp.dtype, gp.device)
-        arranged = gp._shrunk if forget else gp._grown
-        grown = arranged(stage, sums, spill)
-        _conclude(gp, grown, total, int(sums.rows), forget)
+        arrangement, so_far = gp._arrangement(), gp._so_far(executor)
+        if forget:
+            after = arrangement.take(stage, so_far)
+        else:
+            after = arrangement.append(stage, sums, so_far, spill)
+        _conclude(gp, after, total, int(sums.rows), forget)
         gp._set_solved(dataclasses.replace(gp.solved_, fills=rows.fills))
     gp._ranges = ranges_of(sums, rows.columns, getattr(gp, "_ranges", None))
     gp._seen = [*seen_by(gp), seen("forget" if forget else "update", sums, rows)]
+
+
+def oldest(gp: GaussianProcess, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+    """Return how many of these rows, from the first, a fitted estimator can give back."""
+    arrangement = gp._arrangement()
+    if not arrangement.nearby:
+        return len(X)
+    noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
+    rows = more_rows(gp, np.asarray(X), np.asarray(y), None, True, *noise)
+    return arrangement.oldest(rows, gp._so_far(Executor.current(gp.progress, gp.device)))
 
 
 def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
@@ -95,7 +95,7 @@ def total_of(gp: GaussianProcess, forget: bool = False) -> Any:
     refusal = method.why_no_forget() if forget else method.why_no_update()
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
-    refusal = gp._why_no_change(forget)
+    refusal = gp._arrangement().why_no_change(forget)
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
     if gp.solved_.scaling.trend is not None or gp.solved_.known is not None:
@@ -155,6 +155,7 @@ def more_rows(
         fills=posterior.fills,
     )
     prepared.check_columns(rows)
+    declared.check_noise(posterior.method, rows, type(gp).__name__)
     return rows
 
 
@@ -199,25 +200,31 @@ def _warn_of_left_out(gp: GaussianProcess, sums: scaling.Sums, rows: data.Rows) 
         gp._said_left_out = True
 
 
-def _conclude(gp: GaussianProcess, grown: Grown, before: Any, count: int, forget: bool) -> None:
+def _conclude(gp: GaussianProcess, after: Changed, before: Any, count: int, forget: bool) -> None:
     """Add sums over the rows of rounds to those ``before``, or subtract them, and solve."""
-    posterior, stage = gp.solved_, grown.stage
-    method, theta = cast(Summed, grown.model or posterior.method), posterior.theta
+    posterior, stage = gp.solved_, after.stage
+    theta, method = posterior.theta, cast(Summed, posterior.method)
+    if forget:
+        method = method.with_taken()
+    else:
+        first = min(unit.own.start for unit in stage.units)
+        method = method.with_added(posterior.state, first)
     known, own = method.totals(theta, stage)
     if forget:
-        total = own if grown.whole else subtract(before, own)
+        total = own if after.whole else subtract(before, own)
         _refuse_strangers(before, total)
     else:
         total = add(own, before)
     state, objective = method.concluded(theta, known, total, stage)
     if not forget:
         _remark(method, known, before, total, count * posterior.n_targets)
-    kept = posterior.rows if grown.kept is None else grown.kept
+    kept = posterior.rows if after.rest is None else gp._kept(after.rest, theta)
     own = {"state": state, "rows": kept, "scaling": stage.scaling, "method": method}
     posterior = dataclasses.replace(posterior, **own, origin=None)
     layers = chain.renewed(posterior.layers, posterior.parts())
     gp._set_solved(dataclasses.replace(posterior, layers=layers))
     gp._total, gp.objective_ = total, objective
+    gp._own_rows = after.own or gp._own_rows
     gp.n_rows_ += -count if forget else count
 
 

@@ -26,18 +26,19 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ascending
-from daskgp.estimators.ascending import AVERAGE_FROM, BATCH_ROWS, POWERS, Fit, Form, no_rows
+from daskgp.estimators.ascending import AVERAGE_FROM, POWERS, Fit, Form, no_rows
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import JITTER, check_settings
 from daskgp.estimators.updating import described, known_ranges, more_rows, ranges_of, seen, seen_by
 from daskgp.fit import hyperparameters, rounds, targets, timing
+from daskgp.fit.arrange import Batches
 from daskgp.fit.effects import TRAINED, Effects, Needs, among, given
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Stream
-from daskgp.fit.plan import Beside, Knob, Workload, rows_bytes
+from daskgp.fit.minibatches import POOL_BYTES, Stream
+from daskgp.fit.plan import Beside, Knob, Probe, Workload, rows_bytes
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -58,8 +59,6 @@ N_MEAN = 4_096
 """Default number of functions of a decoupled mean."""
 MANY = 1 << 62
 """Number of rows that is never the least of several."""
-VALIDATION_ROWS = 10_000
-"""Maximum number of held-out rows."""
 Chosen = Literal["greedy", "kmeans", "random", "stream"]
 STREAM = "stream"
 """Setting for inducing inputs that come from batches, [DGP] Algorithm 1."""
@@ -181,7 +180,7 @@ class VariationalGP(GaussianProcess):
             not self._learns and not form.moves_mean,
             JITTER[self.dtype],
             self._n_mean(),
-            self._batch(MANY),
+            self._arrangement().size(MANY),
         )
 
     def _inducing_inputs(self, number: str, label: str) -> Inputs:
@@ -193,15 +192,10 @@ class VariationalGP(GaussianProcess):
                 return Inputs(whole(number, getattr(self, number), 1), label)
         return chosen_inputs(self, "inducing", number, label)
 
-    def _batch(self, n: int) -> int:
-        if self.batch_rows is None:
-            return min(BATCH_ROWS, n)
-        return whole("batch_rows", self.batch_rows, 1)
-
-    def _n_validation(self, n: int) -> int:
-        if self.validation is None:
-            return 0
-        return max(1, min(VALIDATION_ROWS, round(self.validation * n)))
+    def _arrangement(self) -> Batches:
+        batch = self.batch_rows
+        batch = None if batch is None else whole("batch_rows", batch, 1)
+        return Batches(self.block_rows, batch_rows=batch, share=self.validation)
 
     def _check(self, rows: data.Rows, n: int | None) -> None:
         self._likelihood()
@@ -237,24 +231,11 @@ class VariationalGP(GaussianProcess):
                 "the hyper-parameters as they are"
             )
         super()._check(rows, n)
-        if n is not None:
-            self._check_number(n)
-
-    def _check_number(self, n: int) -> None:
-        """Raise InputError for fewer rows to train on than one batch has."""
-        left = n - self._n_validation(n)
-        if left < 1:
-            raise InputError(f"{n} usable rows: too few to hold some out, leave validation out")
-        if self._batch(left) > left:
-            raise InputError(
-                f"batch_rows={self.batch_rows} for {left} rows to train on: choose at most {left}"
-            )
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
         if value is not None:
             return clone(self).set_params(batch_rows=value)._workload(rows)
-        n, batch, blocks = len(rows), self._batch(len(rows)), super()._workload(rows)
-        lanes = -(-batch // LANE_ROWS)
+        work, n, batch = super()._workload(rows), len(rows), self._arrangement().size(len(rows))
         most = self._inputs.count + self._n_mean(n)
         grown = 1 + -(-most // batch)  # steps until the bases are full; all later ones cost as much
         settings = {
@@ -263,13 +244,11 @@ class VariationalGP(GaussianProcess):
             "n_subset": min(self.n_subset, PROBE_SUBSET),
             "validation": None,
         }
-        probe = timing.Probe(settings, min(n, max(most, grown * batch)))
+        probe = Probe(settings, min(n, max(most, grown * batch)))
         return dataclasses.replace(
-            blocks,
-            units=[partition.Span(0, -(-batch // lanes))] * lanes,
-            block_rows=blocks.largest,
+            work,
             knob=Knob("batch_rows", batch, f"batches of {batch} rows", self._planning(rows)),
-            beside=Beside(worker=2 * min(POOL_BYTES * lanes, rows_bytes(rows))),
+            beside=Beside(worker=2 * min(POOL_BYTES * len(work.units), rows_bytes(rows))),
             n_subset=min(self.n_subset, n) if self._from_subset() else 0,
             probes=lambda _: [probe],
         )
@@ -451,7 +430,7 @@ class VariationalGP(GaussianProcess):
         stage = fit.stage
         quiet = dataclasses.replace(stage.executor, show=False)
         rows = stage.rows, stage.spans, stage.scaling
-        batch = self._batch(int(fit.rows))
+        batch = self._arrangement().size(int(fit.rows))
         return Stream(*rows, quiet, stage.dtype, batch, fit.seed, others, where, fetch=fetch)
 
     def partial_fit(

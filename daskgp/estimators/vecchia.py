@@ -5,22 +5,21 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp import data
 from daskgp.checks import whole
-from daskgp.data.blocks.around import Around, Band, NearestRows
 from daskgp.data.stores.checkpoints import Place
-from daskgp.estimators import blocks_added
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.lma import LMA, NEAR_BLOCKS, _layout, _lengths
+from daskgp.estimators.lma import LMA
 from daskgp.estimators.outcome import Outcome, Traits
 from daskgp.estimators.settings import JITTER
-from daskgp.estimators.updating import Grown
 from daskgp.fit import conditionals, rounds
+from daskgp.fit.arrange import Blocks
+from daskgp.fit.arrange.blocks import NEAR_BLOCKS
 from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, chosen
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.inputs import chosen as chosen_inputs
@@ -121,7 +120,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     }
 
     default_block_rows: ClassVar[int] = 2_048
-    windows_stay: ClassVar[bool] = False
 
     n_support: int = 0
     support: Literal["greedy", "kmeans", "random"] | ArrayLike = "greedy"
@@ -160,12 +158,11 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             return np.zeros((0, self.solved_.n_features))
         return super().support_
 
-    def _reach(self) -> int:
-        return NEAR_BLOCKS
-
-    def _rows_around(self, n: int, blocks: int) -> int:
-        number = whole("predict_neighbours", self.predict_neighbours, 1)
-        return min(n, number if self._model().shares else max(LEAST_ROWS, MULTIPLE * number))
+    def _arrangement(self) -> Blocks:
+        number = self.predict_neighbours
+        rows = number if self._model().shares else max(LEAST_ROWS, MULTIPLE * number)
+        blocks = super()._arrangement()
+        return dataclasses.replace(blocks, near="both", reach=NEAR_BLOCKS, predict_rows=rows)
 
     def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
         work = super()._workload(rows, value)
@@ -174,9 +171,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         each = 4 * (self.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
         beside = NOTHING.with_compiled(predicting=True)
         return dataclasses.replace(work, kept=number * each, staged=False, beside=beside)
-
-    def _refuse_few_blocks(self, count: int, block_rows: int) -> None:
-        """Accept any number of blocks."""
 
     # -- training ----------------------------------------------------------------------------
 
@@ -206,42 +200,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
                 "SGPR",
                 self.n_neighbours,
             )
-
-    # -- blocks ------------------------------------------------------------------------------
-
-    def _settled(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        return self._near_either_side(stage, theta)
-
-    def _why_no_change(self, forget: bool) -> str | None:
-        return None
-
-    def _grown(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        """Return the blocks of new rows, which come after all others in the order."""
-        grown = super()._grown(stage, sums, spill)
-        lengths = self.solved_.state.lengths
-        known = tuple(np.where(np.isfinite(lengths), lengths, 0.0).tolist())
-        later = min(unit.own.start for unit in grown.stage.units)
-        return grown._replace(model=self._like_this(later=later, lengths=known))
-
-    def _shrunk(self, stage: rounds.Rounds, sums: scaling.Sums, spill: str) -> Grown:
-        """Return all blocks that stay: rows were conditioned on those that are taken out."""
-        stage, _ = blocks_added.taken(self, stage)
-        settled = self._settled(stage, self.solved_.theta)
-        grown = self._changed(blocks_added.Changed(stage, settled.units))
-        return grown._replace(whole=True, model=self._like_this(later=None, lengths=()))
-
-    def _like_this(self, **changes: Any) -> Vecchia:
-        """Return the method of the fit with some changes."""
-        return dataclasses.replace(cast(Vecchia, self.solved_.method), **changes)
-
-    def _around(self, stage: rounds.Rounds, theta: Theta) -> Around:
-        layout = _layout(stage)
-        number = self._rows_around(layout.rows, layout.n_blocks)
-        lengths = _lengths(stage, theta) * stage.scaling.x_scale
-        if not np.isfinite(lengths).any():
-            return Band(-(-number // layout.block_rows))
-        assert stage.landmarks is not None
-        return NearestRows(number, layout.rows, lengths, stage.landmarks)
 
 
 def _reaches_far(kernel: Kernel) -> bool:

@@ -14,7 +14,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from dask.delayed import Delayed
@@ -187,7 +187,7 @@ def on_conditionals(
 
     The units of ``stage`` are blocks with those in which their rows find their neighbours.
     """
-    number = _wanted(estimator, stage, len(run.start))
+    number = _wanted(estimator.training_rows, stage, len(run.start))
     result, times = train.Trained(run.start, []), 0
     while True:
         times += 1
@@ -203,7 +203,9 @@ def on_conditionals(
             break
         found = model.shared(theta.from_vector(trained.vector), first)
         lost = _lost(drawn, theta, trained, run)
-        more = _more(estimator, stage, drawn, lost)
+        more = drawn.rows
+        if estimator.training_rows == "auto" and lost > TOLERATED:
+            more = int(min(MOST, _total(stage), drawn.rows * lost / TOLERATED))
         if not _moved(shared.lengths, found.lengths) and (last or more <= number):
             break
         number = max(number, more)
@@ -383,21 +385,13 @@ def _maximised(
     return hyperparameters.maximise(estimator, memory, run, values, tol, **more)
 
 
-def _wanted(estimator: LMA, stage: rounds.Rounds, parameters: int) -> int:
+def _wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:
     """Return how many rows to draw."""
-    asked = estimator.training_rows
     if asked == "auto":
         return int(np.clip(EACH * parameters, LEAST, MOST))
     if asked is None:
         return _total(stage)
     return max(whole("training_rows", asked, 1), 1)
-
-
-def _more(estimator: LMA, stage: rounds.Rounds, drawn: Drawn, lost: float) -> int:
-    """Return how many rows would lose no more than is tolerated, MOST at most."""
-    if estimator.training_rows != "auto" or not lost > TOLERATED:
-        return drawn.rows
-    return int(min(MOST, _total(stage), drawn.rows * lost / TOLERATED))
 
 
 def _total(stage: rounds.Rounds) -> int:

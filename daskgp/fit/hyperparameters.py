@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import dask
 import numpy as np
@@ -19,7 +19,7 @@ from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import control, means, rounds, subset
 from daskgp.fit.inputs import Inputs
-from daskgp.kernels import Kernel, lengthscales
+from daskgp.kernels import Kernel
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import in_model_units, left_open, opened
 from daskgp.models import inducing, scaling
@@ -210,33 +210,14 @@ def scaled(prior: control.LogPrior, share: float) -> train.Evaluate:
     return evaluate
 
 
-def lengths(stage: rounds.Rounds, theta: Theta, sums: scaling.Sums) -> np.ndarray | None:
-    """Return the correlation lengths (d,) of the kernel in the units of X; None if all infinite."""
-    d, scale = stage.rows.n_features, stage.scaling.x_scale
-    spread = (sums.high[:d] - sums.low[:d]) / scale
-    values = lengthscales.correlation_lengths(theta.kernel, spread) * scale  # infinite if left out
-    return values if np.isfinite(values).any() else None
-
-
-def train_units(
-    estimator: GaussianProcess, units: tuple[partition.Unit, ...]
-) -> tuple[partition.Unit, ...]:
-    """Return the blocks to train hyper-parameters on: ``train_blocks`` at random, or all."""
-    number = _most_blocks(estimator, len(units), SECOND)
-    if number == len(units):
-        return units
-    return partition.sample(units, number, np.random.default_rng(estimator.random_state))
-
-
-def _most_blocks(estimator: GaussianProcess, total: int, auto: int) -> int:
+def _most_blocks(asked: int | Literal["auto"] | None, total: int, auto: int) -> int:
     """Return how many of ``total`` blocks ``train_blocks`` asks for; ``auto`` if it is "auto"."""
-    chosen = auto if estimator.train_blocks == "auto" else estimator.train_blocks
+    chosen = auto if asked == "auto" else asked
     return total if chosen is None else min(whole("train_blocks", chosen, 1), total)
 
 
-def _warn_of_few_blocks(estimator: GaussianProcess, total: int) -> None:
+def _warn_of_few_blocks(chosen: int | Literal["auto"] | None, total: int) -> None:
     """Warn of a number of blocks to train on that leaves none out."""
-    chosen = estimator.train_blocks
     if chosen is not None and chosen != "auto" and chosen >= total:
         logger.warning(
             "train_blocks=%d has no effect on rows in %s a smaller block_rows",
@@ -270,7 +251,7 @@ def train_theta(
     unknown = np.full(len(theta.to_vector(False)), np.nan)
     if estimator.optimizer is None:
         return Learned(theta, [], unknown)
-    _warn_of_few_blocks(estimator, len(stage.units))
+    _warn_of_few_blocks(estimator.train_blocks, len(stage.units))
     run = plan_run(estimator, stage, begun, sums, checkpoint)
     trained = estimator._train(stage, theta, run)
     errors = unknown
@@ -335,7 +316,7 @@ def refined(
     """
     total = len(stage.units)
     line = np.random.default_rng(estimator.random_state).permutation(total)
-    number = min(FIRST, _most_blocks(estimator, total, total))
+    number = min(FIRST, _most_blocks(estimator.train_blocks, total, total))
     units = tuple(stage.units[j] for j in np.sort(line[:number]))
     scored: list[tuple[float, subset.Start]] = []
     rows, own = sum(unit.own.rows for unit in units), estimator._inputs
@@ -371,7 +352,9 @@ def on_blocks(
             len(stage.units),
             estimator.optimizer,
         )
-    return _on(estimator, stage, theta, run, train_units(estimator, stage.units))
+    number = _most_blocks(estimator.train_blocks, len(stage.units), SECOND)
+    units = partition.sample(stage.units, number, np.random.default_rng(estimator.random_state))
+    return _on(estimator, stage, theta, run, units)
 
 
 def on_growing_blocks(
@@ -385,7 +368,7 @@ def on_growing_blocks(
     and takes curvature from the first CURVED of its blocks.
     """
     total, enough = len(stage.units), estimator.train_blocks == "auto"
-    most, number = _most_blocks(estimator, total, total), run.blocks
+    most, number = _most_blocks(estimator.train_blocks, total, total), run.blocks
     line = np.random.default_rng(estimator.random_state).permutation(total)
     result, lost, needed = train.Trained(run.start, []), np.nan, most
     tol, model = estimator._tol(), estimator._objective_of(stage)
@@ -415,7 +398,7 @@ def on_growing_blocks(
                 break
             needed = int(np.ceil(MARGIN * total * spread / (spread + 2.0 * TOLERATED)))
             needed = min(max(needed, int(1.25 * number)), most)
-        stage = estimator._settled(stage, theta.from_vector(trained.vector))
+        stage = estimator._arrangement().settle(stage, theta.from_vector(trained.vector))
         before, number = number, min(needed, GROWTH * number)
         if not callbacks.has_room(number / before):
             callbacks.cut()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from daskgp.models import inducing
 from daskgp.models.method import Method
 from daskgp.models.values import Shape
 from daskgp.runtime.executor import FAN_IN, Executor
-
-if TYPE_CHECKING:
-    from daskgp.fit.timing import Probes
 
 COPIES = 4
 """Copies of a raw block that reading, cleaning and scaling hold at once."""
@@ -250,6 +247,17 @@ class Beside(NamedTuple):
 
 
 NOTHING = Beside()
+
+
+class Probe(NamedTuple):
+    """A short run: the settings that its rows need, and the number of rows."""
+
+    settings: Mapping[str, Any]
+    rows: int
+
+
+Probes: TypeAlias = Callable[[int], list[Probe]]
+"""Returns the short runs for a number of threads, the smaller one first."""
 
 
 @dataclass(frozen=True)

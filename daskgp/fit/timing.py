@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import clone
 
 from daskgp.data import grids
 from daskgp.fit import effects
-from daskgp.fit.plan import Plan, Workload, make_plan
+from daskgp.fit.plan import Plan, Probe, Probes, Workload, make_plan
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
@@ -24,17 +23,6 @@ E = TypeVar("E", bound="GaussianProcess")
 
 ITERATIONS = 3
 """Iterations of a run, the first of which warms up."""
-
-
-class Probe(NamedTuple):
-    """A short run: the settings that its rows need, and the number of rows."""
-
-    settings: Mapping[str, Any]
-    rows: int
-
-
-Probes: TypeAlias = Callable[[int], list[Probe]]
-"""Returns the short runs for a number of threads, the smaller one first."""
 
 
 class Timed(NamedTuple):

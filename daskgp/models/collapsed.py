@@ -295,6 +295,7 @@ class Collapsed(Additive):
     trend: int = 0
 
     stats_type: ClassVar[Any] = Stats
+    takes_noise: ClassVar[bool] = True
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the Cholesky factor of K(Z, Z)."""

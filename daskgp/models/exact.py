@@ -66,6 +66,7 @@ class Exact(Additive):
     name: ClassVar[str] = "exact"
     state_type: ClassVar[Any] = State
     divisible: ClassVar[bool] = False
+    takes_noise: ClassVar[bool] = True
     takes_trend: ClassVar[bool] = True
     tells_rows: ClassVar[bool] = True
 

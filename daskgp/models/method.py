@@ -174,6 +174,10 @@ class Declared(Protocol):
     """NamedTuple of the sums over rows that a fit follows from; None for a method without any."""
     divisible: ClassVar[bool] = True
     """True if the rows of a unit may be summarised in parts: the summary is a sum over rows."""
+    takes_noise: ClassVar[bool] = False
+    """True if it uses the noise variances of rows, ``Block.noise``: known errors and weights."""
+    takes_neighbours: ClassVar[bool] = False
+    """True if it conditions rows on those of other units, ``Piece.near``."""
     takes_trend: ClassVar[bool] = False
     """True if it has a setting ``trend``, and with it products of targets and trend functions."""
     tells_rows: ClassVar[bool] = False
@@ -186,6 +190,14 @@ class Declared(Protocol):
 
     def of_units(self, number: int) -> Self:
         """Return the method for rows in that many units; itself unless their number matters."""
+        return self
+
+    def with_added(self, state: Any, first: int) -> Self:
+        """Return the method once rows from number ``first`` on are added to its fit."""
+        return self
+
+    def with_taken(self) -> Self:
+        """Return the method once rows are taken out of its fit."""
         return self
 
     @property

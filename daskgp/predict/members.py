@@ -9,10 +9,9 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from daskgp import data
 from daskgp.arrays.backend import to_host
 from daskgp.data import Rows
-from daskgp.data.blocks import neighbours, prepared
+from daskgp.data.blocks import prepared
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
@@ -92,18 +91,6 @@ class Members(Streamed):
     def write(self, url: str) -> None:
         """Write the rows to a new dataset store, about one expert per chunk."""
         prepared.copy(url, self.rows, int(np.diff(self.starts).max()))
-
-
-def keep(rows: Rows, url: str, chunk_rows: int) -> Rows:
-    """Copy the rows to a store of their own, which replaces any at the URL, and return them."""
-    data.remove(url)
-    prepared.copy(url, rows, chunk_rows)
-    return open_rows(url)
-
-
-def open_rows(url: str) -> Rows:
-    """Return the rows of a store that no longer changes."""
-    return neighbours.held(data.rows_of(*data.dataset_arrays(url), None, False))
 
 
 @dataclass(frozen=True, eq=False)

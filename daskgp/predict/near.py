@@ -13,7 +13,7 @@ import numpy as np
 from daskgp.arrays import backend
 from daskgp.arrays.backend import number
 from daskgp.data import Rows
-from daskgp.data.blocks import neighbours, prepared
+from daskgp.data.blocks import neighbours
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
 from daskgp.errors import InputError, StoreError
@@ -100,22 +100,9 @@ class Nearby(TrainingRows):
             "conditioned on": self.around.describe(),
         }
 
-    def write(
-        self, url: str, start: int = 0, stop: int | None = None, before: Rows | None = None
-    ) -> None:
-        """Write the rows, or those from start to stop, with their blocks to a new dataset store.
-
-        It can take others that these come ``before``.
-        """
-        layout = self.layout
-        description = {
-            "order": layout.order.to_dict(),
-            "rows": layout.rows,
-            "block_rows": layout.block_rows,
-        }
-        blocks = prepared.Written(layout.cuts, layout.centroids, description)
-        span = slice(start, stop)
-        prepared.copy(url, self.rows, len(self.rows), blocks, span=span, before=before)
+    def write(self, url: str) -> None:
+        """Write the rows with their blocks to a new dataset store."""
+        neighbours.copy_blocks(url, self.rows, self.layout)
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
         """Return the order (n,) that puts rows with the same blocks near them together."""

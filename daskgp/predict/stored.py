@@ -16,7 +16,7 @@ import numpy as np
 
 from daskgp import kernels
 from daskgp.data import visibility
-from daskgp.data.blocks import prepared
+from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
@@ -26,7 +26,7 @@ from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
 from daskgp.models.values import Theta
 from daskgp.predict.layers import chain
-from daskgp.predict.members import Members, open_rows
+from daskgp.predict.members import Members
 from daskgp.predict.near import Nearby, open_nearby
 from daskgp.predict.posterior import Origin, Posterior
 from daskgp.predict.supports import Supports, open_points
@@ -185,7 +185,7 @@ def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
     if "edges" in arrays:
         return Supports(open_points(url), arrays["edges"])
     if "starts" in arrays:
-        return Members(open_rows(url), arrays["starts"])
+        return Members(neighbours.open_rows(url), arrays["starts"])
     return open_nearby(url, arrays)
 
 

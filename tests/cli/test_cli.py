@@ -32,6 +32,7 @@ from daskgp.cli import main
 from daskgp.cli.run import Terminated
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
+from daskgp.fit.arrange import rewriting
 from daskgp.kernels import RBF, Matern12
 from daskgp.models.additive import Additive
 
@@ -561,11 +562,9 @@ def test_rows_that_were_put_in_order_are_kept_too(data, tmp_path, scheduler, mon
     line = refused("fit", data, store, *lma, "--scheduler", scheduler, code=130)
     assert line == "Error: interrupted: the same command with --resume continues from here"
     assert "rows kept" in invoke("info", store).stdout
-    written, arrange = [], daskgp.estimators.lma.arrange
+    written, arrange = [], rewriting.arrange
     with monkeypatch.context() as arranged:
-        arranged.setattr(
-            "daskgp.estimators.lma.arrange", lambda *a: written.append(a[1]) or arrange(*a)
-        )
+        arranged.setattr(rewriting, "arrange", lambda *a: written.append(a[1]) or arrange(*a))
         refused("fit", data, store, *lma, "--scheduler", scheduler, "--resume", code=130)
     (first,) = written  # the order that gives lengthscales; the last one is not needed again
     assert first.endswith("-first")

@@ -273,7 +273,7 @@ def test_a_prepared_store_is_read_as_it_is(order, kind, table, T, tmp_path, monk
     url = str(tmp_path / "p.zarr")
     daskgp.prepare(table, url, order=order, block_rows=20, progress=False)
     given = daskgp.open_dataset(url)
-    monkeypatch.setattr("daskgp.estimators.cagp.arrange", None)
+    monkeypatch.setattr("daskgp.fit.arrange.rewriting.arrange", None)
     model = build(**{**FIXED, **ACTIONS[kind]}).fit(*given)
     if kind != "support":
         np.testing.assert_array_equal(model.points_, given[0][...])

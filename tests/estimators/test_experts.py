@@ -112,7 +112,7 @@ def test_a_shuffled_store_is_used_as_it_is(expert, table, T, tmp_path, monkeypat
     daskgp.prepare(table, url, order="random", progress=False)
     made = build(**{**FIXED, "inducing": T}, expert=expert)
     wanted = clone(made).fit(*table).predict(T, return_std=True)
-    monkeypatch.setattr("daskgp.estimators.experts.arrange", None)
+    monkeypatch.setattr("daskgp.fit.arrange.rewriting.arrange", None)
     equal(clone(made).fit(*daskgp.open_dataset(url)).predict(T, return_std=True), wanted)
 
 
@@ -125,7 +125,7 @@ def test_a_store_in_blocks_is_used_as_it_is(expert, table, T, tmp_path, monkeypa
     wanted = build(**settings, partition="block", order="hilbert").fit(*table)
     shuffled = build(**settings).fit(*given)  # of rows in blocks, so not of the same ones
     assert np.sqrt(np.mean((shuffled.predict(T) - wanted.predict(T)) ** 2)) < 0.3
-    monkeypatch.setattr("daskgp.estimators.experts.arrange", None)
+    monkeypatch.setattr("daskgp.fit.arrange.rewriting.arrange", None)
     for order in ("auto", "nonsense"):  # that of the store holds
         model = build(**settings, partition="block", order=order).fit(*given)
         equal(model.predict(T, return_std=True), wanted.predict(T, return_std=True))

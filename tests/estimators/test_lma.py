@@ -23,8 +23,8 @@ import daskgp
 from daskgp import LMA, PIC, SGPR, ExactGP, kernels, testing
 from daskgp.data.blocks.layout import read_layout
 from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
-from daskgp.estimators import lma
 from daskgp.fit import rounds
+from daskgp.fit.arrange import rewriting
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
 from daskgp.predict import average
@@ -235,8 +235,8 @@ def test_blocks_are_ordered_by_lengthscales_that_some_blocks_have_trained(
 
 
 def test_one_lengthscale_leaves_the_first_order_as_it_is(table, monkeypatch):
-    calls, arrange = [], lma.arrange
-    monkeypatch.setattr(lma, "arrange", lambda *a: calls.append(a) or arrange(*a))
+    calls, arrange = [], rewriting.arrange
+    monkeypatch.setattr(rewriting, "arrange", lambda *a: calls.append(a) or arrange(*a))
     LMA(**QUICK).fit(*table)
     assert len(calls) == 1
     LMA(**{**QUICK, "kernel": "matern32(ard=true)"}).fit(*table)
@@ -583,7 +583,7 @@ def test_a_prepared_store_is_used_as_it_is(prepared, table, temporary, monkeypat
     def refuse(*_):
         raise AssertionError("rows are written again")
 
-    monkeypatch.setattr("daskgp.estimators.lma.arrange", refuse)
+    monkeypatch.setattr("daskgp.fit.arrange.rewriting.arrange", refuse)
     for settings in ({}, {"block_rows": 40}, {"block_rows": None}, {"order": "pca"}):
         model = LMA(**{**FIXED, **settings}).fit(X, y)
         assert model.n_blocks_ == 8

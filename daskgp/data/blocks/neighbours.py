@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from daskgp.data import Rows, dataset_arrays, noise_beside, rows_of
+from daskgp.data import Rows, dataset_arrays, noise_beside, remove, rows_of
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.blocks.ordering import Order
@@ -139,6 +139,39 @@ def changed(
     number = int(np.diff(bounds, axis=1).sum())
     size = int(stored.attributes["block_rows"])
     return rows, Layout(order, number, size, cuts, centroids, bounds, near)
+
+
+def open_rows(url: str) -> Rows:
+    """Return the rows of a store that no longer changes."""
+    return held(rows_of(*dataset_arrays(url), None, False))
+
+
+def copied(rows: Rows, url: str) -> Rows:
+    """Copy rows to a store of their own, which replaces any at the URL, and return them."""
+    remove(url)
+    prepared.copy(url, rows, len(rows))
+    return open_rows(url)
+
+
+def copy_blocks(
+    url: str,
+    rows: Rows,
+    layout: Layout,
+    start: int = 0,
+    stop: int | None = None,
+    before: Rows | None = None,
+) -> None:
+    """Write rows, or those from start to stop, with their blocks to a new dataset store.
+
+    It can take others that these come ``before``.
+    """
+    description = {
+        "order": layout.order.to_dict(),
+        "rows": layout.rows,
+        "block_rows": layout.block_rows,
+    }
+    blocks = prepared.Written(layout.cuts, layout.centroids, description)
+    prepared.copy(url, rows, len(rows), blocks, span=slice(start, stop), before=before)
 
 
 def held(rows: Rows) -> Rows:

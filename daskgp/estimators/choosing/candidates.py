@@ -18,10 +18,11 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.calibration import LEFT_OUT
 from daskgp.estimators.choosing.facts import Facts
 from daskgp.estimators.exact import ExactGP
-from daskgp.estimators.lma import DEFAULT_ROWS, LMA
+from daskgp.estimators.lma import LMA
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
 from daskgp.fit import effects, means, refusal
+from daskgp.fit.arrange.blocks import DEFAULT_ROWS
 from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel

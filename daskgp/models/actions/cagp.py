@@ -71,6 +71,7 @@ class CaGP(Projecting):
     name: ClassVar[str] = "cagp"
     state_type: ClassVar[Any] = State
     keeps_rows: ClassVar[bool] = True
+    takes_noise: ClassVar[bool] = True
 
     @property
     def needs_rows(self) -> bool:

@@ -47,6 +47,7 @@ class CGGP(Declared):
     name: ClassVar[str] = "cggp"
     state_type: ClassVar[Any] = State
     keeps_rows: ClassVar[bool] = True
+    takes_noise: ClassVar[bool] = True
 
     def why_no_variance(self) -> str | None:
         """Return why there is no variance, and which method has one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial, reduce
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from daskgp.models.method import Method, Rounds
 from daskgp.models.values import Objective, Theta, add_gradients
@@ -18,6 +18,7 @@ class Ensemble(Method, Protocol):
     """
 
     n_experts: int
+    takes_noise: ClassVar[bool] = True
 
     @abstractmethod
     def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:

@@ -122,6 +122,8 @@ class LMA(Additive):
 
     name: ClassVar[str] = "lma"
     state_type: ClassVar[Any] = State
+    takes_noise: ClassVar[bool] = True
+    takes_neighbours: ClassVar[bool] = True
     takes_trend: ClassVar[bool] = True
     stats_type: ClassVar[Any] = Stats
     divisible: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -265,6 +265,15 @@ class Vecchia(LMA):
         if features is None:
             return Rows(X, y, noise, self.features(theta, state, X))
         return Rows(X, y, noise, namespace(X).concatenate(features))
+
+    def with_added(self, state: Any, first: int) -> Self:
+        """Return the method once rows are added, which come after all others in its order."""
+        lengths = np.where(np.isfinite(state.lengths), state.lengths, 0.0)
+        return replace(self, later=first, lengths=tuple(lengths.tolist()))
+
+    def with_taken(self) -> Self:
+        """Return the method once rows are taken out: others were conditioned on them."""
+        return replace(self, later=None, lengths=())
 
     @property
     def shares(self) -> bool:

@@ -111,6 +111,7 @@ class SparseSpectrum(Additive):
 
     name: ClassVar[str] = "ssgp"
     state_type: ClassVar[Any] = State
+    takes_noise: ClassVar[bool] = True
     takes_trend: ClassVar[bool] = True
     stats_type: ClassVar[Any] = Stats
 

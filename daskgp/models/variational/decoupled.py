@@ -134,6 +134,7 @@ class Decoupled(Declared):
 
     name: ClassVar[str] = "decoupled"
     state_type: ClassVar[Any] = State
+    takes_noise: ClassVar[bool] = True
 
     @property
     def likelihood_name(self) -> str:
