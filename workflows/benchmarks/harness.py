@@ -15,7 +15,6 @@ was.  Neither Dask nor Zarr is imported here before a run needs them.
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -89,9 +88,13 @@ COLUMNS = {
 
 
 class Ran(NamedTuple):
-    """Seconds of a process, peak memory of it with its children and of the largest, its output."""
+    """What a process and its children took, and its output.
+
+    Seconds, seconds of processors, peak resident memory together and of the largest.
+    """
 
     seconds: float
+    processor_s: float
     peak_mib: float
     largest_mib: float
     printed: str
@@ -128,7 +131,8 @@ def run(
     if process.returncode:
         raise RuntimeError((err.strip().splitlines() or ["no message"])[-1])
     sys.stderr.write(err)
-    return Ran(seconds, memory.together / 2**20, memory.largest / 2**20, out)
+    sizes = memory.together / 2**20, memory.largest / 2**20
+    return Ran(seconds, sum(memory.worked.values()), *sizes, out)
 
 
 def end(pid: int) -> None:
@@ -142,11 +146,15 @@ def end(pid: int) -> None:
 
 
 class Memory:
-    """Peak resident bytes of a process and its children, sampled by a thread until it stops."""
+    """Peak resident bytes of a process and its children, sampled by a thread until it stops.
+
+    Pages that forked processes share count for each.  ``worked`` has the seconds of processors.
+    """
 
     def __init__(self, pid: int) -> None:
         self._root, self._stopped = psutil.Process(pid), threading.Event()
         self.together = self.largest = 0
+        self.worked: dict[int, float] = {}
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
@@ -168,7 +176,10 @@ class Memory:
             return
         for process in tree:
             try:
-                yield process.memory_info().rss
+                with process.oneshot():
+                    spent = process.cpu_times()
+                    self.worked[process.pid] = spent.user + spent.system
+                    yield process.memory_info().rss
             except psutil.Error:  # it ended since
                 continue
 
@@ -181,26 +192,20 @@ def daskgp(folder: Path, *arguments: str) -> Ran:
         raise RuntimeError(f"daskgp {arguments[0]}: {error}") from error
 
 
-def processor_seconds() -> float:
-    """Return the processor time of all children that have ended; other work hardly changes it."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
-
-
 def measured(script: str, key: Mapping, options: Options) -> dict[str, Any]:
     """Measure one run in a process of its own, by ``script --here``."""
     values = {name: str(v) if isinstance(v, Path) else v for name, v in vars(options).items()}
     words = [sys.executable, script, f"--here={json.dumps([key, values])}"]
     threads = (f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL"))
     limits = {name: str(options.threads) for name in (*threads, "DASK_NUM_WORKERS")}
-    before, seconds = processor_seconds(), options.limit and 60 * options.limit
+    seconds = options.limit and 60 * options.limit
     try:
         ran = run(words, environment=os.environ | limits, limit=seconds)
     except RuntimeError as error:
         return {"failed": str(error)}
     except subprocess.TimeoutExpired:
-        return {"ended_after_s": seconds, "processor_s": processor_seconds() - before}
-    spent = {"seconds": ran.seconds, "processor_s": processor_seconds() - before}
+        return {"ended_after_s": seconds}
+    spent = {"seconds": ran.seconds, "processor_s": ran.processor_s}
     return {**ran.result, **spent, "peak_mib": ran.peak_mib, "largest_mib": ran.largest_mib}
 
 

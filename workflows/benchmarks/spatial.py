@@ -67,7 +67,7 @@ PEERS = {
     "local": local.exact_blocks,
     "fvgp": fvgp.log_likelihood,
 }
-METHODS = ("gpboost", *DASKGP, "local", "fvgp")
+METHODS = (*PEERS, *DASKGP)
 
 
 def field(key: dict, folder: Path) -> datasets.Split:
@@ -110,7 +110,7 @@ def table(records: list[dict], options: harness.Options) -> str:
 harness.command(
     globals(),
     data=harness.Some(DATA, DATA[:2]),
-    methods=harness.Some(METHODS, METHODS[:2]),
+    methods=harness.Some(METHODS, ("gpboost", "lma-defaults")),
     repeats=(3, 1),
     rows=(None, 600),
 )
