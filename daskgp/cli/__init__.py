@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-LOCAL = ("lma", "pic", "vecchia")
-"""Methods whose workers need compiled code for neighbours."""
+COMPILED = ("vecchia",)
+"""Methods whose workers always need compiled code for neighbours."""
 
 
 @click.group(cls=Main, invoke_without_command=True)
@@ -283,7 +283,7 @@ def fit(
     method, its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
     began, cluster = time.perf_counter(), Workers(scheduler, workers, memory_limit)
-    cluster.come(*(["daskgp.models.markov.ready"] if model in LOCAL else []))
+    cluster.come(*(["daskgp.models.markov.ready"] if model in COMPILED else []))
     from daskgp.cli.report import reporter
     from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.data.stores import checkpoints, locks, models

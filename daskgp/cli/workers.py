@@ -1,10 +1,15 @@
 """What the workers of a command are forked with; importing this imports it."""
 
 import gc
+import os
 
+from daskgp.runtime.ahead import SAFE
+
+os.environ.pop(SAFE, None)  # it is for these imports alone
 gc.disable()
-import daskgp.estimators  # noqa: E402
-import daskgp.runtime.preload  # noqa: E402, F401
-
-gc.enable()
+try:
+    import daskgp.estimators
+    import daskgp.runtime.preload  # noqa: F401
+finally:
+    gc.enable()
 gc.freeze()  # and so the pages that workers share are not written to

@@ -88,10 +88,10 @@ def random_features(
     """Draw features whose inner product is a kernel on average over the draws.
 
     They are a [cos Xw', sin Xw'] for frequencies w of amplitude a, and X s' for slopes s of linear
-    kernels.  The inner product of m frequencies misses a stationary kernel of variance v by about
-    v / sqrt(2 m), as a standard deviation over the draws; at most by v / sqrt(m).  High frequencies
-    of a kernel that stands alone are drawn more often than others, with smaller amplitudes: where
-    data determine what is smooth, these few are all that is left.
+    kernels.  The inner product of m frequencies misses a stationary kernel of variance v by up to
+    v / sqrt(m), as a standard deviation over the draws; far less at short distances and in one
+    column.  High frequencies of a kernel that stands alone are drawn more often than others, with
+    smaller amplitudes: where data determine what is smooth, these few are all that is left.
 
     Parameters
     ----------

@@ -6,9 +6,13 @@ takes seconds for the same.  Importing this is cheap.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
+import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -21,7 +25,9 @@ Getting pages again can cost a task as much as its products; Dask's default give
 ARENAS = {"MALLOC_ARENA_MAX": 2}
 """Arenas of a worker, whose one thread computes: with more of them, freed memory gets gaps."""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1)
-"""Threads of the BLAS of a worker, as Dask sets them."""
+"""Threads of the BLAS of a worker, as Dask sets them unless the user does."""
+SAFE = "PYTHONSAFEPATH"
+"""Variable by which files of the working directory are not taken for modules."""
 METHOD, SPAWN = "distributed.worker.multiprocessing-method", "distributed.nanny.pre-spawn-environ"
 
 _started: set[int] = set()
@@ -32,16 +38,30 @@ def start(*modules: str) -> None:
     """Start the process, which imports modules, where systems fork and there is a core for it."""
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or os.getpid() in _started:
         return
-    own = {name: str(value) for name, value in {**MALLOC, **ARENAS, **THREADS}.items()}
+    usual = {**MALLOC, **ARENAS, **THREADS}
+    own = {name: os.environ.get(name, str(value)) for name, value in usual.items()} | {SAFE: "1"}
     before = {name: os.environ.get(name) for name in own}
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
+    multiprocessing.resource_tracker.ensure_running()  # which heeds Ctrl-C again once it has begun
     os.environ.update(own)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         multiprocessing.forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+    if not _started:
+        atexit.register(_end)
     _started.add(os.getpid())
+
+
+def _end() -> None:
+    """End the process, which otherwise holds the output of this one until it has imported."""
+    pid = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    if os.getpid() in _started and pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def workers_start_from_it() -> AbstractContextManager[Any]:
