@@ -297,7 +297,7 @@ def with_dates(
     found = list(own) or [""] * len(wanted)
     for j, (mine, other) in enumerate(zip(found, wanted, strict=False)):
         numbers = values(j) if not mine and other == DAYS else None
-        form = None if numbers is None else whole_dates.form_of(numbers)
+        form = None if numbers is None else whole_dates.form_of(numbers, whole_dates.OF_MODEL)
         if form is not None:
             found[j] = form.written
     return tuple(found)

@@ -57,6 +57,11 @@ TIME = (
 """Names, in lower case, and axes by the CF conventions that are those of times."""
 MOST, DISTINCT = 0.9, 20
 """Share of values that are dates, and number of distinct ones, from which a warning is logged."""
+OF_MODEL = 0.5
+"""Share of values that are dates from which they are all read so where a model has dates.
+
+The others are missing: one that is wrong does not make numbers of the rest.
+"""
 Read = tuple[Form, str]
 
 

@@ -245,8 +245,16 @@ def csv_of(folder, lines):
             [",lon,lat,z", *(f"{i},{line}" for i, line in enumerate(PLAIN[1:], 1))],
             "numbers the rows",
         ),
+        (
+            [",lon,lat,z", *(f"{i},{line}" for i, line in zip((7, 9, 8), PLAIN[1:], strict=True))],
+            "holds whole numbers, as the index",
+        ),
+        (
+            [",lon,lat,z", *(f"{i},{line}" for i, line in zip((0, 2, 4), PLAIN[1:], strict=True))],
+            "holds whole numbers, as the index",
+        ),
     ],
-    ids=["comment", "blanks", "trailing comma", "index", "index from 1"],
+    ids=["comment", "blanks", "trailing comma", "index", "index from 1", "shuffled", "filtered"],
 )
 def test_headers_as_other_software_writes_them_give_the_same_columns(lines, said, tmp_path, caplog):
     found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", target="z")
@@ -331,8 +339,15 @@ def test_an_empty_target_and_a_file_without_rows_are_no_empty_columns(tmp_path):
 
 
 def test_a_column_without_a_name_that_counts_nothing_stays_a_feature(tmp_path):
-    lines = [",lat,z", "4,2,10", "3,4,20", "5,6,30"]
+    lines = [",lat,z", "4.5,2,10", "3,4,20", "5,6,30"]
     found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", target="z")
+    assert found.features == ("Unnamed: 0", "lat")
+
+
+def test_a_column_without_a_name_is_a_feature_that_is_named(tmp_path):
+    lines = [",lat,z", "4,2,10", "3,4,20", "5,6,30"]
+    names = ["Unnamed: 0", "lat"]
+    found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", "z", names)
     assert found.features == ("Unnamed: 0", "lat")
 
 

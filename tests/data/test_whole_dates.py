@@ -204,6 +204,23 @@ def test_places_come_in_the_form_of_the_training_rows(halves):
     assert daskgp.check(found, f"{folder}/new.csv", "z").scores["rmse"] == pytest.approx(rmse)
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("bad", [20200230, -9999, 99999999, 0])
+def test_a_place_whose_date_is_none_leaves_the_others_alone(bad, halves):
+    fit, new, folder = halves
+    fitted = model().fit(fit.assign(date=pd.to_datetime(fit.date, unit="D"))[["date", "x"]], fit.z)
+    places = written(new).drop(columns="z")
+    wanted = fitted.predict(places, return_std=True)
+    places.iloc[4, 0] = bad
+    for found, right in zip(fitted.predict(places, return_std=True), wanted, strict=True):
+        assert np.isnan(found[4])
+        np.testing.assert_array_equal(np.delete(found, 4), np.delete(right, 4))
+    fitted.save(str(folder / "m.zarr"))
+    places.to_csv(folder / "places.csv", index=False)
+    line = refused("predict", folder / "m.zarr", folder / "places.csv", folder / "out.csv")
+    assert f"holds {bad} in row 5, which is no date written yyyymmdd: correct it" in line
+
+
 def test_arrays_and_stores_that_say_no_unit_are_not_taken_for_days(halves):
     _, second, folder = halves
     found = model().fit(f"{folder}/fit.csv", "z")

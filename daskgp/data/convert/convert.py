@@ -473,9 +473,9 @@ def _dated(
     first = next(blocks, None) if looked else None
     if first is None:
         return blocks, dict(own)
-    found = {}
+    found, share = {}, 1.0 if asked.units is None else whole_dates.OF_MODEL
     for name in looked:
-        form = whole_dates.form_of(first[:, columns.index(name)])
+        form = whole_dates.form_of(first[:, columns.index(name)], share)
         if form is not None:
             found[name] = form.written
         elif asked.dates is not None:

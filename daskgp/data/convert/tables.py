@@ -141,10 +141,11 @@ def _unused(name: str, values: Any, empty: bool) -> str:
     if empty:
         return nameless + EMPTY
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    if not nameless or not len(numbers) or numbers[0] not in (0, 1):
+    if not nameless or not len(numbers) or not (numbers == np.floor(numbers)).all():
         return ""
-    counted = np.arange(len(numbers)) + numbers[0]
-    return f"{nameless}numbers the rows" if (numbers == counted).all() else ""
+    if numbers[0] in (0, 1) and (np.diff(numbers) == 1).all():
+        return f"{nameless}numbers the rows"
+    return f"{nameless}holds whole numbers, as the index of a sorted or filtered table does"
 
 
 def header(source: str) -> list[str]:
