@@ -31,7 +31,7 @@ RARE, RARE_KNOWN, UNLIKELY = 1e-4, 1e-2, 0.2
 """Chance of as far a value under a tail like that of the others, below which one row is told, or
 one with a known fill value, and below which a repeated or known value may be a fill value."""
 
-_SURE = (
+SURE = (
     *(-float(f"{'9' * k}.{'9' * m}") for k in (3, 4, 5, 6) for m in (0, 1, 2)),
     *(-32767.0, -32768.0, -999.25, -9999000.0, -2147483647.0, -2147483648.0, 2147483647.0),
     *(-9.99e8, -9.99e33, -9.2233720368547758e18, 9.2233720368547758e18, 1.8446744073709552e19),
@@ -41,11 +41,12 @@ _SURE = (
     *(sign * value for sign in (1, -1) for value in (3.4028234663852886e38, 3.4e38, 1.79e308)),
     *(1.7976931348623157e308, -1.7976931348623157e308),
 )
+"""Fill values that no measurement has."""
 _REPEATED = (
     *(-99.0, -99.9, -99.99, -999.0, -777.0, -7777.0, -888.0, -8888.0),
     *(999.0, 999.9, 9999.0, 9999.9, 99999.0, 999999.0, 32767.0, 65535.0, 4294967295.0),
 )
-KNOWN = dict.fromkeys(_SURE, 1) | dict.fromkeys(_REPEATED, 2)
+KNOWN = dict.fromkeys(SURE, 1) | dict.fromkeys(_REPEATED, 2)
 """Fill values in common use, and the least rows that have to have one."""
 _KNOWN = np.array(sorted(KNOWN))
 

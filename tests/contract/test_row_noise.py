@@ -179,6 +179,17 @@ def test_new_observations_have_errors_of_their_own():
         model.predict(T, return_std=True, include_noise=True, y_variance=errors[:3])
 
 
+@pytest.mark.parametrize("fill", [1e20, 9.969209968386869e36, -9999.0])
+def test_weights_that_are_fill_values_are_refused(fill):
+    X = np.linspace(0, 5, 40)[:, None]
+    weights = np.where(np.arange(40) % 10, 1.0, fill)
+    with pytest.raises(InputError, match="sample_weight is a fill value in common use in 4 rows"):
+        daskgp.ExactGP(progress=False).fit(X, np.sin(X[:, 0]), sample_weight=weights)
+    errors = np.where(np.arange(40) % 10, 0.01, abs(fill))  # of rows that say nothing
+    known = daskgp.ExactGP(progress=False).fit(X, np.sin(X[:, 0]), y_variance=errors)
+    assert abs(known.predict(X) - np.sin(X[:, 0])).max() < 0.3
+
+
 def with_noise(url, X, y, step=40):
     """A dataset store whose rows have error variances and weights."""
     dataset(url, X, y, step=step)

@@ -14,7 +14,7 @@ from daskgp.data import Rows
 from daskgp.data.partition import TASK_ROWS, Span
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
-from daskgp.models import place_ranges, repeats, scaling
+from daskgp.models import fills, place_ranges, repeats, scaling
 from daskgp.models.transform import Transform
 from daskgp.models.values import Block
 from daskgp.runtime.executor import Executor, map_reduce
@@ -82,14 +82,15 @@ def _checksum_block(rows: Rows, span: Span) -> np.ndarray:
 def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple[float, float]:
     """Return the geometric means of weights and error variances; InputError for impossible ones."""
     counts: np.ndarray = map_reduce(partial(_noise_block, rows), np.add, spans, executor, "errors")
-    n, logs, wrong = counts[0], counts[1:3], counts[3:].reshape(2, 2).astype(int)
-    for name, (not_positive, not_finite) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
+    n, logs, wrong = counts[0], counts[1:3], counts[3:].reshape(2, 3).astype(int)
+    for name, (not_positive, not_finite, fill) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
         unusable = f"not finite, or beyond {1 / LARGEST:.0e} to {LARGEST:.0e},"
         below = "negative" if name == WEIGHT else "zero or negative"
-        if not_positive or not_finite:
+        filled = "a fill value in common use"
+        if not_positive or not_finite or fill:
             said = [
                 f"{what} in {checks.rows(count)}"
-                for count, what in ((not_positive, below), (not_finite, unusable))
+                for count, what in ((not_positive, below), (not_finite, unusable), (fill, filled))
                 if count
             ]
             raise InputError(
@@ -110,7 +111,10 @@ def _noise_block(rows: Rows, span: Span) -> np.ndarray:
     noise = y[scaling.complete_rows(X, y[:, : rows.n_targets]), rows.noise_from :]
     # squares of others overflow, or vanish
     finite = np.isfinite(noise) & (noise <= LARGEST) & ~((noise > 0) & (noise < 1 / LARGEST))
-    wrong = np.stack([(finite & (noise <= 0)).sum(axis=0), (~finite).sum(axis=0)], axis=1)
+    fill = np.isin(noise, fills.SURE)
+    fill[:, 1] = False  # a row with so large an error says nothing, as it should
+    kinds = finite & (noise <= 0) & ~fill, ~finite & ~fill, fill
+    wrong = np.stack([kind.sum(axis=0) for kind in kinds], axis=1)
     if rows.y_variance is None:
         wrong[1] = 0
     logs = np.log(noise, out=np.zeros(noise.shape), where=finite & (noise > 0))
