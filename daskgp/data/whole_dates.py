@@ -57,7 +57,7 @@ TIME = (
 """Names, in lower case, and axes by the CF conventions that are those of times."""
 MOST, DISTINCT = 0.9, 20
 """Share of values that are dates, and number of distinct ones, from which a warning is logged."""
-OF_MODEL = 0.5
+OF_MODEL = 0.1
 """Share of values that are dates from which they are all read so where a model has dates.
 
 The others are missing: one that is wrong does not make numbers of the rest.
@@ -91,7 +91,8 @@ def form_of(values: np.ndarray, share: float = 1.0) -> Form | None:
         like &= known >= 10.0 ** (form.digits - 1)
         if len(known) and like.mean() >= share:
             dates = ~np.isnan(days_of(known, form, years=LIKELY))
-            return form if dates.mean() >= share else None
+            if dates.mean() >= share:
+                return form
     return None
 
 

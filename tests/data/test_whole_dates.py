@@ -215,6 +215,11 @@ def test_a_place_whose_date_is_none_leaves_the_others_alone(bad, halves):
     for found, right in zip(fitted.predict(places, return_std=True), wanted, strict=True):
         assert np.isnan(found[4])
         np.testing.assert_array_equal(np.delete(found, 4), np.delete(right, 4))
+    most = places.copy()
+    most.iloc[:20, 0] = bad
+    found = fitted.predict(most)
+    assert np.isnan(found[:20]).all()
+    np.testing.assert_array_equal(found[20:], wanted[0][20:])
     fitted.save(str(folder / "m.zarr"))
     places.to_csv(folder / "places.csv", index=False)
     line = refused("predict", folder / "m.zarr", folder / "places.csv", folder / "out.csv")
