@@ -155,7 +155,7 @@ def test_zero_rows_and_fewer_than_inducing_inputs(fitted, tmp_path, scheduler):
     [
         (
             ["--model", "sgrp"],
-            "unknown model 'sgrp': did you mean 'svgp'? Known are sgpr, lma, pic, vecchia, experts,",
+            "unknown model 'sgrp': did you mean 'svgp'? Known are sgpr, lma, pic, vecchia,",
         ),
         (["--model", "sgpr", "--set", "kernel=matern42"], "unknown kernel 'matern42'"),
         (["--model", "sgpr", "--set", "n_inducin=9"], "did you mean 'n_inducing'?"),
