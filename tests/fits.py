@@ -9,7 +9,7 @@ from commands import dataset
 
 import daskgp
 from daskgp.data import reading
-from daskgp.predict import training_rows
+from daskgp.posterior import training_rows
 
 
 def zarr_rows(path, X, y, step=37):

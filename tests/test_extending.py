@@ -12,8 +12,8 @@ from scipy import integrate, stats
 import daskgp
 from daskgp import likelihoods
 from daskgp.errors import SettingError, StoreError
-from daskgp.predict import layers
-from daskgp.predict.layers.base import REGISTRY
+from daskgp.posterior import layers
+from daskgp.posterior.layers.base import REGISTRY
 from daskgp.predict.score import scores
 from daskgp.runtime.executor import Executor
 

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from daskgp.cli.record import Record
     from daskgp.data.stores.locks import Claim
+    from daskgp.posterior.posterior import Posterior
     from daskgp.predict.job import Job, Written
-    from daskgp.predict.posterior import Posterior
 
 __all__ = ["main"]
 

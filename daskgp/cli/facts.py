@@ -217,7 +217,7 @@ def _model(url: str, group: Any) -> dict[str, Any]:
 
 def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
     from daskgp.estimators.updating import seen_by
-    from daskgp.predict.layers import Tails
+    from daskgp.posterior.layers import Tails
 
     posterior, inputs = estimator.solved_, estimator.solved_.theta.inputs
     place, transform, tails = (

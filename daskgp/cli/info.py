@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daskgp.estimators import CaGP, GaussianProcess
     from daskgp.estimators.choosing.leaderboard import Leaderboard
     from daskgp.fit.plan import Plan
-    from daskgp.predict.posterior import Posterior
+    from daskgp.posterior.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 

@@ -20,7 +20,7 @@ from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.runtime import ahead
 
 if TYPE_CHECKING:
-    from daskgp.predict.posterior import Posterior
+    from daskgp.posterior.posterior import Posterior
     from daskgp.runtime.executor import Executor
     from daskgp.typing import Device
 

@@ -57,10 +57,11 @@ from daskgp.models import scaling
 from daskgp.models.method import Method as Contract
 from daskgp.models.method import Summed
 from daskgp.models.values import Theta
-from daskgp.predict import hyperparameter_table, known_errors, training_rows
-from daskgp.predict.layers import Tails, TrendLayer, chain
-from daskgp.predict.posterior import Posterior
-from daskgp.predict.training_rows import TrainingRows
+from daskgp.posterior import training_rows
+from daskgp.posterior.layers import Tails, TrendLayer, chain
+from daskgp.posterior.posterior import Posterior
+from daskgp.posterior.training_rows import TrainingRows
+from daskgp.predict import hyperparameter_table, known_errors
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling

@@ -39,9 +39,10 @@ from daskgp.models.actions.choice import Dense, normalised
 from daskgp.models.actions.passes import PANEL_ROWS, Paired
 from daskgp.models.actions.sums import TILE_ROWS, ActionTheta
 from daskgp.models.values import Block, Theta
-from daskgp.predict import computational, supports
+from daskgp.posterior import action_points
+from daskgp.posterior.action_points import Supports
+from daskgp.predict import computational
 from daskgp.predict import lazy as prediction
-from daskgp.predict.supports import Supports
 from daskgp.runtime.executor import FAN_IN, Executor
 from daskgp.train import Evaluate
 
@@ -448,7 +449,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
             )
         values = weights.values[:, None] if weights.owner is not None else weights.values
         values = np.where(pairs.complete[:, None], values, np.nan)
-        kept = supports.keep(points, values, edges, stage.executor, keep)
+        kept = action_points.keep(points, values, edges, stage.executor, keep)
         return Outcome(stage, theta, state, objective, history, kept)
 
     def _paired(self, stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Paired:

@@ -18,8 +18,8 @@ from daskgp.data.partition import Span
 from daskgp.errors import InputError
 from daskgp.estimators.cross_validation import fitted_to, scratch
 from daskgp.fit import means
+from daskgp.posterior.layers import Layer, Spread, Tails
 from daskgp.predict.judged import judge
-from daskgp.predict.layers import Layer, Spread, Tails
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.loo import leave_one_out
 from daskgp.predict.stored import Node, opened

@@ -25,7 +25,7 @@ from daskgp.fit.task import HELD_POINTS
 from daskgp.models import scaling
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
 from daskgp.models.actions.passes import Paired
-from daskgp.predict import supports
+from daskgp.posterior import action_points
 from daskgp.typing import OptimizerName
 
 logger = logging.getLogger("daskgp")
@@ -135,6 +135,6 @@ fill_values
         v, complete = solution.weights, pairs.complete
         plain = rows.with_arrays({"X": rows.X, "y": rows.y})
         values = np.where(complete[:, None], v, np.nan)
-        kept = supports.keep(plain, values, None, stage.executor, keep)
+        kept = action_points.keep(plain, values, None, stage.executor, keep)
         state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
         return Outcome(stage, theta, state, None, [], kept)

@@ -27,11 +27,11 @@ from daskgp.estimators.settings import check_settings
 from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.scaling import one_row
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import judged, known_errors
 from daskgp.predict.judged import METRICS, Sums, aligned
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.loo import leave_one_out
-from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread

@@ -33,8 +33,8 @@ from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.values import Theta
-from daskgp.predict.members import Members
-from daskgp.predict.posterior import in_users_units
+from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.posterior import in_users_units
 from daskgp.runtime.executor import Executor
 from daskgp.train import federated
 from daskgp.typing import OptimizerName

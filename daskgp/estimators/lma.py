@@ -27,8 +27,8 @@ from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.values import Theta
-from daskgp.predict.near import Nearby
-from daskgp.predict.posterior import in_users_units
+from daskgp.posterior.neighbour_rows import Nearby
+from daskgp.posterior.posterior import in_users_units
 from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3

@@ -37,8 +37,8 @@ from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.kernels.units import in_users_units
 from daskgp.models.method import Method
 from daskgp.models.values import Want
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import stored
-from daskgp.predict.posterior import Posterior
 from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")

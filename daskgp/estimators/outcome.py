@@ -9,7 +9,7 @@ import numpy as np
 
 from daskgp.fit import rounds
 from daskgp.models.values import Theta
-from daskgp.predict.training_rows import TrainingRows
+from daskgp.posterior.training_rows import TrainingRows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from daskgp import data
 from daskgp.errors import SettingError
 from daskgp.fit.scratch import goes_with_the_process
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 
 CARRIED_BYTES = 64 << 20
 """Maximum bytes of training rows in a temporary store that a pickled estimator carries."""

@@ -22,6 +22,7 @@ from daskgp.estimators.pickling import carried
 from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import average as averaging
 from daskgp.predict import known_errors, outputs, to_csv, to_store, weighing
 from daskgp.predict import lazy as prediction
@@ -30,7 +31,6 @@ from daskgp.predict import paths as sampling
 from daskgp.predict import score as scoring
 from daskgp.predict.job import Job, Written
 from daskgp.predict.paths import Paths
-from daskgp.predict.posterior import Posterior
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
 

@@ -13,7 +13,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators import growing, saving
 from daskgp.estimators.loading import load
 from daskgp.estimators.updating import elsewhere, seen_by
-from daskgp.predict.near import Nearby
+from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.runtime.executor import Executor
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from daskgp.estimators.variational import VariationalGP
 from daskgp.fit import means
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
+from daskgp.posterior.layers import chain
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import stored
-from daskgp.predict.layers import chain
-from daskgp.predict.posterior import Posterior
 from daskgp.priors import Prior
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
 from daskgp.fit.inputs import ChosenInputs
 from daskgp.fit.inputs import chosen as chosen_inputs
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
-from daskgp.predict.posterior import in_users_units
+from daskgp.posterior.posterior import in_users_units
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -23,8 +23,8 @@ from daskgp.models import place_ranges, scaling
 from daskgp.models.columns import Columns
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
-from daskgp.predict.layers import chain
-from daskgp.predict.posterior import check_columns, refuse_other_units
+from daskgp.posterior.layers import chain
+from daskgp.posterior.posterior import check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor
 
 if TYPE_CHECKING:

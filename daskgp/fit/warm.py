@@ -21,7 +21,7 @@ from daskgp.models.values import Theta
 
 if TYPE_CHECKING:
     from daskgp.estimators.base import GaussianProcess
-    from daskgp.predict.posterior import Posterior
+    from daskgp.posterior.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 

@@ -16,9 +16,9 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
+from daskgp.posterior.neighbour_rows import Local, Nearby, united
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import grid_for, posterior_node, rows_for
-from daskgp.predict.near import Local, Nearby, united
-from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.process import single_blas_thread
 

@@ -28,12 +28,12 @@ from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
+from daskgp.posterior.neighbour_rows import Local, Nearby
+from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.predict import judged
 from daskgp.predict.hyperparameter_table import units_of
 from daskgp.predict.judged import BINS, LEVELS, Sums, aligned
 from daskgp.predict.lazy import posterior_node
-from daskgp.predict.near import Local, Nearby
-from daskgp.predict.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread

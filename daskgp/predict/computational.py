@@ -9,8 +9,8 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.models.actions import krylov
 from daskgp.models.actions.passes import Paired
-from daskgp.predict.posterior import Posterior
-from daskgp.predict.supports import Supports
+from daskgp.posterior.action_points import Supports
+from daskgp.posterior.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 

@@ -12,8 +12,8 @@ from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
 from daskgp.models.trend import collinear
-from daskgp.predict.layers import TrendLayer
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.layers import TrendLayer
+from daskgp.posterior.posterior import Posterior
 
 STANDARDISED = "standardised"
 

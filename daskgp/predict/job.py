@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from daskgp.data.map_store import Outputs as Outputs
 from daskgp.data.stores import locks
 from daskgp.errors import StoreError
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
 
 PART_ROWS = 4_096

@@ -17,8 +17,8 @@ from scipy.special import ndtr
 from daskgp.errors import InputError
 from daskgp.models.fills import without
 from daskgp.models.values import Moments
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import known_errors
-from daskgp.predict.posterior import Posterior
 
 BINS = 200
 """Classes of the distribution function that observations are counted by."""

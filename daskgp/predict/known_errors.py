@@ -11,7 +11,7 @@ from daskgp import checks, data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
 from daskgp.models.method import Declared
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 
 NOISY = (
     "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "

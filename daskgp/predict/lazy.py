@@ -16,8 +16,8 @@ from daskgp.data import feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError
 from daskgp.models.values import TILE_ROWS, Want
+from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict import outputs
-from daskgp.predict.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime import forked
 from daskgp.runtime.process import single_blas_thread

@@ -23,9 +23,9 @@ from daskgp.models import repeats
 from daskgp.models.columns import Columns
 from daskgp.models.scaling import complete_rows, usable_rows
 from daskgp.models.values import TILE_ROWS, Block, Moments, move, variances
+from daskgp.posterior.neighbour_rows import Local, Nearby
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import lazy
-from daskgp.predict.near import Local, Nearby
-from daskgp.predict.posterior import Posterior
 from daskgp.predict.score import measured
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory

@@ -11,7 +11,7 @@ from daskgp.checks import whole
 from daskgp.data.map_store import Outputs
 from daskgp.errors import SettingError
 from daskgp.models.values import Moments
-from daskgp.predict.layers.chain import Outer
+from daskgp.posterior.layers.chain import Outer
 
 
 def wanted(

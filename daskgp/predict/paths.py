@@ -24,15 +24,15 @@ from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.pathwise import FREQUENCIES, PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import variances
+from daskgp.posterior.action_points import Supports
+from daskgp.posterior.layers import TrendLayer, chain
+from daskgp.posterior.layers.chain import Outer
+from daskgp.posterior.neighbour_rows import Nearby
+from daskgp.posterior.posterior import Posterior
+from daskgp.posterior.training_rows import CACHE_BYTES, cached
 from daskgp.predict import average, lazy
 from daskgp.predict.job import Job
-from daskgp.predict.layers import TrendLayer, chain
-from daskgp.predict.layers.chain import Outer
-from daskgp.predict.near import Nearby
 from daskgp.predict.outputs import check_threshold
-from daskgp.predict.posterior import Posterior
-from daskgp.predict.supports import Supports
-from daskgp.predict.training_rows import CACHE_BYTES, cached
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 

@@ -16,9 +16,9 @@ from daskgp.data import grids, reading, visibility
 from daskgp.errors import InputError
 from daskgp.models import fills
 from daskgp.models.fills import Fills
+from daskgp.posterior.layers.chain import Outer
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import known_errors, lazy
-from daskgp.predict.layers.chain import Outer
-from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import check_visible
 from daskgp.runtime.executor import Executor
 

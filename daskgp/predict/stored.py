@@ -25,12 +25,12 @@ from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
 from daskgp.models.values import Theta
-from daskgp.predict.layers import chain
-from daskgp.predict.members import Members
-from daskgp.predict.near import Nearby, open_nearby
-from daskgp.predict.posterior import Origin, Posterior
-from daskgp.predict.supports import Supports, open_points
-from daskgp.predict.training_rows import TrainingRows
+from daskgp.posterior.action_points import Supports, open_points
+from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.layers import chain
+from daskgp.posterior.neighbour_rows import Nearby, open_nearby
+from daskgp.posterior.posterior import Origin, Posterior
+from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.forked import in_children
 from daskgp.typing import Device

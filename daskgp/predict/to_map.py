@@ -19,11 +19,12 @@ from daskgp.data.gridded import Gridded, Index, Reader, Region
 from daskgp.data.map_store import ChunkWriter, MapInputs, MapTarget, Outputs
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, StoreError
-from daskgp.predict import outputs, training_rows
+from daskgp.posterior import training_rows
+from daskgp.posterior.posterior import Posterior
+from daskgp.predict import outputs
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Written
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.paths import Paths, of_job, paths_node
-from daskgp.predict.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread

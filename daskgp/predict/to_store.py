@@ -21,10 +21,11 @@ from daskgp.data.feature_units import Conversion
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.models.values import leaves
-from daskgp.predict import paths, to_csv, to_map, training_rows
+from daskgp.posterior import training_rows
+from daskgp.posterior.posterior import Posterior, check_columns
+from daskgp.predict import paths, to_csv, to_map
 from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
 from daskgp.predict.lazy import conversions, posterior_node
-from daskgp.predict.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread

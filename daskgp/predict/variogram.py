@@ -28,8 +28,8 @@ from daskgp.kernels import Kernel
 from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
+from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.predict.judged import aligned
-from daskgp.predict.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import ShowProgress

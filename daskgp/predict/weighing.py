@@ -10,8 +10,8 @@ import numpy as np
 from daskgp import checks
 from daskgp.data import grids, reading
 from daskgp.errors import InputError
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict import known_errors
-from daskgp.predict.posterior import Posterior
 from daskgp.typing import Array
 
 

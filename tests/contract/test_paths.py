@@ -12,7 +12,7 @@ from distributed import Client
 import daskgp
 from daskgp.arrays import backend
 from daskgp.errors import SettingError
-from daskgp.predict.near import Nearby
+from daskgp.posterior.neighbour_rows import Nearby
 from tests.contract import cases
 from tests.fit import gpu
 

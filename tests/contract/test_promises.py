@@ -22,8 +22,8 @@ from daskgp.errors import InputError, RunError, StoreError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit import subset
 from daskgp.models import inducing
-from daskgp.predict.layers import Tails
-from daskgp.predict.near import Nearby
+from daskgp.posterior.layers import Tails
+from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.runtime.executor import Executor
 from tests.contract import cases
 

@@ -13,7 +13,7 @@ import daskgp
 from daskgp import LMA, PIC, ExactGP, kernels
 from daskgp.data.blocks.around import EqualCells, NearestRows
 from daskgp.data.blocks.cells import Cells
-from daskgp.predict import near as near_rows
+from daskgp.posterior import neighbour_rows as near_rows
 
 
 def spread(kind, n, d, rng):

@@ -21,7 +21,7 @@ from daskgp import CaGP, ExactGP, kernels, testing, train
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.estimators import cagp
 from daskgp.models.actions.cagp import CaGP as ComputationAware
-from daskgp.predict import supports
+from daskgp.posterior import action_points
 from tests import oracle
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
@@ -744,7 +744,7 @@ def test_a_support_takes_rows_in_random_order_too(table, T):
 
 
 def test_points_and_weights_are_kept_in_the_same_chunks(table, T, tmp_path, monkeypatch):
-    monkeypatch.setattr(supports, "PANEL_ROWS", 16)  # fewer than a chunk of X
+    monkeypatch.setattr(action_points, "PANEL_ROWS", 16)  # fewer than a chunk of X
     for kind in ("sparse", "cg"):
         model = build(**{**FIXED, **ACTIONS[kind]}).fit(*zarr_rows(tmp_path / kind, *table, step=N))
         agrees(model, *table, T)

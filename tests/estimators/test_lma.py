@@ -27,8 +27,8 @@ from daskgp.fit import rounds
 from daskgp.fit.arrange import rewriting
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
+from daskgp.posterior import neighbour_rows as near_rows
 from daskgp.predict import average
-from daskgp.predict import near as near_rows
 from daskgp.runtime.executor import Executor
 from tests import oracle
 

@@ -131,7 +131,7 @@ def test_a_prediction_without_memory_names_its_chunks(data, cluster, tmp_path):
 
 
 def _break_moments():
-    from daskgp.predict.posterior import Posterior
+    from daskgp.posterior.posterior import Posterior
 
     def moments(*_, **__):
         return np.empty((1 << 50,))

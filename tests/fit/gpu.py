@@ -6,7 +6,7 @@ import numpy as np
 from distributed import WorkerPlugin
 
 from daskgp.arrays import backend
-from daskgp.predict import training_rows
+from daskgp.posterior import training_rows
 from daskgp.runtime import device_memory
 from tests.maths import fakearray
 

@@ -20,7 +20,7 @@ from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.passes import Paired
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
-from daskgp.predict import supports
+from daskgp.posterior import action_points
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 from tests import oracle
@@ -252,9 +252,9 @@ def test_the_state_predicts_as_the_dense_posterior():
         T = np.random.default_rng(3).uniform(0, 3, (7, 2))
         edges = None if weights.owner is None else np.searchsorted(weights.owner, np.arange(6))
         values = weights.values if weights.owner is None else weights.values[:, None]
-        kept = supports.of(acts.pairs.points.rows, values, edges)
+        kept = action_points.of(acts.pairs.points.rows, values, edges)
         state, _ = solved(*acts, THETA, weights)
-        near = supports.Consulted(kept, identity(2, 2), len(weights), "cpu")
+        near = action_points.Consulted(kept, identity(2, 2), len(weights), "cpu")
         found = acts.model.predict(THETA, state, T, near, "covariance")
         W = S.T @ KERNEL(X) @ S + 0.1 * S.T @ S
         mean, cov = oracle.posterior(W, KERNEL(T, X) @ S, KERNEL(T), S.T @ y, 0.0)

@@ -23,8 +23,8 @@ from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
-from daskgp.predict.members import Members
-from daskgp.predict.training_rows import Fitted
+from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.training_rows import Fitted
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 from tests import oracle

@@ -17,7 +17,7 @@ from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels
-from daskgp.predict.layers import Tails
+from daskgp.posterior.layers import Tails
 from tests.contract import cases
 from tests.golden.answers import answered, answers
 

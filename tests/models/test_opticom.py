@@ -15,7 +15,7 @@ from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Shape, Theta
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.7), variance=1.4)

@@ -10,8 +10,8 @@ from scipy import integrate, stats
 
 import daskgp
 from daskgp.likelihoods import Bernoulli, Poisson, StudentT
-from daskgp.predict.layers import Response
-from daskgp.predict.layers.chain import Outer
+from daskgp.posterior.layers import Response
+from daskgp.posterior.layers.chain import Outer
 
 LEVELS = (0.01, 0.25, 0.5, 0.95)
 quick = settings(max_examples=8, deadline=None)

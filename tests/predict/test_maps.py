@@ -18,8 +18,8 @@ import daskgp
 from daskgp.data import axes, map_store
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict.layers.chain import Outer
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.layers.chain import Outer
+from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.process import single_blas_thread
 
 FEATURES = ["time", "lat", "lon"]

@@ -18,9 +18,9 @@ from daskgp.data.blocks.ordering import make_order
 from daskgp.data.partition import Span
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.markov.lma import LMA as LowRankMarkov
-from daskgp.predict import near as near_rows
-from daskgp.predict import training_rows
-from daskgp.predict.near import Nearby
+from daskgp.posterior import neighbour_rows as near_rows
+from daskgp.posterior import training_rows
+from daskgp.posterior.neighbour_rows import Nearby
 
 
 def layout_of(count, block_rows=3, last=2):

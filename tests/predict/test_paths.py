@@ -14,7 +14,7 @@ from commands import dataset, invoke, refused, succeed
 import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 from tests import oracle
 
 KERNEL = kernels.Matern32(0.6, variance=1.3)

@@ -16,7 +16,7 @@ from fits import arrived
 from daskgp import SGPR, ExactGP, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.models.values import Moments
-from daskgp.predict.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 from daskgp.testing import no_compute
 
 KERNEL = kernels.Matern52(lengthscale=(0.8, 1.2, 1.5), variance=1.3)

@@ -8,9 +8,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import t as student
 
 from daskgp.models.transform import Transform
-from daskgp.predict.layers import TransformLayer
-from daskgp.predict.layers.chain import Outer
-from daskgp.predict.layers.tails import CRITICAL, LEVELS, Tails, _anderson_darling
+from daskgp.posterior.layers import TransformLayer
+from daskgp.posterior.layers.chain import Outer
+from daskgp.posterior.layers.tails import CRITICAL, LEVELS, Tails, _anderson_darling
 
 HEAVY = Tails((0.5, 0.9, 0.99), (0.5, 1.6, 3.4))
 

@@ -23,7 +23,8 @@ from daskgp.arrays import backend
 from daskgp.data import reading
 from daskgp.errors import DeviceError, RunError
 from daskgp.fit import scratch
-from daskgp.predict import stored, training_rows
+from daskgp.posterior import training_rows
+from daskgp.predict import stored
 from daskgp.runtime import process
 
 pytestmark = [

@@ -44,8 +44,8 @@ from daskgp.fit.plan import Plan
 from daskgp.kernels import Kernel
 from daskgp.kernels import from_dict as kernel_from_dict
 from daskgp.kernels.registry import describe
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import posterior_node
-from daskgp.predict.posterior import Posterior
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import Advance

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskgp.models.values import Moments
-from daskgp.predict.layers.base import Layer, Parts, Places, register
+from daskgp.posterior.layers.base import Layer, Parts, Places, register
 
 
 @register

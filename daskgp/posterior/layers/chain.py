@@ -10,8 +10,8 @@ import numpy as np
 
 from daskgp.errors import StoreError
 from daskgp.models.values import Moments
-from daskgp.predict.layers.base import REGISTRY, Layer, Parts
-from daskgp.predict.layers.distribution import Distribution
+from daskgp.posterior.layers.base import REGISTRY, Layer, Parts
+from daskgp.posterior.layers.distribution import Distribution
 
 Chain = tuple[Layer, ...]
 LAYERS = "layers"

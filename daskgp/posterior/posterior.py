@@ -28,7 +28,7 @@ from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
-from daskgp.predict.layers import (
+from daskgp.posterior.layers import (
     Layer,
     Parts,
     Places,
@@ -37,8 +37,8 @@ from daskgp.predict.layers import (
     TrendLayer,
     chain,
 )
-from daskgp.predict.layers.chain import Chain, Outer
-from daskgp.predict.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
+from daskgp.posterior.layers.chain import Chain, Outer
+from daskgp.posterior.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.typing import Device
 

@@ -19,7 +19,7 @@ from daskgp.data.blocks.layout import Layout
 from daskgp.errors import InputError, StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Across, Block, Moments, Want, move
-from daskgp.predict.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
+from daskgp.posterior.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
 from daskgp.runtime.process import this_worker
 
 BLOCK = -2

@@ -12,7 +12,7 @@ import numpy as np
 from daskgp.errors import InputError
 from daskgp.models.trend import Trend, posterior
 from daskgp.models.values import Moments
-from daskgp.predict.layers.base import Layer, Parts, Places, register
+from daskgp.posterior.layers.base import Layer, Parts, Places, register
 
 
 @register

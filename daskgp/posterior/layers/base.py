@@ -16,7 +16,7 @@ from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments
-from daskgp.predict.layers.distribution import Distribution, Mapped
+from daskgp.posterior.layers.distribution import Distribution, Mapped
 
 
 class Places(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments
-from daskgp.predict.layers.base import Layer, Parts, Places, register
+from daskgp.posterior.layers.base import Layer, Parts, Places, register
 
 
 @register

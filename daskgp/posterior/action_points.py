@@ -22,7 +22,7 @@ from daskgp.kernels.weights import Weights
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.actions.sums import Panel
 from daskgp.models.scaling import Scaling, complete_rows
-from daskgp.predict.training_rows import Fitted, Streamed
+from daskgp.posterior.training_rows import Fitted, Streamed
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
 

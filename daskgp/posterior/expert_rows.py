@@ -17,7 +17,7 @@ from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Block, move
-from daskgp.predict.training_rows import Fitted, Streamed, cached
+from daskgp.posterior.training_rows import Fitted, Streamed, cached
 
 
 @dataclass(frozen=True, eq=False)
