@@ -19,7 +19,7 @@ of fit and prediction are those of daskgp's commands, with every start of a clus
 - ``vecchia-defaults`` and ``vecchia-kernel`` likewise; ``vecchia`` conditions rows on 60 others and
   predictions on 512.
 - ``gpboost``: its Vecchia approximation, exponential, 20 neighbours to fit and 50 to predict;
-  ``gpboost-ard`` Matérn-3/2 with a lengthscale per column.
+  ``gpboost-ard`` the same with a lengthscale per column.
 - ``local``: an exact GP per block of about 300 rows, which predicts the places inside its block.
 - ``fvgp``: one log-likelihood of fvGP's gp2Scale on 20,000 rows, a time and no prediction.
 """
@@ -63,7 +63,7 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
 """Model and settings."""
 PEERS = {
     "gpboost": gpboost.exponential,
-    "gpboost-ard": gpboost.vecchia,
+    "gpboost-ard": gpboost.exponential_ard,
     "local": local.exact_blocks,
     "fvgp": fvgp.log_likelihood,
 }

@@ -13,6 +13,7 @@ TABLES: dict[str, Any] = {
     "vecchia_ordering": "random",
 }
 FIELDS: dict[str, Any] = {"cov_function": "exponential"}
+APART: dict[str, Any] = {"cov_function": "matern_ard", "cov_fct_shape": 0.5}
 
 
 def _fitted(split: Split, predicting: int, mean: bool, settings: dict[str, Any]) -> Outcome:
@@ -56,3 +57,9 @@ def exponential(split: Split, threads: int) -> Outcome:
     noise, variance, reach = found.remarks["parameters"]
     remark = f"noise {noise:.3g}, variance {variance:.3g}, range {reach:.3g}"
     return found._replace(remarks={"remark": remark})
+
+
+def exponential_ard(split: Split, threads: int) -> Outcome:
+    """Fit a field with a lengthscale per feature, with 20 neighbours and a constant mean."""
+    own = {"gp_approx": "vecchia", "num_neighbors": 20, "num_parallel_threads": threads}
+    return _fitted(split, 50, True, APART | own)
