@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics, plot, priors
+    from daskgp.assess.check import check
+    from daskgp.assess.variogram import variogram
     from daskgp.data import open_dataset
     from daskgp.data.blocks.prepare import prepare
     from daskgp.data.convert.convert import convert
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
         load,
         plan,
     )
-    from daskgp.predict.check import check
-    from daskgp.predict.variogram import variogram
     from daskgp.runtime.connect import connect
 
     __version__: str
@@ -99,7 +99,7 @@ _HOMES = {
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
     "VecchiaGP": "daskgp.estimators",
-    "check": "daskgp.predict.check",
+    "check": "daskgp.assess.check",
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
     "cross_validate": "daskgp.estimators",
@@ -108,7 +108,7 @@ _HOMES = {
     "plan": "daskgp.estimators",
     "prepare": "daskgp.data.blocks.prepare",
     "storage_options": "daskgp.data.stores.remote",
-    "variogram": "daskgp.predict.variogram",
+    "variogram": "daskgp.assess.variogram",
 }
 
 

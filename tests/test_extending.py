@@ -11,10 +11,10 @@ from scipy import integrate, stats
 
 import daskgp
 from daskgp import likelihoods
+from daskgp.assess.scores import scores
 from daskgp.errors import SettingError, StoreError
 from daskgp.posterior import layers
 from daskgp.posterior.layers.base import REGISTRY
-from daskgp.predict.score import scores
 from daskgp.runtime.executor import Executor
 
 PAGE = (ROOT / "docs" / "guides" / "extending.md").read_text()

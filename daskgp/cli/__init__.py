@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from daskgp.cli.record import Record
     from daskgp.data.stores.locks import Claim
+    from daskgp.output.job import Job, Written
     from daskgp.posterior.posterior import Posterior
-    from daskgp.predict.job import Job, Written
 
 __all__ = ["main"]
 
@@ -472,8 +472,9 @@ def predict(
         if cluster.chosen:
             cluster.come()
         from daskgp.estimators import load
-        from daskgp.predict import outputs, to_csv
-        from daskgp.predict.job import Job
+        from daskgp.output import csv as to_csv
+        from daskgp.output import job as outputs
+        from daskgp.output.job import Job
 
         model = load(model_store, device)
         posterior, source = model.solved_, inputs
@@ -503,7 +504,7 @@ def _into_store(
     """Predict into a store under its lock, with a record of the run; return its figures."""
     from daskgp.data import prediction_store
     from daskgp.data.stores import locks
-    from daskgp.predict.to_store import needs_cluster, work_of, write_held
+    from daskgp.output.store import needs_cluster, work_of, write_held
     from daskgp.runtime.executor import Executor
 
     output, resume, device = job.output, job.resume, job.posterior.device
@@ -522,7 +523,8 @@ def _into_store(
 def _into_csv(job: Job, cluster: Workers) -> Written:
     """Predict the rows of a csv into another."""
     from daskgp.fit.scratch import scratch_rows
-    from daskgp.predict import to_csv, to_store
+    from daskgp.output import csv as to_csv
+    from daskgp.output import store as to_store
     from daskgp.runtime.executor import Executor
 
     try:
@@ -570,9 +572,9 @@ def score(
     TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which the
     features of MODEL are taken by default.
     """
+    from daskgp.assess.scores import scores
     from daskgp.estimators import load
     from daskgp.fit.scratch import scratch_rows
-    from daskgp.predict.score import scores
 
     began = time.perf_counter()
     cluster = Workers(scheduler, workers, memory_limit)
@@ -648,10 +650,10 @@ def check(
     nothing.  TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which
     the features of MODEL are taken by default.
     """
+    from daskgp.assess.check import check as run
+    from daskgp.assess.check import refuse
     from daskgp.estimators import load
     from daskgp.fit.scratch import scratch_rows
-    from daskgp.predict.check import check as run
-    from daskgp.predict.check import refuse
 
     if figures is not None:
         from daskgp import plot

@@ -511,54 +511,27 @@ def of_classes(one: xr.DataArray) -> xr.DataArray:
     return xr.concat([1.0 - one, one], classes).transpose(..., "class")
 
 
-def along(
+def applied(
     function: Callable[..., np.ndarray],
     mean: xr.DataArray,
     std: xr.DataArray,
-    argument: tuple[Any, tuple[float, ...]],
-    said: dict[str, Any],
-) -> xr.DataArray:
-    """Return ``function(mean, std, argument)`` (..., q) of predictions along ``quantile``.
-
-    The argument ends with the levels.
-    """
-    levels = argument[-1]
-    name = str(mean.name).removesuffix("mean") + "quantiles"
-    found = _applied(function, mean, std, argument, [["quantile"]], {"quantile": len(levels)})
-    return found.assign_coords(quantile=list(levels)).rename(name).assign_attrs(said)
-
-
-def cell_by_cell(
-    function: Callable[..., np.ndarray],
-    mean: xr.DataArray,
-    std: xr.DataArray,
-    argument: Any,
     name: str,
     said: dict[str, Any],
+    levels: Sequence[float] | None = None,
 ) -> xr.DataArray:
-    """Return ``function(mean, std, argument)`` of predictions, of their shape."""
-    return _applied(function, mean, std, argument, [[]], {}).rename(name).assign_attrs(said)
-
-
-def _applied(
-    function: Callable[..., np.ndarray],
-    mean: xr.DataArray,
-    std: xr.DataArray,
-    argument: Any,
-    core: list[list[str]],
-    sizes: dict[str, int],
-) -> xr.DataArray:
+    """Return ``function(mean, std)`` of predictions, along ``quantile`` where it has levels."""
+    along = [] if levels is None else ["quantile"]
     found: xr.DataArray = xr.apply_ufunc(
         function,
         mean,
         std,
-        kwargs={"argument": argument},
-        output_core_dims=core,
+        output_core_dims=[along],
         dask="parallelized",
         output_dtypes=[np.float64],
-        dask_gufunc_kwargs={"output_sizes": sizes},
+        dask_gufunc_kwargs={"output_sizes": {dim: len(levels or ()) for dim in along}},
     )
-    return found
+    coords = {dim: list(levels or ()) for dim in along}
+    return found.assign_coords(coords).rename(name).assign_attrs(said)
 
 
 def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:

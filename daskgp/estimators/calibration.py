@@ -12,6 +12,8 @@ import numpy as np
 from sklearn.base import clone
 
 from daskgp import data
+from daskgp.assess.loo import leave_one_out
+from daskgp.assess.scores import judge
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Parts, Wanted
 from daskgp.data.partition import Span
@@ -19,9 +21,7 @@ from daskgp.errors import InputError
 from daskgp.estimators.cross_validation import fitted_to, scratch
 from daskgp.fit import means
 from daskgp.posterior.layers import Layer, Spread, Tails
-from daskgp.predict.judged import judge
 from daskgp.predict.lazy import posterior_node
-from daskgp.predict.loo import leave_one_out
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread

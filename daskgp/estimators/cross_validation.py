@@ -14,6 +14,9 @@ import numpy as np
 from sklearn.base import clone
 
 from daskgp import data
+from daskgp.assess import scores as judged
+from daskgp.assess.loo import leave_one_out
+from daskgp.assess.scores import METRICS, Sums, aligned
 from daskgp.checks import choice, place, shown, whole
 from daskgp.data import folds as splitting
 from daskgp.data import reading, visibility, writers
@@ -28,10 +31,8 @@ from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.scaling import one_row
 from daskgp.posterior.posterior import Posterior
-from daskgp.predict import judged, known_errors
-from daskgp.predict.judged import METRICS, Sums, aligned
+from daskgp.predict import known_errors
 from daskgp.predict.lazy import posterior_node
-from daskgp.predict.loo import leave_one_out
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread

@@ -19,7 +19,7 @@ from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.estimators import updating
 from daskgp.fit.scratch import scratch_rows
-from daskgp.predict import to_store
+from daskgp.output import store as to_store
 from daskgp.runtime.executor import Executor
 
 if TYPE_CHECKING:

@@ -14,6 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, metrics
 from daskgp.arrays import linalg
+from daskgp.assess import loo as leaving_out
+from daskgp.assess import scores as scoring
+from daskgp.assess import weighing
 from daskgp.data import axes, reading
 from daskgp.errors import SettingError
 from daskgp.estimators import nested, settings_of_fit
@@ -22,14 +25,15 @@ from daskgp.estimators.pickling import carried
 from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
+from daskgp.output import csv as to_csv
+from daskgp.output import job as outputs
+from daskgp.output import store as to_store
+from daskgp.output.job import Job, Written
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import average as averaging
-from daskgp.predict import known_errors, outputs, to_csv, to_store, weighing
+from daskgp.predict import known_errors
 from daskgp.predict import lazy as prediction
-from daskgp.predict import loo as leaving_out
 from daskgp.predict import paths as sampling
-from daskgp.predict import score as scoring
-from daskgp.predict.job import Job, Written
 from daskgp.predict.paths import Paths
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -191,7 +195,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             self.solved_.refuse_transformed("a joint covariance", "ask for sample_y or return_std")
             mean, cov = prediction.joint(self.solved_, X, include_noise)
             return mean, known_errors.on_diagonal(cov, y_variance)
-        levels = None if quantiles is None else outputs.check_levels(quantiles)
+        levels = None if quantiles is None else prediction.check_levels(quantiles)
         outer = self.solved_.outer(include_noise)
         if levels:
             outer.check("quantiles")

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data, likelihoods, metrics
 from daskgp.arrays.backend import resolve_device
+from daskgp.assess import weighing
 from daskgp.checks import choice, share, shown, whole
 from daskgp.data import grids, partition, reading
 from daskgp.data.blocks import sampling
@@ -45,7 +46,6 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.models.variational.parameters import Parameters
-from daskgp.predict import weighing
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept
 from daskgp.train.stochastic import Ascent, Run, ascend

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskgp.assess.check import PIT_BINS, Check
 from daskgp.checks import shown
 from daskgp.errors import InputError, StoreError
 from daskgp.plot.canvas import GREY, INK, LINES, Path, finished, panel_on, panels_on, tidy
 from daskgp.plot.curves import calibration, counts_of
 from daskgp.plot.fields import residuals
-from daskgp.predict.check import PIT_BINS, Check
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,6 +9,10 @@ import numpy as np
 from scipy.special import ndtr
 
 from daskgp import metrics
+from daskgp.assess.check import Check
+from daskgp.assess.scores import BINS, Sums
+from daskgp.assess.variogram import Variogram
+from daskgp.assess.variogram import variogram as computed_variogram
 from daskgp.checks import shown
 from daskgp.data import grids
 from daskgp.errors import InputError
@@ -27,10 +31,6 @@ from daskgp.plot.canvas import (
     tidy,
 )
 from daskgp.plot.places import squared, with_unit
-from daskgp.predict.check import Check
-from daskgp.predict.judged import BINS, Sums
-from daskgp.predict.variogram import Variogram
-from daskgp.predict.variogram import variogram as computed_variogram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

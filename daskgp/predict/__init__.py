@@ -1,1 +1,1 @@
-"""Predictions of a fitted method: lazy, to a store, averaged over regions, and scored."""
+"""Predictions of a fitted method: moments, layers around it, averages and sample paths."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -14,10 +15,9 @@ from dask.base import get_scheduler
 from daskgp import data
 from daskgp.data import feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
-from daskgp.errors import InputError
+from daskgp.errors import InputError, SettingError
 from daskgp.models.values import TILE_ROWS, Want
 from daskgp.posterior.posterior import Posterior, check_columns
-from daskgp.predict import outputs
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime import forked
 from daskgp.runtime.process import single_blas_thread
@@ -84,43 +84,71 @@ def quantiles(
     ``mean`` and ``std`` are those of the Gaussian that the distribution of f, or of what is
     ``observed``, is given by.
     """
-    argument = posterior.outer(observed), levels
-    if grids.is_xarray(mean):
-        said = moments.describe(
-            "quantiles", posterior.target_names, posterior.target_units, observed
-        )
-        return grids.along(outputs.quantiles, mean, std, argument, said)
-    if not isinstance(mean, da.Array):
-        return outputs.quantiles(mean, std, argument)
-    found: Any = da.map_blocks  # dask's stubs do not know its arguments
-    return found(
-        outputs.quantiles,
-        mean,
-        std,
-        argument,
-        chunks=(*mean.chunks, (len(levels),)),
-        new_axis=mean.ndim,
-        dtype=np.float64,
-        meta=np.empty((0,) * (mean.ndim + 1)),
-    )
+    function = partial(posterior.outer(observed).quantiles, levels=levels)
+    return _of_distribution(posterior, function, mean, std, "quantiles", observed, levels=levels)
 
 
 def exceedance(posterior: Posterior, X: Any, threshold: float, include_noise: bool) -> Any:
     """Return the probability of exceeding a threshold at X, as the kind of object X is."""
-    limit, outer = outputs.check_threshold(threshold), posterior.outer(include_noise)
+    limit, outer = check_threshold(threshold), posterior.outer(include_noise)
     outer.check("probabilities of exceeding a threshold")
     mean, std = marginal(posterior, X, "std", include_noise, gaussian=True)
+    function = partial(outer.exceedance, limit=limit)
+    return _of_distribution(posterior, function, mean, std, "exceedance", include_noise, limit)
+
+
+def _of_distribution(
+    posterior: Posterior,
+    function: Callable[..., np.ndarray],
+    mean: Any,
+    std: Any,
+    what: str,
+    observed: bool,
+    limit: float | None = None,
+    levels: tuple[float, ...] | None = None,
+) -> Any:
+    """Return a function of means and standard deviations, along ``quantile`` where it has levels.
+
+    It is of their kind and shape, but for the levels, and as lazy.
+    """
     if grids.is_xarray(mean):
-        targets, units = posterior.target_names, posterior.target_units
-        said = moments.describe("exceedance", targets, units, include_noise, limit)
-        name = (
-            moments.name_of("exceedance", targets[0]) if posterior.vector_target else "exceedance"
-        )
-        return grids.cell_by_cell(outputs.exceedance, mean, std, (outer, limit), name, said)
+        targets = posterior.target_names
+        said = moments.describe(what, targets, posterior.target_units, observed, limit)
+        name = moments.name_of(what, targets[0]) if posterior.vector_target else what
+        return grids.applied(function, mean, std, name, said, levels)
     if not isinstance(mean, da.Array):
-        return outputs.exceedance(mean, std, (outer, limit))
-    found: Any = da.map_blocks
-    return found(outputs.exceedance, mean, std, (outer, limit), dtype=np.float64, meta=mean._meta)
+        return function(mean, std)
+    apply: Any = da.map_blocks  # dask's stubs do not know its arguments
+    more: dict[str, Any] = {"meta": np.empty((0,) * mean.ndim), "dtype": np.float64}
+    if levels is not None:
+        more = {"chunks": (*mean.chunks, (len(levels),)), "new_axis": mean.ndim, **more}
+        more["meta"] = more["meta"][..., None]
+    return apply(function, mean, std, **more)
+
+
+def check_levels(quantiles: Sequence[Any]) -> tuple[float, ...]:
+    """Return levels of quantiles; SettingError unless they lie between 0 and 1 and increase."""
+    try:
+        levels = tuple(float(level) for level in np.atleast_1d(np.array(quantiles, np.float64)))
+    except (TypeError, ValueError):
+        levels = ()
+    inside = all(0.0 < level < 1.0 for level in levels)
+    if not levels or not inside or list(levels) != sorted(set(levels)):
+        raise SettingError(
+            f"quantiles is {quantiles!r:.60}: give levels between 0 and 1 in increasing order, "
+            "such as (0.05, 0.95)"
+        )
+    return levels
+
+
+def check_threshold(threshold: Any) -> float:
+    """Return a threshold; SettingError unless it is a finite number."""
+    number = threshold if isinstance(threshold, int | float | np.number) else np.nan
+    if isinstance(threshold, bool) or not np.isfinite(number):
+        raise SettingError(
+            f"threshold is {threshold!r:.60}: give a finite number in units of the target"
+        )
+    return float(number)
 
 
 def joint(posterior: Posterior, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

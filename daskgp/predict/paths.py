@@ -21,7 +21,7 @@ from daskgp.errors import SettingError
 from daskgp.fit.rounds import Rounds
 from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
-from daskgp.models.pathwise import FREQUENCIES, PathDraw
+from daskgp.models.pathwise import PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import variances
 from daskgp.posterior.action_points import Supports
@@ -31,8 +31,6 @@ from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.posterior import Posterior
 from daskgp.posterior.training_rows import CACHE_BYTES, cached
 from daskgp.predict import average, lazy
-from daskgp.predict.job import Job
-from daskgp.predict.outputs import check_threshold
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 
@@ -72,12 +70,16 @@ class Paths:
         values : (n, n_samples), or (n, p, n_samples) for several targets
         """
         if grids.is_xarray(X):
-            return self._labelled(X)
+            fitted = self.fitted_
+            grid, values = lazy.on_grid(self.solved_, X, "none", False, False)
+            values = self._finished(values, lambda: lazy.on_grid(fitted, X, "none", False, True)[1])
+            targets, units = fitted.target_names, fitted.target_units
+            said = moments.describe("samples", targets, units, False)
+            return grid.wrap_samples(values, targets, fitted.vector_target, said)
         values, _ = lazy.marginal(self.solved_, X, "none", False)
-        if self.fitted_.spread != 1.0:
-            mean, _ = lazy.marginal(self.fitted_, X, "none", False, gaussian=True)
-            values = self._spread(values, mean)
-        return self._shaped(values)
+        return self._finished(
+            values, lambda: lazy.marginal(self.fitted_, X, "none", False, gaussian=True)[0]
+        )
 
     def average(self, X: Any, weights: Any = None) -> Any:
         """Return the weighted average of each function over the places X, any number of them.
@@ -138,7 +140,7 @@ class Paths:
         SettingError
             If the threshold is not a finite number.
         """
-        return self._averaged(X, weights, check_threshold(threshold))
+        return self._averaged(X, weights, lazy.check_threshold(threshold))
 
     def _averaged(self, X: Any, weights: Any, level: float | None) -> Any:
         tail = () if self.fitted_.vector_target else (self.fitted_.n_targets,)
@@ -161,20 +163,20 @@ class Paths:
     def values(self, X: np.ndarray) -> np.ndarray:
         """Return the values (n, n_samples) or (n, p, n_samples) at rows X (n, d), in this task."""
         values = self.solved_.moments(X, "mean").mean
-        if self.fitted_.spread != 1.0:
-            values = self._spread(values, self.fitted_.moments(X, "mean", gaussian=True).mean)
-        return np.asarray(self._shaped(values))
+        mean = partial(self.fitted_.moments, X, "mean", gaussian=True)
+        return np.asarray(self._finished(values, lambda: mean().mean))
 
-    def _spread(self, values: Any, mean: Any) -> Any:
-        """Return values (..., t) moved away from the mean (...) or (..., p) by the spread."""
-        mean = mean[..., None] if mean.ndim < values.ndim else mean
-        mean = mean.repeat(self.n_samples, axis=-1)
-        if isinstance(values, da.Array):
-            mean = mean.rechunk(values.chunks)
-        return mean + self.fitted_.spread * (values - mean)
-
-    def _shaped(self, values: Any) -> Any:
+    def _finished(self, values: Any, mean: Callable[[], Any]) -> Any:
+        """Return values (..., t) as users see them; ``mean`` returns that of the Gaussian."""
         fitted, outer = self.fitted_, self.fitted_.outer(False)
+
+        def repeated() -> Any:
+            own = mean()
+            own = (own[..., None] if own.ndim < values.ndim else own).repeat(self.n_samples, -1)
+            return own.rechunk(values.chunks) if isinstance(values, da.Array) else own
+
+        for layer in fitted.inner(False):
+            values = layer.of_paths(values, repeated)
         if fitted.vector_target and not outer.layers:
             return values
         tail = () if fitted.vector_target else (fitted.n_targets,)
@@ -193,37 +195,12 @@ class Paths:
             meta=np.empty((0,) * (values.ndim + len(tail))),
         )
 
-    def _labelled(self, X: Any) -> Any:
-        fitted = self.fitted_
-        grid, values = lazy.on_grid(self.solved_, X, "none", False, False)
-        if fitted.spread != 1.0:
-            _, mean = lazy.on_grid(fitted, X, "none", False, True)
-            values = self._spread(values, mean)
-        targets, units = fitted.target_names, fitted.target_units
-        said = moments.describe("samples", targets, units, False)
-        return grid.wrap_samples(self._shaped(values), targets, fitted.vector_target, said)
-
 
 def _apart(values: np.ndarray, shape: tuple[int, ...], outer: Outer) -> np.ndarray:
     """Return values (..., t) of the Gaussian as those of what is predicted, (..., *shape)."""
     values = values.reshape(*values.shape[:-1], -1, shape[-1])  # targets, and paths
     values = np.moveaxis(outer.outward(np.moveaxis(values, -1, -2)), -1, -2)
     return values.reshape(*values.shape[:-2], *shape)
-
-
-def of_job(job: Job, executor: Executor) -> Paths | None:
-    """Return the sample paths that a prediction into a store writes; None for one without."""
-    if job.outputs.samples is None:
-        return None
-    assert job.windows is not None
-    number, seed = job.outputs.samples
-    return draw(job.posterior, number, seed, None, executor, partial(job.windows, executor))
-
-
-def effort(job: Job, rows: int) -> float:
-    """Return about how many floating-point operations sample paths at some rows take."""
-    number, _ = job.outputs.samples or (0, 0)
-    return 4.0 * rows * number * FREQUENCIES
 
 
 def paths_node(paths: Paths | None) -> Any:

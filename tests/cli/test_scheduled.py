@@ -153,7 +153,7 @@ def test_few_new_rows_are_predicted_in_the_process_of_the_command(
     append(source, 50, seed=1)
     assert not model.needs_cluster(source, output)
     assert model.needs_cluster(source, output, chosen=True)
-    monkeypatch.setattr("daskgp.predict.to_store.SMALL", 4.0 * 50 * (20 * 20 + 2 * 20) - 1)
+    monkeypatch.setattr("daskgp.output.store.SMALL", 4.0 * 50 * (20 * 20 + 2 * 20) - 1)
     assert model.needs_cluster(source, output)
     assert "a cluster is started" in refused("predict", stored, source, output, "--resume", code=1)
     assert model.predict_store(source, output, resume=True) == (100, 200)

@@ -12,8 +12,8 @@ from fits import equal
 
 import daskgp
 from daskgp import kernels
+from daskgp.assess.scores import scores
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict.score import scores
 from daskgp.runtime.executor import Executor
 from tests.contract import cases
 

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 import daskgp
 from daskgp.data import visibility
 from daskgp.errors import InputError
-from daskgp.predict import to_store
+from daskgp.output import store as to_store
 from daskgp.runtime.executor import Executor
 
 

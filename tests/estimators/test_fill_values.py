@@ -8,10 +8,10 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 import daskgp
+from daskgp.assess.scores import scores
+from daskgp.assess.variogram import variogram
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import SettingError
-from daskgp.predict.score import scores
-from daskgp.predict.variogram import variogram
 from daskgp.runtime.executor import Executor
 
 EXECUTOR = Executor(None, False)

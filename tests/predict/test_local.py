@@ -11,8 +11,8 @@ from fits import forget
 
 import daskgp
 from daskgp import LMA, PIC, VecchiaGP
+from daskgp.output import store as to_store
 from daskgp.posterior import training_rows
-from daskgp.predict import to_store
 from daskgp.runtime.process import single_blas_thread
 
 SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}

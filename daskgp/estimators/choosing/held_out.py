@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskgp import data
+from daskgp.assess import scores as judged
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Fold, Parts, Wanted
 from daskgp.data.partition import Span
@@ -16,7 +17,6 @@ from daskgp.errors import InputError
 from daskgp.estimators.choosing.facts import Facts
 from daskgp.estimators.choosing.leaderboard import HeldOut
 from daskgp.metrics import rmse
-from daskgp.predict import judged
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from daskgp.predict.judged import aligned
+from daskgp.assess.scores import aligned
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ values alone, whatever the place, and ``over`` says what becomes of the distribu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -113,6 +114,10 @@ class Layer:
     def over(self, inner: Distribution) -> Distribution:
         """Return the distribution, given that inside: by default of increasing functions."""
         return inner if self.keeps_moments else Mapped(inner.mean, inner.std, inner, self)
+
+    def of_paths(self, values: Any, mean: Callable[[], Any]) -> Any:
+        """Return values (..., t) of functions drawn without the layer; ``mean`` returns theirs."""
+        return values
 
     def outward(self, values: Any) -> Any:
         """Return values (..., p), or (...) of one target, given those inside."""

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,10 @@ class Spread(Layer):
     @property
     def spread(self) -> float:
         return self.factor
+
+    def of_paths(self, values: Any, mean: Callable[[], Any]) -> Any:
+        centre = mean()
+        return centre + self.factor * (values - centre)
 
     @property
     def described(self) -> float:

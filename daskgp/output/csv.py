@@ -17,7 +17,7 @@ from daskgp.data.convert.table import ColumnError
 from daskgp.data.map_store import Outputs
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
-from daskgp.predict.job import Job
+from daskgp.output.job import Job
 from daskgp.runtime.progress import ShowProgress
 
 ARRAYS = ("mean", "variance")

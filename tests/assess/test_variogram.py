@@ -10,9 +10,9 @@ from fits import zarr_rows
 
 import daskgp
 from daskgp import kernels, plot
+from daskgp.assess import variogram as module
 from daskgp.data import reading
 from daskgp.errors import InputError, SettingError
-from daskgp.predict import variogram as module
 
 EDGES = np.array([0.0, 0.1, 0.3, 0.35, 0.8])
 

@@ -306,7 +306,7 @@ def test_curvilinear_places_are_features_by_name(model, tmp_path):
 
 @pytest.mark.parametrize("name", ["lma", "experts"])
 def test_methods_that_keep_rows_predict_grids_alike(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskgp.predict.to_map.PART_ROWS", 50)  # several tasks for a chunk
+    monkeypatch.setattr("daskgp.output.map.PART_ROWS", 50)  # several tasks for a chunk
     X, y = table()
     plain = {"kernel": "rbf(1.0)", "optimizer": None, "progress": False}
     kind = {

@@ -21,10 +21,12 @@ from daskgp.data.feature_units import Conversion
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.models.values import leaves
+from daskgp.output import csv
+from daskgp.output import map as to_map
+from daskgp.output.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
 from daskgp.posterior import training_rows
 from daskgp.posterior.posterior import Posterior, check_columns
-from daskgp.predict import paths, to_csv, to_map
-from daskgp.predict.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
+from daskgp.predict import paths
 from daskgp.predict.lazy import conversions, posterior_node
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor
@@ -94,7 +96,7 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
         if chosen:
             return read + new > 0
         return (
-            effort(posterior, new) + paths.effort(job, new) + READ * read * posterior.n_features
+            effort(posterior, new) + job.effort_of_paths(new) + READ * read * posterior.n_features
             > SMALL
         )
 
@@ -219,7 +221,7 @@ def _rows(posterior: Posterior, source: str) -> da.Array:
     try:
         X = data.open_inputs(source, posterior.feature_names)
     except StoreError as error:
-        if to_csv.is_csv(source):
+        if csv.is_csv(source):
             error.add_note("or name a csv for its predictions, such as predictions.csv")
         raise
     check_columns(posterior, X, data.column_names(X))
@@ -339,7 +341,7 @@ def _write_missing(
     todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
     if not len(todo):
         return 0
-    posterior, sampled = job.posterior, paths.paths_node(paths.of_job(job, executor))
+    posterior, sampled = job.posterior, paths.paths_node(job.sample_paths(executor))
     tag = uuid.uuid4().hex[:8]
     # a task reads its own rows, so that raw rows are never the output of a task
     predict = delayed(partial(_predict_part, source), pure=False, traverse=False)

@@ -11,7 +11,8 @@ from commands import refused, succeed
 import daskgp
 from daskgp.data.convert import tables
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.predict import to_csv, to_store
+from daskgp.output import csv as to_csv
+from daskgp.output import store as to_store
 
 
 def table(n, seed=0):

@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
+from daskgp.assess.scores import aligned
 from daskgp.checks import positive, shown, whole
 from daskgp.checks import rows as rows_of
 from daskgp.data import feature_units, partition, visibility
@@ -29,7 +30,6 @@ from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
 from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
-from daskgp.predict.judged import aligned
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import ShowProgress

@@ -281,7 +281,7 @@ def test_a_spread_that_is_wrong_is_no_matter_of_tails(fitted):
 
 
 def test_scores_of_a_store_have_the_tails(with_outliers, make_store):
-    from daskgp.predict.score import scores
+    from daskgp.assess.scores import scores
     from daskgp.runtime.executor import Executor
 
     _, model, X, y = with_outliers

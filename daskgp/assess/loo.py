@@ -13,6 +13,7 @@ from dask import delayed
 
 from daskgp import data
 from daskgp.arrays import backend
+from daskgp.assess.scores import measured
 from daskgp.checks import rows as counted
 from daskgp.data import grids, reading
 from daskgp.data.blocks import sampling
@@ -26,7 +27,6 @@ from daskgp.models.values import TILE_ROWS, Block, Moments, move, variances
 from daskgp.posterior.neighbour_rows import Local, Nearby
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import lazy
-from daskgp.predict.score import measured
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread

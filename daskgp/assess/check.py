@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.arrays.backend import to_host
+from daskgp.assess import scores as judged
+from daskgp.assess.scores import BINS, LEVELS, Sums, aligned
 from daskgp.checks import shown, whole
 from daskgp.data import feature_units, folds, visibility
 from daskgp.data.blocks import filling, sampling
@@ -30,9 +32,7 @@ from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
 from daskgp.posterior.neighbour_rows import Local, Nearby
 from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
-from daskgp.predict import judged
 from daskgp.predict.hyperparameter_table import units_of
-from daskgp.predict.judged import BINS, LEVELS, Sums, aligned
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor, map_reduce

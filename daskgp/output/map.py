@@ -19,12 +19,11 @@ from daskgp.data.gridded import Gridded, Index, Reader, Region
 from daskgp.data.map_store import ChunkWriter, MapInputs, MapTarget, Outputs
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, StoreError
+from daskgp.output.job import PART_ROWS, ChangedError, Job, Written, arrays
 from daskgp.posterior import training_rows
 from daskgp.posterior.posterior import Posterior
-from daskgp.predict import outputs
-from daskgp.predict.job import PART_ROWS, ChangedError, Job, Written
 from daskgp.predict.lazy import posterior_node
-from daskgp.predict.paths import Paths, of_job, paths_node
+from daskgp.predict.paths import Paths, paths_node
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
@@ -154,7 +153,7 @@ class MapWork(NamedTuple):
         predict = delayed(partial(_predict_part, self.inputs.outputs), pure=False)
         put = delayed(partial(_write, target.writer(), claim), pure=False, traverse=False)
         most = TASK_CELLS if self.posterior.rows is None else PART_ROWS
-        sampled = paths_node(of_job(self.job, executor) if todo else None)
+        sampled = paths_node(self.job.sample_paths(executor) if todo else None)
         nodes, cells = [], 0
         for index in todo:
             region = self.grid.region(index)
@@ -242,7 +241,7 @@ def _predict_part(
         outer, gaussian = posterior.outer(True), None
         if not outer.keeps_moments and (wanted.quantiles or wanted.exceedance is not None):
             gaussian = posterior.moments(X[members], "variance", True, gaussian=True)
-        values = outputs.arrays(moments, wanted, outer, gaussian)
+        values = arrays(moments, wanted, outer, gaussian)
         if paths is not None:
             values["samples"] = paths.values(X[members])
         return _Part(cells[members], values, checksum)

@@ -1,0 +1,1 @@
+"""Predictions held against observations: scores, checks, leave-one-out and variograms."""

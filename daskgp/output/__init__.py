@@ -1,0 +1,1 @@
+"""Predictions into stores of rows, maps and csv, chunk by chunk."""

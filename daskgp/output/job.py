@@ -1,0 +1,136 @@
+"""A prediction into a store, and what every kind of input has to say for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from daskgp.checks import whole
+from daskgp.data.map_store import Outputs as Outputs
+from daskgp.data.stores import locks
+from daskgp.errors import SettingError, StoreError
+from daskgp.models.pathwise import FREQUENCIES
+from daskgp.models.values import Moments
+from daskgp.posterior.layers.chain import Outer
+from daskgp.posterior.posterior import Posterior
+from daskgp.predict import paths
+from daskgp.predict.lazy import check_levels, check_threshold
+from daskgp.runtime.executor import Executor
+
+PART_ROWS = 4_096
+"""Rows per task of a local method, which factors many blocks for them."""
+
+
+class Written(NamedTuple):
+    """Number of rows, or cells of a grid, that a run predicted, and of those done already."""
+
+    rows: int
+    skipped: int
+
+
+class ChangedError(StoreError):
+    """Predictions are of other rows than the input has, which resuming does not mend."""
+
+
+class Job(NamedTuple):
+    """A prediction into a store.
+
+    ``source`` is the URL of a dataset store or of a grid, or an xarray object.  ``model`` is the
+    URL of the model's store, to be noted in the output.  ``verify`` reads all of the input that is
+    done already, not only what was written since.  ``mask`` and all ``outputs`` but samples are for
+    grids; ``windows`` returns what samples of a local method are drawn from.
+    """
+
+    posterior: Posterior
+    source: Any
+    output: str
+    resume: bool = False
+    model: str | None = None
+    verify: bool = False
+    mask: str | None = None
+    outputs: Outputs = Outputs()
+    windows: Callable[[Executor], Any] | None = None
+
+    def sample_paths(self, executor: Executor) -> paths.Paths | None:
+        """Return the sample paths that are written; None without any."""
+        if self.outputs.samples is None:
+            return None
+        assert self.windows is not None
+        number, seed = self.outputs.samples
+        windows = partial(self.windows, executor)
+        return paths.draw(self.posterior, number, seed, None, executor, windows)
+
+    def effort_of_paths(self, rows: int) -> float:
+        """Return about how many floating-point operations sample paths at some rows take."""
+        number, _ = self.outputs.samples or (0, 0)
+        return 4.0 * rows * number * FREQUENCIES
+
+
+class Work(Protocol):
+    """The work of a prediction into a store: rows of a dataset store, or cells of a grid."""
+
+    @property
+    def inputs(self) -> Any:
+        """The input as its prediction store needs it."""
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows, or cells, of a chunk."""
+
+    def check_visible(self, executor: Executor, remedy: str) -> None:
+        """Raise InputError unless every worker sees the input."""
+
+    def unchanged(self, target: Any) -> bool:
+        """Return whether all of the input is done and was not written since."""
+
+    def check_done(self, target: Any, executor: Executor, verify: bool) -> Any:
+        """Compare what was written since it was predicted; StoreError if it has changed.
+
+        Return new marks of the chunks that are done, None where they have them already.
+        """
+
+    def write_missing(self, target: Any, executor: Executor, claim: locks.Claim) -> Written:
+        """Predict what is not done, and return how much that was."""
+
+
+def wanted(
+    variance: bool,
+    quantiles: Sequence[Any] | None,
+    exceedance: float | None,
+    n_samples: int | None = None,
+    random_state: int | None = None,
+) -> Outputs:
+    """Return the arrays that a map gets, checked."""
+    levels = () if quantiles is None else check_levels(quantiles)
+    limit, samples = None if exceedance is None else check_threshold(exceedance), None
+    if n_samples is not None:
+        seed = 0 if random_state is None else whole("random_state", random_state, 0)
+        samples = whole("n_samples", n_samples, 1), seed
+    elif random_state is not None:
+        raise SettingError("random_state belongs to n_samples: give both, or neither")
+    return Outputs(variance, levels, limit, samples)
+
+
+def arrays(
+    moments: Moments, wanted: Outputs, outer: Outer, gaussian: Moments | None = None
+) -> dict[str, np.ndarray]:
+    """Return what a map holds of the moments (n, p) of new observations, by name.
+
+    ``gaussian`` are those of the Gaussian inside ``outer``; None where they are the same.
+    """
+    assert moments.variance is not None
+    mean, std = np.asarray(moments.mean), np.sqrt(moments.variance)
+    found = {"mean": mean, "std": std}
+    if wanted.variance:
+        found["variance"] = np.asarray(moments.variance)
+    if gaussian is not None:
+        assert gaussian.variance is not None
+        mean, std = np.asarray(gaussian.mean), np.sqrt(gaussian.variance)
+    if wanted.quantiles:
+        found["quantiles"] = outer.quantiles(mean, std, wanted.quantiles)
+    if wanted.exceedance is not None:
+        found["exceedance"] = outer.exceedance(mean, std, wanted.exceedance)
+    return found
