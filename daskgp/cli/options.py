@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from daskgp.cli.cluster import Workers
 from daskgp.errors import SettingError
 
 MODELS = (
@@ -31,117 +32,182 @@ AUTO = "auto"
 """Name of the model that chooses one of the methods."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+Options = Sequence[Callable[[F], F]]
 
 
-def _added(command: F, *options: Callable[[F], F]) -> F:
+def _added(command: F, options: Options[F]) -> F:
     """Add options to a command, which its help lists in this order."""
     return functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def estimator_options(command: F) -> F:
-    """Add ``--model``, ``--mean``, ``--set`` and ``--config`` to a command."""
-    return _added(
-        command,
-        click.option(
-            "--model",
-            metavar="NAME",
-            help=f"Method: auto, which chooses one, {', '.join(MODELS[:-1])} or {MODELS[-1]}.  "
-            "[default: auto]",
-        ),
-        click.option(
-            "--mean",
-            metavar="MEAN",
-            help="Mean function: zero, constant, linear, ols, or columns of a trend: a,b.  "
-            "[default: constant]",
-        ),
-        click.option(
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
-        ),
-        click.option(
-            "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
-        ),
-    )
+def _as_one(name: str, make: Callable[..., Any], *options: Any) -> Callable[[F], F]:
+    """Return what adds options to a command, which gets ``make`` of them as one argument."""
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def run(**given: Any) -> Any:
+            own = {key: given.pop(key) for key in keys}
+            return command(**given, **{name: make(**own)})
+
+        wrapped: Any = _added(run, options)
+        keys = [option.name for option in wrapped.__click_params__[-len(options) :]]
+        made: F = wrapped
+        return made
+
+    return decorate
 
 
-def search_options(command: F) -> F:
-    """Add ``--time-budget``, ``--memory``, ``--task`` and ``--metric``, of model auto alone."""
-    return _added(
-        command,
-        click.option(
-            "--time-budget",
-            metavar="TIME",
-            help="Of auto: time of search and fit, such as 10min or 600 (seconds).  "
-            "[default: 5min]",
-        ),
-        click.option(
-            "--memory",
-            metavar="SIZE",
-            help="Of auto: most memory of a process, such as 4GiB.  [default: what there is]",
-        ),
-        click.option(
-            "--task",
-            type=click.Choice(["interpolate", "gaps", "forecast"]),
-            help="Of auto: what predictions are for.  [default: interpolate]",
-        ),
-        click.option(
-            "--metric",
-            type=click.Choice(["nlpd", "crps", "rmse"]),
-            help="Of auto: the score that decides.  [default: nlpd]",
-        ),
-    )
+class Model(NamedTuple):
+    """Options that describe a model, in the order of `settings.build_estimator`."""
+
+    model: str | None
+    assignments: tuple[str, ...]
+    config: str | None
+    mean: str | None
 
 
-def lock_options(command: F) -> F:
-    """Add ``--wait`` and ``--clear-lock`` to a command, as arguments of these names."""
-    return _added(
-        command,
-        click.option(
-            "--wait",
-            type=click.FloatRange(min=0),
-            default=0.0,
-            metavar="SECONDS",
-            help="Wait for another run on the same store to end.  [default: stop at once]",
-        ),
-        click.option(
-            "--clear-lock",
-            is_flag=True,
-            help="Take over the lock that a dead run left; that of a live one stays.",
-        ),
-    )
+estimator_options = _as_one(
+    "described",
+    Model,
+    click.option(
+        "--model",
+        metavar="NAME",
+        help=f"Method: auto, which chooses one, {', '.join(MODELS[:-1])} or {MODELS[-1]}.  "
+        "[default: auto]",
+    ),
+    click.option(
+        "--mean",
+        metavar="MEAN",
+        help="Mean function: zero, constant, linear, ols, or columns of a trend: a,b.  "
+        "[default: constant]",
+    ),
+    click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
+    ),
+    click.option(
+        "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
+    ),
+)
+
+search_options = _as_one(
+    "search",
+    dict,
+    click.option(
+        "--time-budget",
+        metavar="TIME",
+        help="Of auto: time of search and fit, such as 10min or 600 (seconds).  [default: 5min]",
+    ),
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="Of auto: most memory of a process, such as 4GiB.  [default: what there is]",
+    ),
+    click.option(
+        "--task",
+        type=click.Choice(["interpolate", "gaps", "forecast"]),
+        help="Of auto: what predictions are for.  [default: interpolate]",
+    ),
+    click.option(
+        "--metric",
+        type=click.Choice(["nlpd", "crps", "rmse"]),
+        help="Of auto: the score that decides.  [default: nlpd]",
+    ),
+)
 
 
-def geographic_option(command: F) -> F:
-    """Add ``--geographic`` to a command, as the argument ``geographic``."""
-    return _added(
-        command,
-        click.option(
-            "--geographic",
-            metavar="LON,LAT",
-            help="Features that are longitude and latitude, or none.  [default: as the source, or "
-            "a fitted MODEL, says]",
-        ),
-    )
+class Lock(NamedTuple):
+    """Options of the lock of a store, in the order of `locks.hold`."""
+
+    wait: float
+    clear_lock: bool
 
 
-def column_options(command: F) -> F:
-    """Add ``--features`` and what else names columns of a source to a command."""
-    return _added(
-        command,
+lock_options = _as_one(
+    "lock",
+    Lock,
+    click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        metavar="SECONDS",
+        help="Wait for another run on the same store to end.  [default: stop at once]",
+    ),
+    click.option(
+        "--clear-lock",
+        is_flag=True,
+        help="Take over the lock that a dead run left; that of a live one stays.",
+    ),
+)
+
+cluster_options = _as_one(
+    "cluster",
+    Workers,
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Dask scheduler to use, such as tcp://host:8786, instead of a local cluster.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Local worker processes of one thread.  [default: one per core]",
+    ),
+    click.option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="Memory of each local worker, such as 2GiB.  [default: its share]",
+    ),
+)
+
+geographic_option = click.option(
+    "--geographic",
+    metavar="LON,LAT",
+    help="Features that are longitude and latitude, or none.  [default: as the source, or "
+    "a fitted MODEL, says]",
+)
+mask_option = click.option(
+    "--mask",
+    metavar="NAME",
+    help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
+)
+fill_option = click.option(
+    "--fill",
+    multiple=True,
+    metavar="VALUE",
+    help="A number that stands for missing values, such as -9999; none takes all numbers "
+    "for measurements. Repeatable.  [default: auto]",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."
+)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "gpu"]),
+    help="Where to compute.  [default: as the model was fitted]",
+)
+ignore_option = click.option(
+    "--ignore-errors", is_flag=True, help="Leave out y_variance and weight of DATA."
+)
+
+
+def column_options(target: str) -> Callable[[F], F]:
+    """Return what adds ``--target``, with its help, and all that names columns of a source."""
+    return _as_one(
+        "columns",
+        _columns,
+        click.option("--target", metavar="NAME", help=target),
         click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]"),
         click.option("--y-std", metavar="NAME", help="Column of the target's standard errors."),
         click.option(
             "--y-variance", metavar="NAME", help="Column of the target's error variances."
         ),
         click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
-        click.option(
-            "--mask",
-            metavar="NAME",
-            help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
-        ),
+        mask_option,
         geographic_option,
         click.option(
             "--dates",
@@ -152,6 +218,12 @@ def column_options(command: F) -> F:
     )
 
 
+def _columns(**texts: Any) -> dict[str, Any]:
+    """Return names of columns as `convert` takes them."""
+    several = {name: names_or_none(texts[name]) for name in ("target", "features")}
+    return texts | several | {name: names_or_false(texts[name]) for name in ("geographic", "dates")}
+
+
 ROLES = {"model": "MODEL", "destination": "the output"}
 """Stores of a command whose options may differ from those of the others."""
 
@@ -160,8 +232,9 @@ def store_options(*arguments: str, **roles: str) -> Callable[[F], F]:
     """Add ``--storage-options`` for the addresses in some arguments of a command, which uses them.
 
     ``roles`` are arguments with options of their own: ``model="model_store"`` adds
-    ``--model-options``.  A function is called with the arguments that are addresses.
+    ``--model-options``.
     """
+    names = {"storage": "", **roles}
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
@@ -169,130 +242,176 @@ def store_options(*arguments: str, **roles: str) -> Callable[[F], F]:
             from daskgp.cli.settings import plain_settings
             from daskgp.data.stores import remote
 
-            texts = {role: given.pop(f"{role}_options") for role in ("storage", *roles)}
-            taken = roles_of(given)
+            addresses = addresses_of(click.get_current_context().params)
             settings = []
-            for role, assignments in texts.items():
+            for role in names:
                 option = f"--{role}-options"
-                options = plain_settings(assignments, option, "anon=true")
-                settings.append((option, options, taken[role]))
+                chosen = plain_settings(given.pop(f"{role}_options"), option, "anon=true")
+                settings.append((option, chosen, addresses[role]))
             with remote.given(remote.chosen(*settings)):
                 return command(**given)
 
-        def roles_of(given: dict[str, Any]) -> dict[str, list[str]]:
+        def addresses_of(given: dict[str, Any]) -> dict[str, list[str]]:
             """Return addresses by roles; the last one of INPUT and OUTPUT is the output."""
             found = {role: given.get(name) or given.get("inputs") for role, name in roles.items()}
-            every = list(given.get("sources", ()))
-            every += [given.get(name) for name in (*arguments, *roles.values())]
+            every = [*given.get("sources", ()), *map(given.get, (*arguments, *roles.values()))]
             alone = {role: [one] for role, one in found.items() if one is not None}
             return {"storage": [one for one in every if one is not None], **alone}
 
+        help_of = dict.fromkeys(names, "The same for {}, where it needs others. Repeatable.")
+        help_of["storage"] = "Option of the remote file systems, such as anon=true. Repeatable."
         options = [
             click.option(
                 f"--{role}-options",
                 multiple=True,
                 metavar="KEY=VALUE",
-                help=f"The same for {ROLES[role]}, where it needs others. Repeatable.",
+                help=text.format(ROLES.get(role)),
             )
-            for role in roles
+            for role, text in help_of.items()
         ]
-        storage = click.option(
-            "--storage-options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Option of the remote file systems, such as anon=true. Repeatable.",
-        )
-        wrapped: Any = _added(run, storage, *options)
+        wrapped: Any = _added(run, options)
         made: F = wrapped
         return made
 
     return decorate
 
 
-def grid_options(command: F) -> F:
-    """Add ``--mask``, ``--variance``, ``--quantiles`` and ``--exceedance`` to a command."""
-    return _added(
-        command,
-        click.option(
-            "--mask",
-            metavar="NAME",
-            help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
-        ),
-        click.option("--variance", is_flag=True, help="Of a grid: also the variance of y."),
-        click.option(
-            "--quantiles",
-            metavar="A,B",
-            help="Of a grid: also quantiles of y at these levels, such as 0.05,0.95.",
-        ),
-        click.option(
-            "--exceedance",
-            type=float,
-            metavar="T",
-            help="Of a grid: also the probability that y exceeds T.",
-        ),
-    )
+class Wanted(NamedTuple):
+    """Options of the arrays of a prediction, in the order of `job.wanted`."""
+
+    variance: bool
+    quantiles: list[float | str] | None
+    exceedance: float | None
+    samples: int | None
+    seed: int | None
 
 
-def sample_options(command: F) -> F:
-    """Add ``--samples`` and ``--seed`` to a command."""
-    for decorate in (
-        click.option(
-            "--seed",
-            type=click.IntRange(min=0),
-            metavar="K",
-            help="Seed of --samples.  [default: 0]",
-        ),
-        click.option(
-            "--samples",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Also N sample paths of f, the same functions in every chunk.",
-        ),
-    ):
-        command = decorate(command)
-    return command
+def _wanted(quantiles: str | None, samples: int | None, seed: int | None, **more: Any) -> Wanted:
+    if seed is not None and samples is None:
+        raise SettingError("--seed belongs to --samples: give both, or neither")
+    levels = None if quantiles is None else [numeric(text) for text in names_of(quantiles)]
+    return Wanted(quantiles=levels, samples=samples, seed=seed, **more)
 
 
-def new_grid_options(command: F) -> F:
-    """Add ``--like``, ``--resolution`` and ``--extent`` to a command."""
-    return _added(
-        command,
-        click.option(
-            "--like",
-            metavar="GRID",
-            help="Instead of INPUT, a grid with the coordinates of this one.",
-        ),
-        click.option(
-            "--resolution",
-            metavar="A=STEP,...",
-            help="Instead of INPUT, a grid with these steps: lon=0.25,lat=0.25.",
-        ),
-        click.option(
-            "--extent",
-            metavar="A=LOW:HIGH,...",
-            help="Ends of axes, or a single value: lon=-10:30,depth=5.  [default: of the training "
-            "data]",
-        ),
-    )
+output_options = _as_one(
+    "wanted",
+    _wanted,
+    click.option("--variance", is_flag=True, help="Of a grid: also the variance of y."),
+    click.option(
+        "--quantiles",
+        metavar="A,B",
+        help="Of a grid: also quantiles of y at these levels, such as 0.05,0.95.",
+    ),
+    click.option(
+        "--exceedance",
+        type=float,
+        metavar="T",
+        help="Of a grid: also the probability that y exceeds T.",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Also N sample paths of f, the same functions in every chunk.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(min=0), metavar="K", help="Seed of --samples.  [default: 0]"
+    ),
+)
 
+
+class NewGrid(NamedTuple):
+    """Options that describe a grid which does not exist."""
+
+    like: str | None
+    resolution: str | None
+    extent: str | None
+
+    @property
+    def given(self) -> list[str]:
+        """Return the texts of those that are given."""
+        return [text for text in self if text is not None]
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Return resolutions by name."""
+        pairs = _pairs("--resolution", self.resolution, "A=STEP")
+        return {name: _number("--resolution", value) for name, value in pairs}
+
+    @property
+    def ends(self) -> dict[str, tuple[float | str, float | str]]:
+        """Return ends of axes by name, dates as text."""
+        pairs = _pairs("--extent", self.extent, "A=LOW:HIGH")
+        cut = {name: _ends(value) for name, value in pairs}
+        return {name: (numeric(low), numeric(high)) for name, (low, high) in cut.items()}
+
+
+new_grid_options = _as_one(
+    "grid",
+    NewGrid,
+    click.option(
+        "--like", metavar="GRID", help="Instead of INPUT, a grid with the coordinates of this one."
+    ),
+    click.option(
+        "--resolution",
+        metavar="A=STEP,...",
+        help="Instead of INPUT, a grid with these steps: lon=0.25,lat=0.25.",
+    ),
+    click.option(
+        "--extent",
+        metavar="A=LOW:HIGH,...",
+        help="Ends of axes, or a single value: lon=-10:30,depth=5.  [default: of the training "
+        "data]",
+    ),
+)
+
+# -- reading texts ---------------------------------------------------------------------------
 
 TIME = r"\d{4}-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d*)?)?)?)?)?"
 """A date, or one with a time of day."""
 
 
-def steps_of(text: str | None) -> dict[str, float]:
-    """Return resolutions by name."""
-    pairs = _pairs("--resolution", text, "A=STEP")
-    return {name: _number("--resolution", value) for name, value in pairs}
+def names_of(text: str) -> list[str]:
+    """Return names that commas separate."""
+    return [name.strip() for name in text.split(",")]
 
 
-def extents_of(text: str | None) -> dict[str, tuple[float | str, float | str]]:
-    """Return ends of axes by name, dates as text."""
-    found = {}
-    for name, value in _pairs("--extent", text, "A=LOW:HIGH"):
-        low, high = _ends(value)
-        found[name] = (numeric(low), numeric(high))
-    return found
+def names_or_none(text: str | None) -> list[str] | None:
+    """Return the columns that an option names; None where it is not given."""
+    return None if text is None else names_of(text)
+
+
+def names_or_false(text: str | None) -> list[str] | bool | None:
+    """Return the columns that an option names; False for none of them."""
+    none_of_them = text is not None and text.lower() in ("none", "false")
+    return False if none_of_them else names_or_none(text)
+
+
+def place_in(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return ``--geographic`` as a setting of a model, nothing where it is not given."""
+    return {key: columns[key] for key in ("geographic",) if columns[key] is not None}
+
+
+def fill_values(texts: Sequence[str]) -> Any:
+    """Return the setting that ``--fill`` gives."""
+    if not texts:
+        return "auto"
+    return None if [*texts] == ["none"] else [_number("--fill", text) for text in texts]
+
+
+def numeric(text: str) -> float | str:
+    """Return the number that a text is, or the text for an error that names it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _number(option: str, text: str) -> float:
+    value = numeric(text)
+    if isinstance(value, str):
+        raise SettingError(f"{option} has {text!r}, a number is needed")
+    return value
 
 
 def _ends(text: str) -> tuple[str, str]:
@@ -313,86 +432,3 @@ def _pairs(option: str, text: str | None, form: str) -> list[tuple[str, str]]:
     if not all(name.strip() and value.strip() for name, _, value in parts):
         raise SettingError(f"{option} is {text!r}: give {form}, separated by commas")
     return [(name.strip(), value.strip()) for name, _, value in parts]
-
-
-def _number(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise SettingError(f"{option} has {text!r}, a number is needed") from None
-
-
-def numeric(text: str) -> float | str:
-    """Return the number that a text is, or the text for an error that names it."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def fill_option(command: F) -> F:
-    """Add ``--fill`` to a command, as the argument ``fill``."""
-    return _added(
-        command,
-        click.option(
-            "--fill",
-            multiple=True,
-            metavar="VALUE",
-            help="A number that stands for missing values, such as -9999; none takes all numbers "
-            "for measurements. Repeatable.  [default: auto]",
-        ),
-    )
-
-
-def fill_values(texts: Sequence[str]) -> Any:
-    """Return the setting that ``--fill`` gives."""
-    if not texts:
-        return "auto"
-    if [*texts] == ["none"]:
-        return None
-    return [_number("--fill", text) for text in texts]
-
-
-def json_option(command: F) -> F:
-    """Add ``--json`` to a command that prints tables, as the argument ``as_json``."""
-    return _added(
-        command,
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."
-        ),
-    )
-
-
-def device_option(command: F) -> F:
-    """Add ``--device`` to a command, as the argument ``device``."""
-    return _added(
-        command,
-        click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "gpu"]),
-            help="Where to compute.  [default: as the model was fitted]",
-        ),
-    )
-
-
-def cluster_options(command: F) -> F:
-    """Add ``--scheduler``, ``--workers`` and ``--memory-limit``, as arguments of these names."""
-    return _added(
-        command,
-        click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Dask scheduler to use, such as tcp://host:8786, instead of a local cluster.",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Local worker processes of one thread.  [default: one per core]",
-        ),
-        click.option(
-            "--memory-limit",
-            metavar="SIZE",
-            help="Memory of each local worker, such as 2GiB.  [default: its share]",
-        ),
-    )

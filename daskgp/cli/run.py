@@ -1,4 +1,4 @@
-"""Framework of the commands: exit codes, one-line errors, logs on stderr, and the cluster."""
+"""Framework of the commands: exit codes, one-line errors, and logs on stderr."""
 
 from __future__ import annotations
 
@@ -7,26 +7,18 @@ import logging
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
-from daskgp.errors import DaskgpError, InputError, SettingError
-from daskgp.runtime import ahead
-
-if TYPE_CHECKING:
-    from daskgp.posterior.posterior import Posterior
-    from daskgp.runtime.executor import Executor
-    from daskgp.typing import Device
+from daskgp.errors import DaskgpError, InputError
 
 logger = logging.getLogger("daskgp")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 RESUMABLE = "predict"
@@ -46,8 +38,37 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
 
 
+def _verbose(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        logger.setLevel(logging.DEBUG)
+
+
+def _quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from daskgp.runtime.progress import silent  # the help is instant without
+
+        logger.setLevel(logging.ERROR)
+        ctx.with_resource(silent())
+
+
+_flag = partial(click.Option, is_flag=True, expose_value=False)
+VERBOSITY = (
+    _flag(["-v", "--verbose"], callback=_verbose, help="Log what is done to stderr."),
+    _flag(
+        ["-q", "--quiet"],
+        callback=_quiet,
+        help="Show errors and the result alone: no warnings, no progress.",
+    ),
+)
+"""Options that are accepted before or after the name of a command."""
+
+
 class Command(click.Command):
     """Command that rejects blank text instead of taking it for a path or an omitted option."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params += VERBOSITY
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; a UsageError names the one that is blank."""
@@ -63,10 +84,15 @@ class Command(click.Command):
         return rest
 
 
+command = partial(click.command, cls=Command)
+
+
 class Main(click.Group):
     """Group whose commands fail with one plain line on stderr, never with a traceback."""
 
-    command_class = Command
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params += VERBOSITY
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and exit the process with the code of the outcome."""
@@ -111,8 +137,8 @@ def outcome(error: BaseException, resumable: bool = False) -> tuple[int, str]:
     elif isinstance(error, click.Abort | KeyboardInterrupt):
         ended = isinstance(error, Terminated)
         code, line = (TERMINATED, "terminated") if ended else (INTERRUPTED, "interrupted")
-        said = "; ".join([*[GOES_ON] * resumable, *notes])
-        return code, f"{line}: {said}" if said else line
+        advice = "; ".join([*[GOES_ON] * resumable, *notes])
+        return code, f"{line}: {advice}" if advice else line
     else:
         code = FAILED
         line = f"the run failed ({type(error).__name__}: {error}); -v logs the traceback"
@@ -137,9 +163,8 @@ def _heeds_sigterm() -> Iterator[None]:
 
 
 def _show(message: str) -> None:
-    label = click.style(
-        "Error:", fg="red", bold=True
-    )  # click leaves colours out of files and pipes
+    # click leaves colours out of files and pipes
+    label = click.style("Error:", fg="red", bold=True)
     click.echo(f"{label} {' '.join(message.split())}", err=True)
 
 
@@ -148,50 +173,15 @@ def result(**values: Any) -> None:
     click.echo(json.dumps(values, allow_nan=False))
 
 
-def training_rows(
-    source: str,
-    target: list[str] | None,
-    columns: dict[str, Any],
-    ignore_errors: bool = False,
-    until: str = "after the fit",
-    model: Posterior | None = None,
-) -> Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]:
-    """Return a context of X, y and what to say of them: of a dataset store, or converted to one.
+def since(began: float) -> float:
+    """Return the seconds since a time of ``time.perf_counter``, as results have them."""
+    return round(time.perf_counter() - began, 3)
 
-    ``columns`` are named for sources with a ``target`` alone, which are converted at a URL for a
-    time that ``until`` tells, as the training rows of a ``model`` were; stores may be given
-    ``geographic``, too.
-    """
-    from daskgp.data import open_dataset
-    from daskgp.fit import named
 
-    if target is None:
-        named_here = (name for name, value in columns.items() if value is not None)
-        option = next((name for name in named_here if name != "geographic"), None)
-        if option is not None:
-            raise SettingError(
-                f"--{option.replace('_', '-')} names a column of a grid or a table: give its "
-                "--target too; a dataset store names its own columns"
-            )
-        named.refuse_unnamed(source)
-        stored: tuple[Any, Any, dict[str, int]] = (*open_dataset(source), {})
-        return lambda url: nullcontext(stored)
-    errors = [name for name in ("y_std", "y_variance", "weight") if columns[name] is not None]
-    if ignore_errors and errors:
-        raise SettingError(
-            f"--ignore-errors leaves out --{errors[0].replace('_', '-')}: give one of them"
-        )
-    rows = named.Named(source, target, **columns)
-    if model is not None:
-        rows = rows.like(model.columns, model.feature_units)
-
-    @contextmanager
-    def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-        with rows.converted(url) as (X, y, found):
-            note(f"{source} was converted to {url}, which is removed {until}")
-            yield X, y, {"skipped": found.skipped}
-
-    return converted
+def note(message: str) -> None:
+    """Say on stderr what is done, unless the command is quiet."""
+    if logger.isEnabledFor(logging.WARNING):
+        click.echo(message, err=True)
 
 
 # -- logs ------------------------------------------------------------------------------------
@@ -211,9 +201,8 @@ class _Format(logging.Formatter):
         if logger.isEnabledFor(logging.DEBUG):
             return super().format(record)
         colour = "yellow" if record.levelno < logging.ERROR else "red"
-        return (
-            f"{click.style(f'{record.levelname.capitalize()}:', fg=colour)} {record.getMessage()}"
-        )
+        label = click.style(f"{record.levelname.capitalize()}:", fg=colour)
+        return f"{label} {record.getMessage()}"
 
 
 def _warned(show: Callable[..., None], message: Any, category: type, *where: Any) -> None:
@@ -239,98 +228,3 @@ def _logs_on_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
-
-
-def _verbose(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        logger.setLevel(logging.DEBUG)
-
-
-def _quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        from daskgp.runtime.progress import silent  # the help is instant without
-
-        logger.setLevel(logging.ERROR)
-        ctx.with_resource(silent())
-
-
-def note(message: str) -> None:
-    """Say on stderr what is done, unless the command is quiet."""
-    if logger.isEnabledFor(logging.WARNING):
-        click.echo(message, err=True)
-
-
-def verbose_option(command: F) -> F:
-    """Add ``-v`` and ``-q``, accepted before or after the name of the command."""
-    verbose = click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=_verbose,
-        help="Log what is done to stderr.",
-    )
-    quiet = click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_quiet,
-        help="Show errors and the result alone: no warnings, no progress.",
-    )
-    return verbose(quiet(command))
-
-
-# -- the cluster -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Workers:
-    """Options that say where tasks run."""
-
-    scheduler: str | None
-    number: int | None
-    memory_limit: str | None
-
-    def __post_init__(self) -> None:
-        if self.scheduler and (self.number or self.memory_limit):
-            raise SettingError(
-                "--workers and --memory-limit are for the local cluster: leave them or "
-                "--scheduler out"
-            )
-
-    @property
-    def chosen(self) -> bool:
-        """Return True if an option asks for a cluster."""
-        return bool(self.scheduler or self.number or self.memory_limit)
-
-    def come(self, *modules: str) -> None:
-        """Begin to start a local cluster, whose workers get modules while the command imports."""
-        if not self.scheduler:
-            ahead.start("daskgp.cli.workers", *modules)
-
-    @contextmanager
-    def executor(self, device: Device = "cpu", start: bool = True) -> Iterator[Executor]:
-        """Yield the cluster at ``--scheduler``, or a local one for as long as the command runs.
-
-        Without ``start``, no local cluster is started and this process is used.
-        """
-        from daskgp.runtime.connect import connect
-        from daskgp.runtime.executor import Executor, chosen
-
-        if not (start or self.scheduler):
-            yield Executor.current(device=device)
-            return
-        level = logging.WARNING if logger.isEnabledFor(logging.DEBUG) else logging.CRITICAL
-        logging.getLogger("distributed").setLevel(level)
-        with connect(
-            self.scheduler,
-            n_workers=self.number,
-            memory_limit=self.memory_limit or "auto",
-            log_level=level,
-            device=device,
-        ):
-            executor = Executor.current(device=device)
-            if logger.isEnabledFor(logging.INFO):
-                logger.info("tasks compute on the %s", chosen(executor, device))
-            yield executor

@@ -51,7 +51,7 @@ def test_the_factor_gives_held_out_rows_the_best_density(how, tmp_path):
 
 
 def test_rows_left_out_one_by_one_tell_the_factor(caplog, capsys, tmp_path):
-    from daskgp.cli.info import describe
+    from daskgp.cli.tables import describe
 
     X, y = rows()
     plain, scaled = model().fit(X, y), model(calibrate="loo").fit(X, y)
@@ -144,7 +144,7 @@ def test_sample_paths_have_it(several):
 
 
 def test_stores_keep_it_and_information_shows_it(tmp_path, capsys):
-    from daskgp.cli.info import describe
+    from daskgp.cli.tables import describe
 
     X, _, plain, scaled = pair()
     url = str(tmp_path / "model.zarr")
@@ -289,7 +289,7 @@ def test_tails_of_transformed_targets_are_those_before_the_transform():
 
 
 def test_several_targets_share_one_table_and_updates_keep_it(tmp_path, capsys):
-    from daskgp.cli.info import describe
+    from daskgp.cli.tables import describe
 
     X, y = heavy("mixture")
     made = model(calibrate="loo", n_inducing=30).fit(X, np.column_stack([y, 3 * y]))

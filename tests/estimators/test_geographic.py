@@ -405,7 +405,7 @@ def test_every_command_that_reads_a_source_is_told_the_place(tmp_path):
 
 
 def test_info_speaks_of_kilometres(tmp_path, capsys):
-    from daskgp.cli.info import describe
+    from daskgp.cli.tables import describe
 
     X, y = globe()
     daskgp.SGPR(n_inducing=10, max_iter=2, geographic=PLACE, **QUIET).fit(frame(X), y).save(

@@ -15,7 +15,7 @@ import pytest
 from commands import invoke, succeed
 
 import daskgp
-from daskgp.cli.info import describe_plan
+from daskgp.cli.tables import describe_plan
 from daskgp.data import Rows
 from daskgp.errors import PlanError, SettingError
 from daskgp.estimators import ESTIMATORS

@@ -45,12 +45,13 @@ def kind_of(url: str, group: Any) -> str:
     raise StoreError(f"{url} is not a dataset, model or prediction store: it holds {names}")
 
 
-def facts(url: str) -> dict[str, Any]:
+def of_store(url: str) -> dict[str, Any]:
     """Return what a dataset, model or prediction store contains; None for what is not known."""
     group = groups.open_group(url, "store")
     kind = kind_of(url, group)
-    own = {DATASET: _dataset, MODEL: _model, PREDICTIONS: _predictions}[kind]
-    return {"store": url, "kind": kind, **plain(own(url, group))}
+    found = {DATASET: dataset, MODEL: model, PREDICTIONS: predictions}[kind](url, group)
+    known = found if isinstance(found, dict) else _fitted(found)
+    return {"store": url, "kind": kind, **plain(known)}
 
 
 def plain(value: Any) -> Any:
@@ -64,16 +65,16 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _dataset(url: str, group: Any) -> dict[str, Any]:
-    X = data.open_inputs(url)
-    said = group.attrs.asdict()
-    features = list(said.get("feature_names") or [f"x{j}" for j in range(X.shape[1])])
+def dataset(url: str, group: Any) -> dict[str, Any]:
+    """Return what a dataset store contains."""
+    X, attributes = data.open_inputs(url), group.attrs.asdict()
+    features = list(attributes.get("feature_names") or [f"x{j}" for j in range(X.shape[1])])
     targets: list[str] = []
     noise: list[str] = []
     if "y" in groups.names_in(url):
         _, y = data.open_dataset(url)
         columns = 1 if y.ndim == 1 else y.shape[1]
-        targets = list(said.get("target_names") or [f"y{j}" for j in range(columns)])
+        targets = list(attributes.get("target_names") or [f"y{j}" for j in range(columns)])
         noise = list(data.noise_beside(y))
     layout, blocks = read_layout(X), None
     if layout is not None:
@@ -83,8 +84,8 @@ def _dataset(url: str, group: Any) -> dict[str, Any]:
     return {
         "rows": len(X),
         "features": features,
-        "units": _units(features, data.units_of(X, [""] * X.shape[1])),
-        "geographic": list(said.get(GEOGRAPHIC) or []),
+        "units": units_in(features, data.units_of(X, [""] * X.shape[1])),
+        "geographic": list(attributes.get(GEOGRAPHIC) or []),
         "targets": targets,
         "noise": noise,
         "chunks": X.numblocks[0],
@@ -92,17 +93,24 @@ def _dataset(url: str, group: Any) -> dict[str, Any]:
         "blocks": blocks,
         "dtype": str(X.dtype),
         "bytes": X.nbytes,
-        "complete": said.get("complete"),
+        "complete": attributes.get("complete"),
     }
 
 
-def _units(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
+def units_in(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
+    """Return the units of features that are known."""
     return {name: unit for name, unit in zip(names, units, strict=False) if unit}
 
 
-def _predictions(url: str, group: Any) -> dict[str, Any]:
-    said = group.attrs.asdict()
-    labelled = check_predictions(url, group)
+def predictions(url: str, group: Any) -> dict[str, Any]:
+    """Return what a store of predictions contains; StoreError if it lacks an array."""
+    attributes, present = group.attrs.asdict(), groups.names_in(url)
+    labelled = map_store.CHUNKS in present
+    for name in ("mean",) if labelled else ("mean", "variance", "done"):
+        if name not in present:
+            raise StoreError(
+                f"predictions {url} are incomplete: {name!r} is missing: predict again"
+            )
     if labelled:
         target = map_store.opened(url)
         done = target.done()
@@ -115,64 +123,14 @@ def _predictions(url: str, group: Any) -> dict[str, Any]:
     names = ("model", "model_checksum", "input", "input_checksum")
     return {
         **sizes,
-        "targets": said.get("target_names"),
+        "targets": attributes.get("target_names"),
         "chunks": done.size,
         "chunks_done": int(done.sum()),
-        "complete": said.get("complete") is True,
-        **{name: said.get(name) for name in names},
+        "complete": attributes.get("complete") is True,
+        **{name: attributes.get(name) for name in names},
         "lock": locks.holder_of(url),
-        "runs": run_records.history(said),
+        "runs": run_records.history(attributes),
     }
-
-
-def check_predictions(url: str, group: Any) -> bool:
-    """Return whether predictions are a map; StoreError if they lack an array."""
-    present = groups.names_in(url)
-    labelled = map_store.CHUNKS in present
-    for name in ("mean",) if labelled else ("mean", "variance", "done"):
-        if name not in present:
-            raise StoreError(
-                f"predictions {url} are incomplete: {name!r} is missing: predict again"
-            )
-    return labelled
-
-
-def stored_alone(url: str, group: Any) -> tuple[models.Stored, str] | None:
-    """Return a model that cannot be loaded by itself, and its kernel in words; None if it can.
-
-    A warning says what it needs.
-    """
-    from daskgp.estimators.loading import regressor_of
-
-    said = group.attrs.get("model")
-    strange = unknown(said.get("kernel")) if isinstance(said, dict) else ()
-    if strange:
-        names = ", ".join(map(repr, strange))
-        logger.warning(
-            "model store %s: no kernel class is registered as %s: import the module that "
-            'registers it, as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
-            url,
-            names,
-            url,
-        )
-        return models.read(url), f"unknown: {names}"
-    stored = models.read(url)
-    regressor = regressor_of(stored)
-    if regressor is None:
-        return None
-    logger.warning(
-        "model store %s was fitted to the residuals of a %s, which stores do not hold: "
-        "daskgp.load(%r, mean=regressor) in Python tells more",
-        url,
-        regressor,
-        url,
-    )
-    from daskgp.predict.stored import part
-
-    arrays: Any = part(stored.arrays, "scaling_")
-    scale = Scaling(**arrays)
-    kernel = kernels.from_dict(stored.attributes["kernel"])
-    return stored, kernel_text(in_users_units(kernel, len(scale.x_scale), scale.size))
 
 
 def kernel_text(kernel: kernels.Kernel) -> str:
@@ -189,30 +147,70 @@ def _leaves(kernel: Any) -> list[Any]:
     return [kernel] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
 
 
-def _model(url: str, group: Any) -> dict[str, Any]:
+def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
+    """Return a model; of one that is not complete, or cannot be loaded by itself, what is known."""
     from daskgp.estimators import load
 
     if group.attrs.get("complete") is False:
         kept = models.kept_of(group)
         kept_as = {} if kept is None else {kept[0]: kept[1]}
         return {"complete": False, "kept": kept_as, "lock": locks.holder_of(url)}
-    alone = stored_alone(url, group)
-    if alone is not None:
-        stored, kernel = alone
-        said = stored.attributes
-        return {
-            "model": said.get("model"),
-            "rows": said.get("n_rows"),
-            "features": said.get("feature_names"),
-            "targets": said.get("target_names"),
-            "kernel": kernel,
-            "objective": said.get("objective"),
-            "iterations": len(stored.notes.get("history", [])),
-            "dtype": said.get("dtype"),
-            "complete": True,
-            "checksum": stored.checksum,
-        }
-    return _fitted(load(url))
+    strange = _strange_kernel(url, group)
+    stored = models.read(url)
+    kernel = strange or _kernel_alone(url, stored)
+    if kernel is None:
+        return load(url)
+    attributes = stored.attributes
+    return {
+        "model": attributes.get("model"),
+        "rows": attributes.get("n_rows"),
+        "features": attributes.get("feature_names"),
+        "targets": attributes.get("target_names"),
+        "kernel": kernel,
+        "objective": attributes.get("objective"),
+        "iterations": len(stored.notes.get("history", [])),
+        "dtype": attributes.get("dtype"),
+        "complete": True,
+        "checksum": stored.checksum,
+    }
+
+
+def _strange_kernel(url: str, group: Any) -> str | None:
+    """Return a kernel in words if no class is registered as one of its names, with a warning."""
+    attributes = group.attrs.get("model")
+    strange = unknown(attributes.get("kernel")) if isinstance(attributes, dict) else ()
+    if not strange:
+        return None
+    names = ", ".join(map(repr, strange))
+    logger.warning(
+        "model store %s: no kernel class is registered as %s: import the module that "
+        'registers it, as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
+        url,
+        names,
+        url,
+    )
+    return f"unknown: {names}"
+
+
+def _kernel_alone(url: str, stored: models.Stored) -> str | None:
+    """Return the kernel of a model of residuals, which needs a regressor, with a warning."""
+    from daskgp.estimators.loading import regressor_of
+    from daskgp.predict.stored import part
+
+    regressor = regressor_of(stored)
+    if regressor is None:
+        return None
+    logger.warning(
+        "model store %s was fitted to the residuals of a %s, which stores do not hold: "
+        "daskgp.load(%r, mean=regressor) in Python tells more",
+        url,
+        regressor,
+        url,
+    )
+    arrays: Any = part(stored.arrays, "scaling_")
+    scale = Scaling(**arrays)
+    kernel = kernels.from_dict(stored.attributes["kernel"])
+    return kernel_text(in_users_units(kernel, len(scale.x_scale), scale.size))
 
 
 def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
@@ -234,7 +232,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "model": estimator.model_name,
         "rows": estimator.n_rows_,
         "features": posterior.feature_names,
-        "units": _units(posterior.feature_names, posterior.feature_units),
+        "units": units_in(posterior.feature_names, posterior.feature_units),
         "geographic": [posterior.feature_names[j] for j in place],
         "targets": posterior.target_names,
         "transform": None if transform is None else transform.describe(),

@@ -1,0 +1,79 @@
+"""The command ``daskgp check``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from daskgp.cli.cluster import Workers
+from daskgp.cli.options import (
+    cluster_options,
+    column_options,
+    device_option,
+    json_option,
+    store_options,
+)
+from daskgp.cli.run import command, result
+from daskgp.cli.score import TARGET
+from daskgp.typing import Device
+
+
+@command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("test")
+@column_options(TARGET)
+@click.option("--figures", metavar="DIR", help="Folder for figures, as PNG.")
+@click.option(
+    "--regions",
+    type=click.IntRange(min=1),
+    default=8,
+    metavar="N",
+    help="Regions that are looked at one by one, a power of 2.  [default: 8]",
+)
+@json_option
+@device_option
+@store_options("test", model="model_store")
+@cluster_options
+def check(
+    model_store: str,
+    test: str,
+    columns: dict[str, Any],
+    figures: str | None,
+    regions: int,
+    as_json: bool,
+    device: Device | None,
+    cluster: Workers,
+) -> None:
+    """Hold the predictions of MODEL against the rows of TEST: scores and calibration.
+
+    As a whole, by region and by distance to the training data; rows that MODEL was fitted to tell
+    nothing.  TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which
+    the features of MODEL are taken by default.
+    """
+    from daskgp.assess.check import check as run
+    from daskgp.assess.check import refuse
+    from daskgp.cli.sources import rows_to_compare
+    from daskgp.estimators import load
+    from daskgp.fit.scratch import scratch_rows
+
+    if figures is not None:
+        from daskgp import plot
+
+        plot.canvas.check_matplotlib()  # before the work
+    cluster.check()
+    estimator = load(model_store, device)
+    posterior = estimator.solved_
+    refuse(posterior, regions)
+    rows = rows_to_compare(posterior, test, columns)
+    with (
+        scratch_rows(estimator.store) as url,
+        rows(url) as (X, y, more),
+        cluster.executor(posterior.device),
+    ):
+        found = run(estimator, X, y, regions=regions)
+    drawn = [] if figures is None else plot.check(found, figures)
+    if as_json:
+        result(**found.to_dict(), **more, figures=drawn)
+    else:
+        click.echo("\n\n".join([str(found), *[f"figures: {', '.join(drawn)}"] * bool(drawn)]))

@@ -1,0 +1,142 @@
+"""The command ``daskgp fit``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskgp.cli.cluster import Workers
+from daskgp.cli.options import (
+    Lock,
+    Model,
+    cluster_options,
+    column_options,
+    estimator_options,
+    ignore_option,
+    lock_options,
+    place_in,
+    search_options,
+    store_options,
+)
+from daskgp.cli.run import command, note, result, since
+
+if TYPE_CHECKING:
+    import zarr
+
+    from daskgp.data.stores.locks import Claim
+
+COMPILED = ("vecchia",)
+"""Methods whose workers always need compiled code for neighbours."""
+
+
+@command()
+@click.argument("data")
+@click.argument("model_store", metavar="MODEL")
+@estimator_options
+@search_options
+@column_options("Column to fit, or several: a,b; DATA then is a grid or a table.")
+@click.option("--report", metavar="FILE", help="Also write a report of the fit, as HTML.")
+@click.option("--from", "start", metavar="MODEL", help="Model to start training from.")
+@click.option("--resume", is_flag=True, help="Continue a fit that was stopped.")
+@ignore_option
+@store_options("data", "start", model="model_store")
+@lock_options
+@cluster_options
+def fit(
+    data: str,
+    model_store: str,
+    described: Model,
+    search: dict[str, Any],
+    columns: dict[str, Any],
+    report: str | None,
+    start: str | None,
+    resume: bool,
+    ignore_errors: bool,
+    lock: Lock,
+    cluster: Workers,
+) -> None:
+    """Fit a model to DATA and write it to the new store MODEL.
+
+    DATA is a dataset store; or, with --target, any source of `daskgp convert`, such as a grid or
+    'files*.nc', which is converted inside MODEL for as long as the fit lasts.  Without --model the
+    method, its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
+    """
+    began = time.perf_counter()
+    cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))
+    from daskgp.cli.report import reporter
+    from daskgp.cli.settings import build_estimator, search_settings
+    from daskgp.cli.sources import training_rows
+    from daskgp.data.stores import checkpoints, locks, models
+    from daskgp.estimators import load, save_into
+
+    name, searched = search_settings(described.model, described.config, search)
+    estimator = build_estimator(*described._replace(model=name), searched | place_in(columns))
+    write_report = reporter(report)
+    columns |= {"geographic": estimator.geographic}
+    training = training_rows(data, columns, ignore_errors)
+    begun = None if start is None else load(start)
+    more: dict[str, Any] = {}
+    if lock.clear_lock and not resume:
+        models.refuse_existing(model_store)  # before a lock is cleared in vain
+    with locks.hold(model_store, *lock, resume) as claim:
+        if resume and models.is_complete(model_store):
+            estimator, more = load(model_store), {"resumed": False}
+            models.forget(model_store)  # a kill may have left it
+            remark = "is already complete and left unchanged; data and settings are not compared"
+            click.echo(f"model store {model_store} {remark}", err=True)
+        else:
+            with (
+                _reserved(model_store, claim, resume) as group,
+                training(models.training_url(model_store)) as (X, y, more),
+                cluster.executor(estimator.device),
+            ):
+                url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
+                place = checkpoints.Place(url, claim)
+                noise = (False, False) if ignore_errors else (None, None)
+                keep = models.rows_url(model_store)
+                estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise, start=begun)
+                fitted: Any = getattr(estimator, "best_", estimator)
+                if columns["target"] is not None:
+                    fitted._seen[-1]["store"] = data
+                claim.check()
+                save_into(fitted, group, model_store)
+    write_report(estimator, model_store, data)
+    result(
+        model=model_store,
+        rows=estimator.n_rows_,
+        objective=estimator.objective_,
+        iterations=len(estimator.history_),
+        **_choice(estimator),
+        **more,
+        seconds=since(began),
+    )
+
+
+@contextmanager
+def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[zarr.Group]:
+    """Yield the store that a fit fills, and say so if ``--resume`` finds nothing in it."""
+    from daskgp.data.stores import models
+
+    with models.reserve(url, claim, resume) as group:
+        if resume and models.kept_of(group) is None:
+            note(f"model store {url} has nothing to resume: the fit starts anew")
+        yield group
+
+
+def _choice(estimator: Any) -> dict[str, Any]:
+    """Return what was chosen by a search, nothing where there was none."""
+    board = getattr(estimator, "best_", estimator)._board
+    if board is None:
+        return {}
+    best = board.best
+    return {
+        "method": best.method,
+        "kernel": best.kernel,
+        "metric": board.metric,
+        "score": best.score,
+        "trials": len(board),
+    }

@@ -1,0 +1,144 @@
+"""The command ``daskgp predict``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskgp.cli.cluster import Workers
+from daskgp.cli.options import (
+    Lock,
+    NewGrid,
+    Wanted,
+    cluster_options,
+    device_option,
+    lock_options,
+    mask_option,
+    new_grid_options,
+    output_options,
+    store_options,
+)
+from daskgp.cli.run import Failure, command, outcome, result
+from daskgp.errors import SettingError
+from daskgp.typing import Device
+
+if TYPE_CHECKING:
+    from daskgp.cli.record import Record
+    from daskgp.output.job import Job, Written
+
+
+@command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("inputs", metavar="[INPUT]")
+@click.argument("output", required=False, metavar="OUTPUT")
+@click.option("--resume", is_flag=True, help="Predict only the chunks that OUTPUT lacks.")
+@new_grid_options
+@mask_option
+@output_options
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Compare all of INPUT that is predicted, not only what was written since.",
+)
+@click.option(
+    "--record",
+    metavar="FILE",
+    help="Where the JSON record of the run goes, whatever its end.  [default: OUTPUT.run.json]",
+)
+@device_option
+@store_options("inputs", "like", model="model_store", destination="output")
+@lock_options
+@cluster_options
+def predict(
+    model_store: str,
+    inputs: str,
+    output: str | None,
+    resume: bool,
+    grid: NewGrid,
+    mask: str | None,
+    wanted: Wanted,
+    verify: bool,
+    record: str | None,
+    device: Device | None,
+    lock: Lock,
+    cluster: Workers,
+) -> None:
+    """Predict at the places of INPUT into the store OUTPUT.
+
+    INPUT is a dataset store, of whose X OUTPUT gets mean and variance of y; or a grid, a Zarr group
+    or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
+    mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.  If both
+    are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.
+
+    The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
+    has gained, and whatever an earlier run left undone.
+    """
+    from daskgp.cli.record import Record
+
+    if output is None and grid.given:
+        inputs, output = f"a grid like {', '.join(grid.given)}", inputs
+    elif output is None:
+        raise click.UsageError("Missing argument 'OUTPUT'.", click.get_current_context())
+    elif grid.given:
+        raise SettingError("--like, --resolution and --extent make the grid: leave INPUT out")
+    run = Record(model_store, inputs, output, record)
+    with run.asked_for():
+        cluster.check()
+        if cluster.chosen:
+            cluster.come()
+        from daskgp.estimators import load
+        from daskgp.output import csv, job
+
+        model = load(model_store, device)
+        posterior, source = model.solved_, inputs
+        if grid.given:
+            csv.refuse_made(output)
+            source = model.make_grid(grid.steps, grid.ends, grid.like)
+        arrays = job.wanted(*wanted)
+        asked = job.Job(
+            posterior, source, output, resume, model_store, verify, mask, arrays, model._windows
+        )
+        if not csv.is_csv(output):
+            figures = _into_store(asked, cluster, run, lock)
+        elif record or any(lock):
+            raise SettingError(
+                "--record, --wait and --clear-lock are for stores, a csv has neither a record nor "
+                "a lock: leave them out"
+            )
+        else:
+            figures = run.done(*_into_csv(asked, cluster))
+    result(**figures)
+
+
+def _into_store(job: Job, cluster: Workers, run: Record, lock: Lock) -> dict[str, Any]:
+    """Predict into a store under its lock, with a record of the run; return its figures."""
+    from daskgp.data import prediction_store
+    from daskgp.data.stores import locks
+    from daskgp.output.store import needs_cluster, work_of, write_held
+
+    output, resume = job.output, job.resume
+    with work_of(job):
+        pass  # what is wrong with the input is said before the lock is taken
+    if lock.clear_lock:
+        prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
+    with locks.hold(output, *lock, resume) as claim:
+        prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
+        much = needs_cluster(job, cluster.chosen)  # left to be computed
+        with cluster.executor_if(much, job.posterior.device) as executor, run.kept(claim):
+            return run.done(*write_held(job, executor, claim, run.begin))
+
+
+def _into_csv(job: Job, cluster: Workers) -> Written:
+    """Predict the rows of a csv into another."""
+    from daskgp.fit.scratch import scratch_rows
+    from daskgp.output import csv, store
+
+    try:
+        with scratch_rows(None) as url, csv.stored(job, url) as inner:
+            much = store.needs_cluster(inner, cluster.chosen)
+            with cluster.executor_if(much, job.posterior.device) as executor:
+                return store.write(inner, executor)
+    except KeyboardInterrupt as error:  # there is nothing to resume
+        code, line = outcome(error)
+        raise Failure(f"{line}: nothing was written, run it again", code) from error

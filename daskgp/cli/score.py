@@ -1,0 +1,53 @@
+"""The command ``daskgp score``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from daskgp.cli.cluster import Workers
+from daskgp.cli.options import cluster_options, column_options, device_option, store_options
+from daskgp.cli.run import command, result, since
+from daskgp.typing import Device
+
+TARGET = "Column to compare with, or several: a,b; TEST then is a grid or a table."
+
+
+@command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("test")
+@column_options(TARGET)
+@device_option
+@store_options("test", model="model_store")
+@cluster_options
+def score(
+    model_store: str,
+    test: str,
+    columns: dict[str, Any],
+    device: Device | None,
+    cluster: Workers,
+) -> None:
+    """Score the predictions of MODEL on TEST: one line of JSON.
+
+    TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which the
+    features of MODEL are taken by default.
+    """
+    from daskgp.assess.scores import scores
+    from daskgp.cli.sources import rows_to_compare
+    from daskgp.estimators import load
+    from daskgp.fit.scratch import scratch_rows
+
+    began = time.perf_counter()
+    cluster.check()
+    estimator = load(model_store, device)
+    posterior = estimator.solved_
+    rows = rows_to_compare(posterior, test, columns)
+    with (
+        scratch_rows(estimator.store) as url,
+        rows(url) as (X, y, more),
+        cluster.executor(posterior.device) as executor,
+    ):
+        figures = scores(posterior, X, y, executor)
+    result(**figures, **more, seconds=since(began))

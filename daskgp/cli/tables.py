@@ -1,0 +1,359 @@
+"""Human-readable tables of what stores contain and plans need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from daskgp.cli import profile
+from daskgp.data.stores import groups
+from daskgp.fit.plan import size_text
+
+if TYPE_CHECKING:
+    from daskgp.estimators import CaGP, GaussianProcess
+    from daskgp.estimators.choosing.leaderboard import Leaderboard
+    from daskgp.fit.plan import Plan
+    from daskgp.posterior.posterior import Posterior
+
+NAMES_SHOWN, RUNS_SHOWN, SEEN_SHOWN = 12, 5, 12
+WIDE = 140
+"""Columns of a terminal that has room for all columns of trials."""
+
+
+def describe(url: str) -> None:
+    """Print the essentials of a dataset, model or prediction store."""
+    group = groups.open_group(url, "store")
+    kind = profile.kind_of(url, group)
+    table = _table(f"{kind} {url}")
+    if kind == profile.DATASET:
+        _dataset(table, profile.dataset(url, group), group.attrs.asdict())
+    elif kind == profile.PREDICTIONS:
+        _predictions(table, profile.predictions(url, group))
+    else:
+        model = profile.model(url, group)
+        if isinstance(model, Mapping):
+            _unloaded(table, model)
+        else:
+            _model(table, model)
+
+
+def describe_plan(
+    method: str,
+    plan: Plan,
+    limit: int | None,
+    remedy: str | None,
+    workers: int,
+    max_iter: int | None,
+    device: str,
+    staged: bool = False,
+) -> None:
+    """Print what a fit will need, and on which device it would compute.
+
+    ``max_iter`` is None where nothing is trained, and that of every stage of ``staged`` training.
+    """
+    table = _table("plan of a fit")
+    table.add_row("method", method)
+    share = f"; {workers} workers are busy for {plan.busy(workers):.0%} of a round"
+    for name, text in plan.described().items():
+        table.add_row(name, text + (share if name == "tasks per round" and workers > 1 else ""))
+    table.add_row("a worker may use", "no limit" if limit is None else size_text(limit))
+    table.add_row("device", device)
+    if plan.seconds is not None:
+        what = "the fit" if max_iter is None else "an iteration"
+        table.add_row(what, f"about {_duration(plan.seconds)} on {_counted(workers, 'worker')}")
+    if plan.most_workers is not None:
+        served = _counted(max(1, round(plan.most_workers)), "worker")
+        table.add_row("one scheduler keeps busy", f"about {served}")
+    if plan.seconds is not None and max_iter is not None:
+        each = " per stage" if staged else ""
+        most = _duration(max_iter * plan.seconds)
+        table.add_row(f"max_iter={max_iter}{each}", f"at most {most}{each}")
+    table.add_row("fits", "yes" if remedy is None else f"no: {remedy}")
+    _show(table)
+
+
+def _dataset(table: Table, found: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+    """Show a dataset; ``names`` has those of its columns if they are named."""
+    table.add_row("rows", f"{found['rows']:,}")
+    features = f"{len(found['features'])}: {_listed(names.get('feature_names'))}"
+    table.add_row("features", features)
+    _add_units(table, found["units"])
+    if found["geographic"]:
+        table.add_row("longitude, latitude", _listed(found["geographic"]))
+    targets = f"{len(found['targets'])}: {_listed(names.get('target_names'))}"
+    table.add_row("targets", targets if found["targets"] else "none: inputs of a prediction")
+    if found["noise"]:
+        table.add_row("noise of each row", " and ".join(found["noise"]))
+    table.add_row("chunks", f"{found['chunks']:,} of {found['chunk_rows']:,} rows")
+    blocks = found["blocks"]
+    if blocks is not None:
+        table.add_row("blocks", f"{blocks['number']:,} of {blocks['rows']:,} rows")
+        along = _listed(blocks["along"]) if "along" in blocks else f"seed {blocks['seed']}"
+        table.add_row("order", f"{blocks['order']}: {along}")
+    table.add_row("type", found["dtype"])
+    table.add_row("size of X", size_text(found["bytes"]))
+    table.add_row("complete", {True: "yes", False: "no"}.get(found["complete"], "not said"))
+    _show(table)
+
+
+def _predictions(table: Table, found: Mapping[str, Any]) -> None:
+    if "grid" in found:
+        table.add_row("grid", " x ".join(f"{d} {n:,}" for d, n in found["grid"].items()))
+        table.add_row("arrays", ", ".join(found["arrays"]))
+        size = " x ".join(f"{step:,}" for step in found["chunk_cells"]) + " cells"
+    else:
+        table.add_row("rows", f"{found['rows']:,}")
+        size = f"{found['chunk_rows']:,} rows"
+    table.add_row("targets", _listed(found["targets"]))
+    table.add_row("chunks done", f"{found['chunks_done']:,} of {found['chunks']:,}, of {size}")
+    table.add_row("complete", "yes" if found["complete"] else "no: predict --resume continues")
+    for what in ("model", "model_checksum", "input", "input_checksum"):
+        table.add_row(what.replace("_", " "), str(found[what]))
+    _add_lock(table, found)
+    _show(table)
+    runs = found["runs"][-RUNS_SHOWN:]
+    if runs:
+        names = ("started", "exit", "rows", "skipped", "seconds", "error")
+        headers = ("found done" if name == "skipped" else name for name in names)
+        latest = Table(*headers, title="latest runs")  # the last one at the bottom
+        for run in runs:
+            latest.add_row(*("" if run.get(name) is None else str(run[name]) for name in names))
+        _show(latest)
+
+
+def _add_lock(table: Table, found: Mapping[str, Any]) -> None:
+    if found["lock"] is not None:
+        table.add_row("lock", f"held by {found['lock']}")
+
+
+def _unloaded(table: Table, found: Mapping[str, Any]) -> None:
+    """Show what is known of a model that is not complete, or cannot be loaded by itself."""
+    if not found["complete"]:
+        table.add_row("complete", "no: fit --resume continues")
+        for what, number in found["kept"].items():
+            table.add_row(f"{what} kept", f"{number:,}")
+        _add_lock(table, found)
+    else:
+        columns = {name: found[name] or [] for name in ("features", "targets")}
+        texts = {name: f"{len(own)}: {_listed(own)}" for name, own in columns.items()}
+        texts |= {"rows": f"{found['rows']:,}", "complete": "yes"}
+        for name, value in found.items():
+            table.add_row(name, texts.get(name, str(value)))
+    _show(table)
+
+
+def _model(table: Table, estimator: GaussianProcess) -> None:
+    _add_model(table, estimator)
+    _show(table)
+    _show(_parameters("hyper-parameters", estimator.hyperparameters_))
+    if estimator.solved_.scaling.trend is not None:
+        _show(_parameters("trend", estimator.trend_))
+    if estimator._board is not None:
+        _show(_trials_table(estimator._board))
+    seen = _seen_table(estimator)
+    if seen.row_count:
+        _show(seen)
+
+
+def _add_model(table: Table, estimator: GaussianProcess) -> None:
+    from daskgp.estimators import CaGP, ExpertsGP
+    from daskgp.estimators.variational import VariationalGP
+
+    posterior = estimator.solved_
+    table.add_row("model", estimator.model_name)
+    table.add_row("rows", f"{estimator.n_rows_:,}")
+    _add_features(table, posterior)
+    table.add_row("targets", f"{posterior.n_targets}: {_listed(posterior.target_names)}")
+    if posterior.scaling.transform is not None:
+        table.add_row("transform of targets", posterior.scaling.transform.describe())
+    if posterior.theta.inputs is not None:
+        table.add_row(estimator._inputs.label, f"{len(posterior.theta.inputs):,}")
+    if isinstance(estimator, ExpertsGP):
+        table.add_row("combination", f"{estimator.aggregation} of {estimator.expert} experts")
+        if posterior.rows is None:
+            table.add_row("experts", f"{estimator.n_experts_:,}")
+    if isinstance(estimator, CaGP):
+        _add_actions(table, estimator)
+    elif posterior.rows is not None:
+        for what, said in posterior.rows.describe(posterior.state).items():
+            table.add_row(what, said)
+    if isinstance(estimator, VariationalGP):
+        _add_functions(table, posterior.state)
+    table.add_row("kernel", profile.kernel_text(estimator.kernel_))
+    _add_noise(table, estimator)
+    _add_spread(table, estimator)
+    _add_objective(table, estimator)
+    table.add_row("dtype", posterior.dtype)
+    table.add_row("device", posterior.device)
+    table.add_row("complete", "yes")
+    table.add_row("checksum", posterior.token)
+
+
+def _add_spread(table: Table, estimator: GaussianProcess) -> None:
+    """Add what was learned about the spread of predictions."""
+    posterior = estimator.solved_
+    if posterior.spread != 1.0:
+        how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
+        said = how.get(str(estimator.calibrate), "of rows left out one by one")
+        table.add_row("factor on the spread", f"{posterior.spread:.4g}, {said}")
+    wider = posterior.outer(True).wider(0.95)
+    if wider != 1.0:
+        table.add_row("tails", f"95 % intervals of y are {wider:.3g} times as wide as normal ones")
+
+
+def _add_features(table: Table, posterior: Posterior) -> None:
+    """Add the names of the features, and of those that are constant."""
+    table.add_row("features", f"{posterior.n_features}: {_listed(posterior.feature_names)}")
+    _add_units(table, profile.units_in(posterior.feature_names, posterior.feature_units))
+    if posterior.geographic is not None:
+        lon, lat = (posterior.feature_names[j] for j in posterior.geographic)
+        table.add_row("on the sphere", f"longitude {lon}, latitude {lat}; distances in km")
+    uses = zip(posterior.columns.inputs_names, posterior.scaling.uses, strict=True)
+    constant = [name for name, used in uses if not used]
+    if constant:
+        table.add_row("constant, left out", _listed(constant))
+
+
+def _add_units(table: Table, units: Mapping[str, str]) -> None:
+    """Add the units of features that are known."""
+    if units:
+        table.add_row("units", _listed([f"{name} in {unit}" for name, unit in units.items()]))
+
+
+def _add_functions(table: Table, state: Any) -> None:
+    """Add the numbers of functions of a variational GP."""
+    table.add_row("functions of the covariance", f"{len(state.root):,}")
+    table.add_row("functions of the mean", f"{len(state.weights) + len(state.shared_weights):,}")
+
+
+def _add_noise(table: Table, estimator: GaussianProcess) -> None:
+    """Add the distribution of y given f: its noise, or another likelihood."""
+    posterior, noise = estimator.solved_, estimator.noise_variance_
+    if posterior.likelihood is not None:
+        table.add_row("likelihood", f"{posterior.likelihood!r}")
+        return
+    table.add_row("noise variance", f"{noise:.6g} (standardised)")
+    stds = np.sqrt(noise) * posterior.scaling.y_scale
+    what = "y" if posterior.scaling.transform is None else "transformed y"
+    table.add_row(f"noise std, units of {what}", ", ".join(f"{std:.4g}" for std in stds))
+
+
+def _add_objective(table: Table, estimator: GaussianProcess) -> None:
+    if estimator.objective_ is None:
+        return
+    table.add_row("objective", f"{estimator.objective_:.8g}")
+    table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
+    table.add_row("iterations", f"{len(estimator.history_)}")
+    last = estimator.history_[-1] if estimator.history_ else {}
+    for name, label in (
+        ("predicted_gain", "predicted gain of one more step, nats"),
+        ("expected_loss", "expected loss compared with training on all rows, nats"),
+    ):
+        if name in last:
+            table.add_row(label, f"{last[name]:.2g}")
+
+
+def _parameters(title: str, found: Any) -> Table:
+    """Return parameters in the units of the data, "-" for an unknown standard error."""
+    names = ("name", "value", "standard error", "unit")
+    said = "\n".join(found.remarks) or None
+    table = Table(*names, title=title, title_justify="left", caption=said, caption_justify="left")
+    for row in found.texts():
+        table.add_row(*row)
+    return table
+
+
+def _trials_table(board: Leaderboard) -> Table:
+    """Return the trials of the search that has chosen a model, and what it said of the data.
+
+    On a terminal that is not wide, kernel and note stand below the method, without the columns of
+    least use.
+    """
+    rows = board.to_rows()
+    if Console().width < WIDE:
+        rows = [_narrowed(row, board.metric) for row in rows]
+    said = "\n".join(board.findings) or None
+    title = f"chosen of {len(board)} trials by {board.metric} of held-out rows"
+    table = Table(title=title, title_justify="left", caption=said, caption_justify="left")
+    for name, value in rows[0].items():
+        table.add_column(name, overflow="fold", no_wrap=not isinstance(value, str))
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    return table
+
+
+def _narrowed(row: dict[str, Any], metric: str) -> dict[str, Any]:
+    """Return a row of trials for a narrow terminal."""
+    words = [row[name] for name in ("method", "kernel", "note") if row[name]]
+    numbers = {name: row[name] for name in ("rows", metric, "error", "seconds")}
+    return {"": row["chosen"], "method, kernel": "\n".join(words), **numbers}
+
+
+def _seen_table(estimator: GaussianProcess) -> Table:
+    """Return the rows that a model has seen, the latest at the bottom."""
+    from daskgp.estimators.updating import seen_by
+
+    table = Table(title="rows seen")
+    table.add_column("when", overflow="fold")
+    for name in ("what", "rows", "from", "to"):
+        table.add_column(name)
+    table.add_column("dataset", overflow="fold")
+    for note in seen_by(estimator)[-SEEN_SHOWN:]:
+        first, last = note.get("span", ("", ""))
+        where = str(note.get("store") or "given in Python")
+        cells = (note.get("when"), note.get("what"), f"{note.get('rows'):,}", first, last, where)
+        table.add_row(*map(str, cells))
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _add_actions(table: Table, estimator: CaGP) -> None:
+    """Add the actions, the points that they are made of, and what was maximised."""
+    kept = estimator._supports()
+    kind = estimator.actions if isinstance(estimator.actions, str) else "given"
+    said = f"{estimator.n_actions_:,} {kind}"
+    dropped = kept.count - estimator.n_actions_
+    table.add_row("actions", f"{said}, {dropped:,} dropped" if dropped else said)
+    points = int(estimator.solved_.state.points)
+    table.add_row("points", f"{points:,} of {estimator.n_rows_:,} rows")
+    if len(kept.edges):
+        sizes = np.diff(kept.edges)
+        smallest, largest = sizes.min(), sizes.max()
+        between = f"{largest:,}" if smallest == largest else f"{smallest:,} or {largest:,}"
+        table.add_row("support of an action", f"{between} rows")
+    else:
+        table.add_row("support of an action", "all points")
+    table.add_row("loss", estimator.loss)
+
+
+def _show(table: Table) -> None:
+    Console().print(table)
+
+
+def _listed(names: Any) -> str:
+    names = [str(name) for name in names] if names else ["not named"]
+    more = f", ... ({len(names)} in all)" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _duration(seconds: float) -> str:
+    """Return two digits in a suitable unit."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{float(f'{seconds / length:.2g}'):g} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} s"

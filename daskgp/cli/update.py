@@ -1,0 +1,82 @@
+"""The command ``daskgp update``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from daskgp.cli.cluster import Workers
+from daskgp.cli.options import Lock, cluster_options, ignore_option, lock_options, store_options
+from daskgp.cli.run import command, result, since
+
+
+@command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("data")
+@click.option(
+    "--hold-hyperparameters/--retrain",
+    "hold",
+    default=True,
+    help="Keep hyper-parameters, or train them on all rows.  [default: keep them]",
+)
+@click.option("--window", type=float, help="Number of the last rows that MODEL keeps.")
+@click.option("--along", metavar="COLUMN", help="Column, such as a time, that --window is along.")
+@ignore_option
+@store_options("data", model="model_store")
+@lock_options
+@cluster_options
+def update(
+    model_store: str,
+    data: str,
+    hold: bool,
+    window: float | None,
+    along: str | None,
+    ignore_errors: bool,
+    lock: Lock,
+    cluster: Workers,
+) -> None:
+    """Add rows of the dataset store DATA that MODEL has not seen to it, in place.
+
+    DATA is the store that it was fitted to, which has grown, or another one of new rows.  The
+    command may be stopped and repeated, by a scheduler too: MODEL is the old model or the new one,
+    and rows that it has seen are not added again.  With --window old rows are forgotten.
+    """
+    from daskgp.data.stores import locks
+    from daskgp.estimators.replacing import look
+
+    began = time.perf_counter()
+    cluster.check()
+    with _repeatable(), locks.hold(model_store, *lock, resume=True) as claim:
+        pending = look(model_store, data, ignore_errors, window, along, refit=not hold)
+        growth = pending.growth
+        estimator = growth.gp
+        if growth.changes or not hold:
+            big = cluster.chosen or not hold or growth.pays_a_cluster
+            with cluster.executor_if(big, estimator.device) as executor:
+                if hold:
+                    pending.write(claim, executor)
+                else:
+                    estimator = pending.retrain(claim, executor)
+    result(
+        model=model_store,
+        rows=growth.new,
+        skipped=growth.first,
+        total=estimator.n_rows_,
+        objective=estimator.objective_,
+        seconds=since(began),
+    )
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Add to an interrupt that the command may be repeated."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(
+            "the model is either the old or the new one; the same command may be repeated"
+        )
+        raise
