@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from hypothesis import settings
 
+from daskgp import kernels
 from daskgp.arrays import backend
 from daskgp.data.stores import groups
 
@@ -37,36 +38,50 @@ LONG, KEPT = 2, 6
 
 
 def pytest_addoption(parser):
-    """Add the choice of methods whose whole contract is run."""
-    whole = "run the whole contract of a method, and nothing else"
-    parser.addoption("--method", action="append", metavar="NAME", default=[], help=whole)
-    touched = "run the whole contract of methods whose files differ from this revision"
+    """Add the choice of methods and kernels whose whole contract is run."""
+    for what in ("method", "kernel"):
+        whole = f"run the whole contract of a {what}, and nothing else"
+        parser.addoption(f"--{what}", action="append", metavar="NAME", default=[], help=whole)
+    touched = "run the whole contract of methods and kernels whose files differ from this revision"
     parser.addoption("--changed-since", metavar="REV", default="", help=touched)
 
 
-def chosen_methods(config):
-    """Return the cases of tests/contract to run whole: those named, and those a change touches."""
-    named, since = config.getoption("--method"), config.getoption("--changed-since")
-    if not named and not since:
+def named(config, what, known):
+    """Return the names that ``--method`` or ``--kernel`` gives, if they are known ones."""
+    given = set(config.getoption(f"--{what}"))
+    if unknown := sorted(given - set(known)):
+        raise pytest.UsageError(
+            f"no {what} {unknown[0]!r}: choose among {', '.join(sorted(known))}"
+        )
+    return given
+
+
+def chosen(config):
+    """Return the subjects whose whole contract is run: those named, and those a change touches."""
+    since = config.getoption("--changed-since")
+    if not (since or config.getoption("--method") or config.getoption("--kernel")):
         return set()
     from tests.contract import cases, touched
 
-    known = {cases.registered(name): name for name in cases.SETTINGS} | dict.fromkeys(
-        cases.SETTINGS
-    )
-    if unknown := [name for name in named if name not in known]:
-        raise pytest.UsageError(
-            f"no method {unknown[0]!r}: choose among {', '.join(sorted(known))}"
-        )
-    chosen = {n for n in cases.SETTINGS if n in named or cases.registered(n) in named}
-    return chosen | (touched.methods(since) or set() if since else set())
+    names = named(config, "method", {*cases.SETTINGS, *map(cases.registered, cases.SETTINGS)})
+    methods = {n for n in cases.SETTINGS if names & {n, cases.registered(n)}}
+    of_kernels = {kernels.REGISTRY[name] for name in named(config, "kernel", kernels.REGISTRY)}
+    return methods | of_kernels | (touched.subjects(since) if since else set())
 
 
-def is_case_of(item, methods):
-    """Tell whether a test is a promise's case of one of these methods."""
+def kinds_of(value):
+    """Return the classes of kernels that a parameter of a test is, or has as parts."""
+    if isinstance(value, kernels.Kernel):
+        return {type(value)}.union(*map(kinds_of, getattr(value, "parts", ())))
+    return {value} if isinstance(value, type) and issubclass(value, kernels.Kernel) else set()
+
+
+def subjects(item):
+    """Return what a test is a case of: kernels by class, methods by their names in the contract."""
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return item.path.parent.name == "contract" and any(
-        isinstance(value, str) and value in methods for value in given
+    names = {value for value in given if isinstance(value, str)}
+    return set().union(
+        names if item.path.parent.name == "contract" else (), *(kinds_of(v) for v in given)
     )
 
 
@@ -76,15 +91,16 @@ def pytest_collection_modifyitems(config, items):
 
     A promise with many cases keeps a sixth of them, chosen by their names, so that each method
     is among those kept of some promises; ``make test-slow`` has all others.  Promises marked
-    ``whole`` keep all, and so do those of methods that are asked for, unless they are of what all
-    methods share: ``sampled``.
+    ``whole`` keep all, and so do those of methods and kernels that are asked for, unless they are
+    of what all methods share: ``sampled``.
     """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
-    methods, promises = chosen_methods(config), defaultdict(list)
-    if config.getoption("--method"):
-        others = [item for item in items if not is_case_of(item, methods)]
+    wanted, promises = chosen(config), defaultdict(list)
+    alone = config.getoption("--method") or config.getoption("--kernel")
+    if alone:
+        others = [item for item in items if not subjects(item) & wanted]
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if is_case_of(item, methods)]
+        items[:] = [item for item in items if subjects(item) & wanted]
     for item in items:
         if item.get_closest_marker("whole") is None and item.get_closest_marker("slow") is None:
             promises[item.nodeid.split("[")[0]].append(item)
@@ -92,8 +108,8 @@ def pytest_collection_modifyitems(config, items):
         if len(cases) >= LONG:
             cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
             for item in cases[-(-len(cases) // KEPT) :]:
-                whole = is_case_of(item, methods) and item.get_closest_marker("sampled") is None
-                if not (whole or config.getoption("--method")):
+                whole = subjects(item) & wanted and item.get_closest_marker("sampled") is None
+                if not (whole or alone):
                     item.add_marker(pytest.mark.slow)
 
 

@@ -15,28 +15,16 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 
 from daskgp import CGGP, LMA, SGPR, SVGP, ExactGP, ExpertsGP, OptiComGP
 from daskgp.errors import InputError, NumericalError, SettingError
-from daskgp.estimators import ESTIMATORS
 from daskgp.predict import average
 from daskgp.testing import no_compute
+from tests.contract import cases
 
 COMMON = {"kernel": "rbf", "progress": False, "device": "cpu", "noise_variance": 0.05}
-SETTINGS = {
-    "sgpr": {"n_inducing": 30, "optimizer": None},
-    "lma": {"n_support": 12, "optimizer": None, "block_rows": 40},
-    "pic": {"n_support": 12, "optimizer": None, "block_rows": 40},
-    "vecchia": {"n_neighbours": 12, "optimizer": None, "block_rows": 40},
-    "experts": {"n_inducing": 20, "n_experts": 3, "optimizer": None},
-    "opticom": {"level": 3, "optimizer": None},
-    "cagp": {"n_actions": 20, "optimizer": None, "block_rows": 50},
-    "cggp": {},
-    "decoupled": {"n_mean": 30, "n_covariance": 15, "max_iter": 5, "block_rows": 50},
-    "svgp": {"n_inducing": 15, "max_iter": 5, "block_rows": 50},
-    "ssgp": {"n_spectral": 20, "optimizer": None},
-    "exact": {"optimizer": None},
-}
-"""Every method, made small."""
-JOINT = [name for name in SETTINGS if name != "cggp"]
-"""Those with a joint covariance."""
+JOINT = cases.those(
+    lambda name: name not in cases.NO_SPREAD and cases.method(name).why_no_joint() is None
+)
+"""Methods with a joint covariance."""
+every = pytest.mark.parametrize("name", cases.SETTINGS)
 
 FITTED = {}
 
@@ -54,7 +42,7 @@ def fitted(name, p=0):
     if (name, p) not in FITTED:
         X = rows(240)
         y = truth(X) + 0.1 * np.random.default_rng(1).standard_normal((240, 2))
-        model = ESTIMATORS[name](**COMMON, **SETTINGS[name])
+        model = cases.fixed(name, **COMMON)
         FITTED[name, p] = model.fit(X, y[:, 0] if p == 0 else y)
     return FITTED[name, p]
 
@@ -78,14 +66,10 @@ class Counted(Callback):
         return sum(str(k[0] if isinstance(k, tuple) else k).startswith(of) for k in self.keys)
 
 
-def test_every_estimator_is_here():
-    assert set(SETTINGS) == set(ESTIMATORS)
-
-
 # -- the graph -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@every
 def test_a_chunk_more_is_few_tasks_and_few_bytes_more(name):
     model = fitted(name)
 
@@ -97,14 +81,14 @@ def test_a_chunk_more_is_few_tasks_and_few_bytes_more(name):
             graph = tasks(total)
         return np.array([len(graph), len(cloudpickle.dumps(graph))])
 
-    for spread in (False, True) if name != "cggp" else (False,):
+    for spread in (False, True) if name not in cases.NO_SPREAD else (False,):
         number, size = (sizes(60, spread) - sizes(10, spread)) / 50
         # rows; prediction; mean and spread of it and what is made of them; shares of a sum
         assert number <= (5.5 if spread else 3.5)
         assert size < 4_000
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@every
 def test_the_state_is_one_node_of_the_graph(name):
     model = fitted(name)
     X = da.from_array(rows(300), chunks=(5, 2))
@@ -115,7 +99,7 @@ def test_the_state_is_one_node_of_the_graph(name):
     assert max(len(cloudpickle.dumps(task)) for task in others.values()) < max(4_000, state / 2)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@every
 def test_expressions_are_those_of_arrays_and_nothing_is_computed(name):
     model = fitted(name)
     X = rows(101, seed=3)

@@ -1,5 +1,7 @@
-"""Which methods' whole contracts a change calls for."""
+"""Which methods and kernels a change calls for the whole contract of."""
 
+from daskgp import kernels
+from tests import conftest
 from tests.contract import cases, touched
 
 
@@ -20,3 +22,16 @@ def test_methods_of_a_large_change_take_turns():
     assert seen == kinds
     few = touched.of_files({"daskgp/models/exact.py"})
     assert all(touched.in_turn(few, turn) == few for turn in range(3))
+
+
+def test_the_file_of_a_kernel_calls_for_it():
+    assert touched.kernels_of({"daskgp/kernels/periodic.py"}) == {kernels.Periodic}
+    assert not touched.kernels_of({"daskgp/kernels/base.py", "daskgp/kernels/stationary.py"})
+
+
+def test_a_case_of_a_kernel_is_that_of_what_it_is_made_of():
+    nested = 2.0 * (kernels.RBF(1.0) + kernels.Linear()) * kernels.Matern32(0.7)
+    made_of = {kernels.Constant, kernels.RBF, kernels.Linear, kernels.Matern32}
+    assert conftest.kinds_of(nested) >= made_of
+    assert conftest.kinds_of(kernels.Periodic) == {kernels.Periodic}
+    assert not conftest.kinds_of("periodic")

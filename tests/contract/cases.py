@@ -4,37 +4,60 @@ import dataclasses
 
 import numpy as np
 
-import daskgp
 from daskgp import kernels
 from daskgp.estimators import ESTIMATORS
+from daskgp.fit import effects
 
 N = 150
 KERNEL = kernels.Matern32((0.8, 0.8), variance=1.2)
-STOCHASTIC = {"batch_rows": 50, "max_iter": 8}
-SETTINGS = {
-    "sgpr": {"n_inducing": 12},
-    "lma": {"n_support": 8, "block_rows": 30},
-    "pic": {"n_support": 8, "block_rows": 30},
-    "vecchia": {"n_neighbours": 12, "predict_neighbours": 20, "block_rows": 30},
-    "experts": {"n_inducing": 8, "n_experts": 4},
-    "exact-experts": {"expert": "exact", "n_experts": 4},
-    "opticom": {"level": 3},
-    "cagp": {"n_actions": 10, "block_rows": 40},
-    "cagp-cg": {"n_actions": 5, "actions": "cg"},
-    "cggp": {"solver_tol": 1e-8},
-    "decoupled": {"n_mean": 20, "n_covariance": 8, **STOCHASTIC},
-    "svgp": {"n_inducing": 10, **STOCHASTIC},
-    "ssgp": {"n_spectral": 10},
-    "exact": {},
+SIZES = {
+    "n_inducing": 12,
+    "n_support": 8,
+    "n_neighbours": 12,
+    "predict_neighbours": 20,
+    "n_experts": 4,
+    "level": 3,
+    "n_actions": 10,
+    "solver_tol": 1e-8,
+    "n_mean": 20,
+    "n_covariance": 8,
+    "n_spectral": 10,
 }
+"""Settings that make a method small, whichever has them."""
+BLOCKS = {"block_rows": 30}
+"""Those of methods that arrange their rows in blocks."""
+STOCHASTIC = {"batch_rows": 50, "max_iter": 8}
+"""Those of methods that take steps on mini-batches."""
+OWN = {"experts": {"n_inducing": 8}, "cagp": {"block_rows": 40}, "svgp": {"n_inducing": 10}}
+"""Other settings of some methods."""
+VARIANTS = {
+    "exact-experts": ("experts", {"expert": "exact", "n_experts": 4}),
+    "cagp-cg": ("cagp", {"n_actions": 5, "actions": "cg"}),
+}
+"""Further cases: an estimator and the settings that make it another method."""
+
+
+def sized(kind, sizes):
+    """Those of some settings that a class has, but for those that are 0 by default."""
+    usual = effects.defaults(kind)
+    return {key: size for key, size in sizes.items() if usual.get(key, 0) != 0}
+
+
+def _small(name):
+    kind = ESTIMATORS[name]
+    blocks = {} if kind.traits.reads_blocks else BLOCKS
+    steps = STOCHASTIC if hasattr(kind, "partial_fit") else {}
+    return sized(kind, SIZES) | blocks | steps | OWN.get(name, {})
+
+
+SETTINGS = {name: _small(name) for name in ESTIMATORS}
+SETTINGS |= {name: settings for name, (_, settings) in VARIANTS.items()}
 """Settings that make a case small; a case is named after its estimator, or that and a variant."""
-NO_SPREAD = {"cggp"}
-UNTRAINED = {"cggp"}
 
 
 def registered(name):
     """The name that a case's estimator is registered by."""
-    return name.removeprefix("exact-").removesuffix("-cg")
+    return VARIANTS[name][0] if name in VARIANTS else name
 
 
 def kind(name):
@@ -42,13 +65,39 @@ def kind(name):
     return ESTIMATORS[registered(name)]
 
 
+def has(name, *settings):
+    """Whether a case has settings of these names."""
+    return set(settings) <= set(effects.defaults(kind(name)))
+
+
 def make(name, **settings):
     """A case with more settings; those that it does not have are left out."""
-    known = kind(name)().get_params(deep=False)
     chosen = {"kernel": KERNEL, "max_iter": 2, "progress": False} | SETTINGS[name] | settings
     if name == "ssgp" and "kernel" not in settings:  # it does not know every kernel
         chosen["kernel"] = kernels.RBF((0.8, 0.8))
-    return kind(name)(**{key: value for key, value in chosen.items() if key in known})
+    return kind(name)(**{key: value for key, value in chosen.items() if has(name, key)})
+
+
+def method(name):
+    """The method of a case, which declares what holds for it."""
+    return make(name)._model()
+
+
+def those(holds):
+    """The cases of which something holds."""
+    return [name for name in SETTINGS if holds(name)]
+
+
+NO_SPREAD = set(those(lambda name: method(name).why_no_variance()))
+"""Cases without a variance."""
+UNTRAINED = set(those(lambda name: not has(name, "optimizer")))
+"""Cases without hyper-parameters to train."""
+STEPPED = set(those(lambda name: hasattr(kind(name), "partial_fit")))
+"""Cases that are trained by steps on mini-batches."""
+PARTED = set(those(lambda name: has(name, "partition")))
+"""Cases that are fitted to parts of the rows, which are drawn."""
+LOCAL = set(those(lambda name: method(name).takes_neighbours))
+"""Cases whose blocks are conditioned on one another."""
 
 
 def in_units(kernel, of_inputs, of_target):
@@ -66,10 +115,10 @@ def in_units(kernel, of_inputs, of_target):
 def fixed(name, **settings):
     """A case whose hyper-parameters are kept."""
     untrained = {} if name in UNTRAINED else {"optimizer": None}
-    chosen = make(name, **settings).get_params(deep=False)
-    for idle in ("max_iter",) if name not in (*UNTRAINED, "decoupled", "svgp") else ():
-        chosen.pop(idle, None)
-    return kind(name)(**chosen | untrained)
+    chosen = make(name, **settings).get_params(deep=False) | untrained
+    if "max_iter" in effects.idle(kind(name)(**chosen)):
+        chosen.pop("max_iter")
+    return kind(name)(**chosen)
 
 
 def rows(n=N, seed=0):
@@ -81,7 +130,7 @@ def rows(n=N, seed=0):
 
 def moments(model, X):
     """Mean and, where there is one, standard deviation at rows."""
-    if isinstance(model, daskgp.CGGP):
+    if model.solved_.method.why_no_variance():
         return (model.predict(X),)
     return model.predict(X, return_std=True)
 

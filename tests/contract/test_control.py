@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 import daskgp
 from daskgp import kernels
 from daskgp.errors import SettingError
-from tests.contract.cases import SETTINGS, UNTRAINED, kind, make
+from tests.contract.cases import PARTED, SETTINGS, STEPPED, UNTRAINED, kind, make
 
 TRAINED = [name for name in SETTINGS if name not in UNTRAINED]
 UNIT = 30.0
@@ -66,7 +66,7 @@ def test_a_column_may_have_a_value_of_its_own():
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_narrow_prior_decides(name):
-    more = {"max_iter": 400, "learning_rate": 0.1} if name in ("svgp", "decoupled") else {}
+    more = {"max_iter": 400, "learning_rate": 0.1} if name in STEPPED else {}
     prior = {"noise_variance": daskgp.priors.LogNormal(25.0, 1e-3)}
     model = make(name, kernel=open_kernel(name), prior=prior, **{"max_iter": 20, **more})
     assert values(model.fit(*rows()))["noise_variance"] == pytest.approx(25.0, rel=0.03)
@@ -157,9 +157,8 @@ def test_what_cannot_be_meant_is_refused(settings, words):
         daskgp.SGPR("matern32()", n_inducing=5, **settings).fit(*rows())
 
 
-@pytest.mark.parametrize(
-    "name", ["sgpr", "lma", "pic", "vecchia", "opticom", "cagp", "ssgp", "exact"]
-)
+# batches and parts of the rows are drawn from other ones where some are left out
+@pytest.mark.parametrize("name", [n for n in TRAINED if n not in STEPPED | PARTED])
 def test_a_prior_counts_alike_beside_rows_that_are_left_out(name):
     X, y = rows(120)
     missing = np.arange(480) % 4 > 0

@@ -19,14 +19,9 @@ from daskgp.estimators import ESTIMATORS
 from daskgp.runtime.executor import Executor
 from tests.contract import cases
 
-NAMES = [name for name in cases.SETTINGS if name in ESTIMATORS]
-
-
-MINI = ("decoupled", "svgp")
-
 
 def made(name):
-    return cases.make(name, max_iter=cases.STOCHASTIC["max_iter"] if name in MINI else 1)
+    return cases.make(name, **({} if name in cases.STEPPED else {"max_iter": 1}))
 
 
 def kill(pid):
@@ -58,7 +53,7 @@ def four():
 
 
 def predicted(model, places, output):
-    if isinstance(model, daskgp.CGGP):  # it has no variance to be stored
+    if model.solved_.method.why_no_variance():  # there is none to be stored
         return model.predict(da.from_zarr(places, "X")).compute().tobytes()
     model.predict_store(places, str(output))
     group = zarr.open_group(output, mode="r")
@@ -101,13 +96,7 @@ def killing(monkeypatch):
     left["timer"].join()
 
 
-# others of a kind: the same rounds with another model
-ALIKE = ("pic", "vecchia", "cagp", "cggp", "opticom", "svgp", "ssgp", "exact")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in ALIKE)) for n in NAMES]
-)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_four_workers_of_which_one_is_killed_give_the_bits_of_one(
     name, stores, one, four, tmp_path, killing
 ):
@@ -122,14 +111,8 @@ def test_four_workers_of_which_one_is_killed_give_the_bits_of_one(
         assert predicted(found, places, tmp_path / "found.zarr") == moments
 
 
-STORING = [name for name in NAMES if name != "cggp"]  # which has no variance to be stored
-FEW = ("sgpr", "lma")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in STORING],
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in cases.NO_SPREAD])
 def test_a_worker_killed_while_it_predicts_changes_nothing(name, stores, four, tmp_path, killing):
     train, places = stores
     with Client(four) as client:

@@ -70,7 +70,8 @@ def test_workers_give_the_bits_of_threads(name, stored, scheduler, tmp_path):
         assert cases.bits(cases.make(name, store=str(tmp_path)).fit(X, y), T) == wanted
 
 
-@pytest.mark.parametrize("name", ["lma", "exact-experts", "cagp", "svgp"])
+@pytest.mark.sampled
+@every
 def test_rows_in_memory_reach_workers(name, scheduler):
     wanted = cases.moments(cases.fixed(name).fit(*cases.rows()), T)
     with Client(scheduler):
@@ -83,7 +84,7 @@ def test_rows_in_memory_reach_workers(name, scheduler):
     ("name", "where"),
     [
         *((name, "disk") for name in cases.SETTINGS),
-        *((name, "memory") for name in ("sgpr", "lma", "exact-experts", "cagp", "exact")),
+        *((name, "memory") for name in cases.those(lambda name: cases.method(name).keeps_rows)),
     ],
 )
 def test_a_saved_model_holds_all_that_prediction_needs(name, where, tmp_path, temporary):
@@ -233,8 +234,8 @@ def test_rows_with_a_missing_value_are_left_out(name, caplog):
     assert model.n_rows_ == (~gap).sum()
     masked = cases.fixed(name).fit(np.ma.masked_invalid(holes), np.ma.masked_invalid(targets))
     assert cases.bits(masked, T) == cases.bits(model, T)
-    if name not in ("decoupled", "svgp", "lma", "pic", "experts", "exact-experts"):
-        # methods whose batches, blocks or experts do not follow from the numbers of rows
+    if name not in cases.STEPPED | cases.PARTED | (cases.LOCAL - {"vecchia"}):
+        # these follow from the numbers of rows, and the neighbours of a row do not
         whole = cases.fixed(name).fit(X[~gap], y[~gap])
         for a, b in zip(cases.moments(model, T), cases.moments(whole, T), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
@@ -352,7 +353,7 @@ def test_the_order_of_the_rows_does_not_matter(name, monkeypatch):
     equal(found, wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "lma", "pic", "opticom", "ssgp"])
+@pytest.mark.parametrize("name", cases.those(lambda name: cases.has(name, "train_blocks")))
 def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows(name):
     settings = {"block_rows": 30, "max_iter": 3}
     part, whole = (cases.make(name, train_blocks=n, **settings).fit(*cases.rows()) for n in (2, 99))
@@ -367,7 +368,7 @@ def test_two_targets_are_two_fits_that_share_their_kernel(name):
     both = cases.fixed(name, **hyper).fit(X, np.stack([y, 2 * y], axis=1))
     mean = cases.moments(both, T)[0]
     assert {part.shape for part in cases.moments(both, T)} == {(len(T), 2)}
-    if name not in ("decoupled", "svgp", "cagp", "cagp-cg"):  # learned for both together
+    if name not in cases.STEPPED and not cases.has(name, "actions"):  # learned for both together
         np.testing.assert_allclose(mean[:, 1], 2 * mean[:, 0], rtol=1e-5, atol=1e-6)
 
 

@@ -127,7 +127,10 @@ def test_settings_that_act_change_no_prediction_and_are_saved(name, made, tmp_pa
         model.predict(X)
 
 
-@pytest.mark.parametrize("name", ["sgpr", "ssgp", "experts", "opticom"])
+ADDED_TO = cases.those(lambda name: cases.method(name).why_no_update() is None)
+
+
+@pytest.mark.parametrize("name", [name for name in ADDED_TO if name not in cases.LOCAL])
 def test_other_blocks_of_rows_are_read_by_an_update(name, made):
     X, y = cases.rows(60, seed=8)
     wanted = made(name).update(X, y)

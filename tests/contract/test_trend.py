@@ -56,7 +56,7 @@ def contrasts(C, H, y):
 
 
 def test_these_methods_take_a_trend():
-    assert TAKES == ["sgpr", "lma", "pic", "vecchia", "ssgp", "exact"]
+    assert {"sgpr", "lma", "pic", "vecchia", "ssgp", "exact"} <= {*TAKES}
 
 
 @pytest.mark.parametrize("name", sorted(set(cases.SETTINGS) - set(TAKES)))

@@ -14,21 +14,18 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from sklearn.base import clone
 
 import daskgp
 from daskgp.errors import SettingError
 from daskgp.estimators import pickling
+from tests.contract import cases
 
-COMMON = {"kernel": "rbf(0.5)", "optimizer": None, "progress": False}
-KEEPING = {
-    "lma": daskgp.LMA(n_support=10, block_rows=40, **COMMON),
-    "pic": daskgp.PIC(n_support=10, block_rows=40, **COMMON),
-    "vecchia": daskgp.VecchiaGP(n_neighbours=12, block_rows=40, **COMMON),
-    "experts": daskgp.ExpertsGP(expert="exact", n_experts=4, aggregation="rbcm", **COMMON),
-    "cagp": daskgp.CaGP(n_actions=12, **COMMON),
-    "cggp": daskgp.CGGP(kernel="rbf(0.5)", noise_variance=0.1, progress=False),
-}
+KEEPING = cases.those(lambda name: cases.method(name).keeps_rows)
+"""Methods that read training rows back to predict."""
+
+
+def made(name):
+    return cases.fixed(name, kernel="rbf(0.5)")
 
 
 def table(n=240):
@@ -43,15 +40,10 @@ def on_disk(folder):
     return [group.create_array(n, data=a, chunks=chunks[n]) for n, a in (("X", X), ("y", y))]
 
 
-QUICK = ("lma", "cagp")
-
-
-@pytest.fixture(
-    params=[n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in KEEPING]
-)
+@pytest.fixture(params=KEEPING)
 def model(request, tmp_path):
     """A model whose training rows lie in a temporary store."""
-    return clone(KEEPING[request.param]).fit(*on_disk(tmp_path))
+    return made(request.param).fit(*on_disk(tmp_path))
 
 
 def stored_at(model):
@@ -107,9 +99,9 @@ def test_many_rows_are_refused_when_the_model_is_pickled(model, monkeypatch):
 def test_copies_within_a_process_share_the_rows(model, monkeypatch):
     monkeypatch.setattr(pickling, "CARRIED_BYTES", 0)
     X = table(50)[0]
-    for made in (copy.copy(model), copy.deepcopy(model)):
-        assert stored_at(made) == stored_at(model)
-        np.testing.assert_array_equal(made.predict(X), model.predict(X))
+    for again in (copy.copy(model), copy.deepcopy(model)):
+        assert stored_at(again) == stored_at(model)
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert copy.copy(model).solved_ is model.solved_
     assert copy.deepcopy(model).solved_ is not model.solved_
     assert [copy.deepcopy([model, model])[i].predict(X).shape for i in (0, 1)] == [(50,)] * 2
@@ -126,19 +118,19 @@ def test_workers_that_see_the_disk_are_sent_no_rows(model, scheduler, monkeypatc
 def test_rows_that_last_stay_where_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(pickling, "CARRIED_BYTES", 0)
     X, y = on_disk(tmp_path)
-    made = clone(KEEPING["lma"]).set_params(store=str(tmp_path / "kept")).fit(X, y)
-    made.save(tmp_path / "m.zarr")
-    for model in (made, daskgp.load(tmp_path / "m.zarr")):
+    fitted = made("lma").set_params(store=str(tmp_path / "kept")).fit(X, y)
+    fitted.save(tmp_path / "m.zarr")
+    for model in (fitted, daskgp.load(tmp_path / "m.zarr")):
         again = pickle.loads(pickle.dumps(model))
         assert stored_at(again) == stored_at(model)
         np.testing.assert_array_equal(again.predict(X[:9]), model.predict(X[:9]))
-    in_memory = clone(KEEPING["lma"]).fit(X[:], y[:])
+    in_memory = made("lma").fit(X[:], y[:])
     assert pickle.loads(pickle.dumps(in_memory)).predict(X[:9]).shape == (9,)
 
 
 def test_a_store_in_memory_goes_with_the_process_too(tmp_path, monkeypatch):
-    made = clone(KEEPING["lma"]).set_params(store=f"memory://{tmp_path.name}")
-    model = made.fit(*on_disk(tmp_path))
+    unfitted = made("lma").set_params(store=f"memory://{tmp_path.name}")
+    model = unfitted.fit(*on_disk(tmp_path))
     assert isinstance(pickle.loads(pickle.dumps(model)).solved_.rows.rows.X, np.ndarray)
     monkeypatch.setattr(pickling, "CARRIED_BYTES", 0)
     with pytest.raises(SettingError, match="temporary store"):
@@ -146,7 +138,8 @@ def test_a_store_in_memory_goes_with_the_process_too(tmp_path, monkeypatch):
 
 
 def test_a_model_that_is_not_fitted_is_pickled_as_ever():
-    for made in KEEPING.values():
-        again = pickle.loads(pickle.dumps(made))
-        assert repr(again) == repr(made)
-        assert type(copy.deepcopy(made)) is type(made)
+    for name in KEEPING:
+        model = made(name)
+        again = pickle.loads(pickle.dumps(model))
+        assert repr(again) == repr(model)
+        assert type(copy.deepcopy(model)) is type(model)

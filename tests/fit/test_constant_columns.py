@@ -8,8 +8,8 @@ import zarr
 import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError
-from daskgp.estimators import ESTIMATORS
 from tests.commands import dataset, invoke, succeed
+from tests.contract import cases
 from tests.effective import effective
 from tests.logs import warnings_in
 
@@ -33,46 +33,26 @@ X, y = rows(120)
 T, _ = rows(20, 1)
 ODD = np.random.default_rng(2).choice([-1e9, 0.0, CONSTANT, 7.0, 1e300], 20)
 
-MAKERS = {
-    "exact": (daskgp.ExactGP, {}),
-    "sgpr": (daskgp.SGPR, {"n_inducing": 20}),
-    "lma": (daskgp.LMA, {"n_support": 16, "block_rows": 40}),
-    "pic": (daskgp.PIC, {"n_support": 16, "block_rows": 40}),
-    "vecchia": (daskgp.VecchiaGP, {"n_neighbours": 15, "block_rows": 40}),
-    "full-scale": (daskgp.VecchiaGP, {"n_neighbours": 9, "n_support": 16, "block_rows": 40}),
-    "experts": (daskgp.ExpertsGP, {"n_experts": 3, "n_inducing": 16}),
-    "exact experts": (
-        daskgp.ExpertsGP,
-        {"expert": "exact", "n_experts": 3, "partition": "block", "aggregation": "bcm"},
-    ),
-    "opticom": (daskgp.OptiComGP, {"level": 3}),
-    "cagp": (daskgp.CaGP, {"n_actions": 16}),
-    "cagp cg": (daskgp.CaGP, {"n_actions": 16, "actions": "cg"}),
-    "cggp": (daskgp.CGGP, {"kernel": "matern32", "solver_tol": 1e-10}),
-    "decoupled": (daskgp.DecoupledGP, {"n_covariance": 12, "n_mean": 24, **STEPS}),
-    "svgp": (daskgp.SVGP, {"n_inducing": 16, **STEPS}),
-    "ssgp": (daskgp.SparseSpectrumGP, {"n_spectral": 16}),
+VARIANTS = {
+    "full-scale": ("vecchia", {"n_neighbours": 9, "n_support": 16}),
+    "parted": ("experts", {"expert": "exact", "partition": "block", "aggregation": "bcm"}),
 }
-ITERATIONS = {"max_iter": 3}
+NAMES = [*cases.SETTINGS, *VARIANTS]
 
 
 def made(name, **settings):
-    kind, own = MAKERS[name]
-    few = {} if name in ("cggp", "decoupled", "svgp") else ITERATIONS
-    return effective(kind, **{**QUICK, **few, **own, **settings})
+    name, own = VARIANTS.get(name, (name, {}))
+    usual = {"kernel": "matern32"} if name in cases.UNTRAINED else {"kernel": None, "max_iter": 3}
+    steps = STEPS if name in cases.STEPPED else {}
+    model = cases.make(name, **QUICK | usual | steps | own | settings)
+    return effective(cases.kind(name), **model.get_params(deep=False))
 
 
 def predicted(model, X):
-    if isinstance(model, daskgp.CGGP):
-        return model.predict(X)[None]
-    return np.stack(model.predict(X, return_std=True))
+    return np.stack(cases.moments(model, X))
 
 
-def test_every_method_is_here():
-    assert {made(name).model_name for name in MAKERS} == set(ESTIMATORS)
-
-
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fit_is_that_without_the_column(name, caplog, tmp_path):
     model = made(name).fit(beside(X), y)
     (said,) = [line for line in warnings_in(caplog) if "left out" in line]
@@ -181,7 +161,7 @@ def test_several_are_named_in_one_line(caplog):
     )
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_columns_that_are_all_constant_are_refused_in_one_line(name):
     with pytest.raises(InputError, match=r"'x0' .1., 'x1' .2.: give at least one") as caught:
         made(name).fit(np.tile([1.0, 2.0], (len(y), 1)), y)
@@ -199,9 +179,9 @@ def test_lazy_rows_and_stores_are_the_same(tmp_path):
 @pytest.mark.parametrize("order", ["auto", "hilbert", "pca", "kmeans", "x2", "random"])
 def test_prepared_rows_keep_the_column_and_their_order(order, tmp_path):
     with_it, without = tmp_path / "a.zarr", tmp_path / "b.zarr"
-    made_ = daskgp.prepare((beside(X), y), with_it, order, block_rows=40, progress=False)
+    made_ = daskgp.prepare((beside(X), y), with_it, order, block_rows=30, progress=False)
     assert made_.rows == len(X)
-    daskgp.prepare((X, y), without, {"x2": "x1"}.get(order, order), block_rows=40, progress=False)
+    daskgp.prepare((X, y), without, {"x2": "x1"}.get(order, order), block_rows=30, progress=False)
     found, wanted = (zarr.open(path)["X"][...] for path in (with_it, without))
     np.testing.assert_array_equal(found[:, ::2], wanted)
     assert (found[:, 1] == CONSTANT).all()

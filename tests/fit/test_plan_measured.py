@@ -21,45 +21,22 @@ from daskgp.errors import PlanError, SettingError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit.refusal import SHARE, needed
 from daskgp.runtime.executor import Executor
+from tests.contract.cases import sized
 
 BENCHMARK = Path(__file__).parents[2] / "workflows" / "benchmarks" / "plan.py"
 FACTOR = 1.5
-QUICK = ("experts",)
-OTHERS = (
-    "exact",
-    "sgpr",
-    "sgpr-float32",
-    "sgpr-large-blocks",
-    "lma",
-    "lma-float32",
-    "pic",
-    "vecchia",
-    "lma-rows",
-    "opticom",
-    "experts-rbcm",
-    "experts-exact",
-    "cagp",
-    "cagp-random",
-    "cagp-support",
-    "cggp",
-    "decoupled",
-    "svgp",
-    "ssgp",
-)
-SMALL = {
-    "exact": {},
-    "lma": {"n_support": 10},
-    "pic": {"n_support": 10},
-    "vecchia": {"n_neighbours": 10},
-    "sgpr": {"n_inducing": 10},
-    "svgp": {"n_inducing": 10},
-    "experts": {"n_inducing": 10},
-    "opticom": {"level": 2},
-    "cagp": {"n_actions": 10},
-    "cggp": {},
-    "decoupled": {"n_covariance": 10, "n_mean": 20},
-    "ssgp": {"n_spectral": 10},
+CASES = re.findall(r'^    "([a-z0-9-]+)": \(', BENCHMARK.read_text(), re.MULTILINE)
+SIZES = {
+    "n_inducing": 10,
+    "n_support": 10,
+    "n_neighbours": 10,
+    "level": 2,
+    "n_actions": 10,
+    "n_covariance": 10,
+    "n_mean": 20,
+    "n_spectral": 10,
 }
+"""Settings that make a method small, whichever has them."""
 
 
 def measured(case, *options):
@@ -70,22 +47,12 @@ def measured(case, *options):
     return record["planned"], record["taken"]
 
 
-def agrees(case):
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_planned_memory_is_what_processes_take(case):
     planned, taken = measured(case)
     ratios = {k: planned[k] / taken[k] for k in ("worker", "predicting", "client", "disk")}
     assert all(1 / FACTOR < ratio < FACTOR for ratio in ratios.values()), ratios
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", QUICK)
-def test_planned_memory_is_what_processes_take(case):
-    agrees(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", OTHERS)
-def test_planned_memory_is_what_processes_take_for_every_estimator(case):
-    agrees(case)
 
 
 @pytest.mark.slow
@@ -102,7 +69,7 @@ def data(n=400):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_measures_an_iteration_and_is_left_as_it_was(name, tmp_path):
-    model = ESTIMATORS[name](**SMALL[name], store=str(tmp_path), progress=False)
+    model = ESTIMATORS[name](**sized(ESTIMATORS[name], SIZES), store=str(tmp_path), progress=False)
     before = model.get_params()
     found = daskgp.plan(model, *data(), measure=True)
     assert found.seconds > 0
@@ -113,7 +80,7 @@ def test_every_estimator_measures_an_iteration_and_is_left_as_it_was(name, tmp_p
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_refuses_what_no_worker_can_hold_and_writes_nothing(name, tmp_path):
-    model = ESTIMATORS[name](**SMALL[name], store=str(tmp_path))
+    model = ESTIMATORS[name](**sized(ESTIMATORS[name], SIZES), store=str(tmp_path))
     X, y = (da.from_array(part, chunks=(100, *part.shape[1:])) for part in data())
     with dask.config.set(num_workers=10_000), pytest.raises(PlanError, match="memory"):
         model.fit(X, y)
@@ -143,7 +110,12 @@ def nothing(*_):
 def test_a_fit_that_workers_cannot_hold_names_what_fits_before_any_work(
     name, tmp_path, monkeypatch
 ):
-    settings = {**SMALL[name], **LARGE[name], "store": str(tmp_path), "progress": False}
+    settings = {
+        **sized(ESTIMATORS[name], SIZES),
+        **LARGE[name],
+        "store": str(tmp_path),
+        "progress": False,
+    }
     ((setting, given),) = LARGE[name].items()
     made = ESTIMATORS[name](**settings)
     few = ESTIMATORS[name](**{**settings, setting: FEWER[setting]})

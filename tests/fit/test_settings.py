@@ -16,6 +16,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import ESTIMATORS
 from daskgp.estimators.settings import choices
 from daskgp.fit import effects
+from tests.contract import cases
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 1, (60, 2))
@@ -43,7 +44,7 @@ OWN = {
 FAR = {"kernel": kernels.RBF((6.0, 6.0)), "max_iter": 24}
 """A start from which no optimizer arrives soon, and more steps than Adam takes at least."""
 OWN = {name: {**small, **FAR} for name, small in OWN.items()}
-OWN |= {name: {"batch_rows": 30} for name in ("decoupled", "svgp")} | {"cggp": {"max_iter": 30}}
+OWN |= {name: {"batch_rows": 30} for name in cases.STEPPED} | {"cggp": {"max_iter": 30}}
 OWN |= {"experts": {"kernel": FAR["kernel"]}}
 """What makes each estimator small."""
 
@@ -227,7 +228,7 @@ def outcome(name, settings):
         y = np.floor(3 * np.abs(Y))
     model = ESTIMATORS[name](**settings, device="cpu", progress=False).fit(X, y)
     try:
-        found = model.predict(T, return_std=name != "cggp")
+        found = model.predict(T, return_std=name not in cases.NO_SPREAD)
     except ArithmeticError:  # the paper's variance can be negative
         found = model.predict(T)
     hyper = [model.objective_ or 0.0, model.noise_variance_, *model.kernel_.log_parameters]
@@ -336,15 +337,21 @@ def test_short_runs_leave_out_what_they_make_idle(name):
     assert clone(model).set_params(optimizer=None, max_iter=2).get_params()["max_iter"] == 2
 
 
-@pytest.mark.parametrize("name", ["svgp", "decoupled"])
+@pytest.mark.parametrize("name", sorted(cases.STEPPED))
 def test_a_stream_takes_settings_that_matter_to_it_alone(name):
     model = ESTIMATORS[name](**{**begun(name, {}), "n_added": 3}, average=False)
     model.partial_fit(X, Y)
     assert model.n_rows_ == len(X)
 
 
+# those of actions and on mini-batches divide their steps as they go on
 @pytest.mark.parametrize(
-    "name", ["sgpr", "lma", "pic", "vecchia", "opticom", "ssgp", "exact", "experts"]
+    "name",
+    [
+        name
+        for name in ESTIMATORS
+        if name not in cases.STEPPED | cases.UNTRAINED and not cases.has(name, "actions")
+    ],
 )
 def test_the_rate_of_adam_is_that_of_the_setting(name):
     kernel = kernels.RBF(0.5)

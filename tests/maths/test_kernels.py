@@ -59,6 +59,11 @@ COMPOSITES = {
     "product": Periodic(active_dims=[1]) * RBF(ARD) * 0.5 * Matern32(2.0, active_dims=[0, 2]),
     "nested": (RationalQuadratic(1.4) + 0.3) * (Linear() + Matern52(ARD)) + 0.2 * RBF() * Linear(),
 }
+LEAVES |= {
+    name: kind()
+    for name, kind in kernels.REGISTRY.items()
+    if kind not in set(map(type, LEAVES.values()))
+}
 KERNELS = LEAVES | COMPOSITES
 everyone = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
 
@@ -678,7 +683,7 @@ def test_dictionaries_that_json_can_hold(kernel):
 
 
 def test_the_registry_is_what_its_entries_say():
-    assert list(kernels.REGISTRY) == [
+    of_stores = {
         "rbf",
         "matern12",
         "matern32",
@@ -687,7 +692,8 @@ def test_the_registry_is_what_its_entries_say():
         "periodic",
         "linear",
         "constant",
-    ]
+    }
+    assert of_stores <= set(kernels.REGISTRY)
     for name, kind in kernels.REGISTRY.items():
         assert kind.name == kind().to_dict()["kernel"] == name
 

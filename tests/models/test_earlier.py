@@ -113,9 +113,10 @@ def test_many_rows_in_many_trees(kind, d):
     check(points, rank, np.unique(own), 9)
 
 
-@pytest.mark.skipif(compiled() is None, reason="numba is not installed")
 @pytest.mark.parametrize("kind", ["duplicates", "copies", "grid"])
 def test_of_points_as_far_away_the_earlier_one_is_nearer(kind):
+    if compiled() is None:
+        pytest.skip("numba is not installed")
     points, rank = points_of(kind, 900, 2, 4), ranks(np.arange(900), 4)
     found = nearest_earlier(points, rank, np.arange(900), 7)
     for i in range(0, 900, 7):
