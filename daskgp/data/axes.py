@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from daskgp.checks import shown
-from daskgp.data import feature_units, gridded, grids
+from daskgp.data import feature_units, gridded, grids, whole_dates
 from daskgp.data.grids import Names
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import LATITUDES, LONGITUDES
@@ -25,6 +25,7 @@ HALVES = (-180.0, 180.0)
 EAST, NORTH = ("lon", "longitude", "x", "easting"), ("lat", "latitude", "y", "northing")
 """Names of the last two dimensions of a map."""
 Pairs = Mapping[str, Any]
+EPOCH = np.datetime64("1970-01-01")
 MOST = 10_000_000
 """Most values along one axis, which are held in memory."""
 
@@ -51,8 +52,9 @@ def make(
     resolution : mapping of str to float
         Steps of axes.
     extent : mapping of str to (low, high) or one value
-        Ends of axes, of times also as dates; an axis begins at the lower one and does not go beyond
-        the other.  A feature without a step has one value, where both are the same.
+        Ends of axes, of times also as dates, such as "2021-03-04" or 20210304; an axis begins at
+        the lower one and does not go beyond the other.  A feature without a step has one value,
+        where both are the same.
     ranges : mapping of str to (low, high)
         Ranges of the features that ``extent`` does not name: their axes have the multiples of the
         step that cover them, and no meridian twice.
@@ -79,7 +81,10 @@ def make(
         name: feature_units.attributes_of(unit) for name, unit in zip(features, units, strict=True)
     }
     attributes |= dict(zip(geographic, SPHERE, strict=bool(geographic)))
-    extent = {name: _pair(ends) for name, ends in extent.items()}
+    own = dict(zip(features, units, strict=True))
+    extent = {
+        name: [_read(name, end, own[name]) for end in _pair(ends)] for name, ends in extent.items()
+    }
     found, dims = ({}, ()) if like is None else _coordinates(features, like)
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
@@ -204,22 +209,63 @@ def _pair(ends: Any) -> Sequence[Any]:
 
 def _end(name: str, value: Any, unit: str) -> float:
     """Return an end of an axis as a number; dates as what the unit counts."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        pass
+    if not isinstance(value, np.datetime64):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    count = feature_units.count_of(unit)
     wanted = f"a number{f' ({unit})' if unit else ''}"
-    if feature_units.count_of(unit) is not None:
+    if count is not None:
         wanted += " or a date such as 2021-03-04T05:06"
     try:
         date = np.datetime64(value, "ns")
     except (TypeError, ValueError):
         raise SettingError(f"extent of {name!r} has {shown(value)}: give {wanted}") from None
-    days = float((date - np.datetime64("1970-01-01", "ns")) / np.timedelta64(1, "D"))
-    how = feature_units.conversion(feature_units.DAYS, unit) if unit else None
-    if unit != feature_units.DAYS and how is None:
+    days = np.nan if count is None else _days(date, count.calendar)
+    if count is None or np.isnan(days):
         raise SettingError(f"extent of {name!r} has the date {shown(value)}: give {wanted}")
-    return float(feature_units.converted(np.array([[days]]), [how])[0, 0])
+    return (days - count.origin) * count.per_day
+
+
+def _days(date: np.datetime64, calendar: str) -> float:
+    """Return a date as days since 1970-01-01 in a calendar; NaN for a day that it lacks."""
+    day = date.astype("M8[D]")
+    begin, clock = (float(part / np.timedelta64(1, "D")) for part in (day - EPOCH, date - day))
+    if calendar and not np.isnat(day):
+        number = np.array([int(str(day).replace("-", ""))])
+        begin = float(whole_dates.days_of(number, whole_dates.FORMS[0], calendar)[0])
+    return begin + clock
+
+
+def _read(name: str, end: Any, unit: str) -> Any:
+    """Return an end of an extent as it is, but dates written as whole numbers as times.
+
+    Numbers are taken for dates where those of rows are; and of all times where they count none of
+    four digits of years.
+
+    >>> _read("t", 20210301, "days since 1970-01-01"), _read("t", 18687, "days since 1970-01-01")
+    (np.datetime64('2021-03-01T00:00:00'), 18687)
+    """
+    count = feature_units.count_of(unit)
+    try:
+        number = float(end)
+    except (TypeError, ValueError):
+        return end
+    if count is None or isinstance(end, np.datetime64) or not np.isfinite(number):
+        return end
+    far = abs(number / count.per_day + count.origin) >= feature_units.MOST_DAYS
+    form = whole_dates.form_of(np.array([number])) if far or unit == feature_units.DAYS else None
+    if form is not None:
+        days = float(whole_dates.days_of(np.array([number]), form, count.calendar)[0])
+        usual = np.datetime64(round(days * 86_400), "s") if np.isfinite(days) else days
+        return (days - count.origin) * count.per_day if count.calendar else usual
+    if far:
+        raise SettingError(
+            f"extent of {name!r} has {shown(end)}, which is no date and far beyond the year 9999 "
+            f"as a number ({unit}): give a date such as 2021-03-04 or 20210304"
+        )
+    return end
 
 
 def _axis(

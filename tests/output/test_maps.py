@@ -527,16 +527,53 @@ def test_a_grid_that_does_not_exist_yet_has_multiples_of_its_steps(model, saved,
     assert succeed("predict", saved, output, *steps, "--resume")["rows"] == 0
 
 
-def test_ends_of_times_are_dates_too():
+DATES = ("2020-01-08", "2020-01-10")
+
+
+def test_ends_of_times_are_dates_too(tmp_path):
     when = pd.date_range("2020-01-01", periods=30)
     X = pd.DataFrame({"time": when, "depth": np.arange(30.0) % 7})
     model = daskgp.ExactGP("matern32()", optimizer=None).fit(X, np.arange(30.0))
-    steps, dates = {"time": 1, "depth": 1}, ("2020-01-08", np.datetime64("2020-01-10"))
+    steps, dates = {"time": 1, "depth": 1}, (DATES[0], np.datetime64(DATES[1]))
     made = model.make_grid(steps, {"time": dates})
     xr.testing.assert_identical(made, model.make_grid(steps, {"time": (18269, 18271)}))
     assert made.sizes["time"] == 3
     with pytest.raises(SettingError, match=r"give a number \(days since 1970-01-01\)"):
         model.make_grid(steps, {"time": ("soon", "later")})
+    for ends in ((20200108, 20200110), ("2020-01-08", "20200110"), np.array(DATES, "M8[ns]")):
+        xr.testing.assert_identical(model.make_grid(steps, {"time": ends}), made)
+    months = model.make_grid(steps, {"time": (202001, 202002)})  # as they are read of rows
+    assert months.time.values[[0, -1]].tolist() == [18262, 18293]
+    for ends, says in (
+        ((20200230, 20200301), "20200230, which is no date and far beyond the year 9999"),
+        ((20200110, 20200108), "is 2020-01-10T00:00:00 to 2020-01-08T00:00:00: give finite ends"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            model.make_grid(steps, {"time": ends})
+    made = model.make_grid(steps, {"time": (0, 1), "depth": (202001, 202002)})
+    assert (made.sizes["time"], *made.depth.values) == (2, 202001, 202002)
+    model.save(str(tmp_path / "m.zarr"))
+    options = ("--resolution", "time=1", "--extent", "time=20200108:20200110,depth=1")
+    assert succeed("predict", tmp_path / "m.zarr", tmp_path / "o.zarr", *options)["rows"] == 3
+    np.testing.assert_array_equal(
+        opened(tmp_path / "o.zarr").time, np.arange("2020-01-08", "2020-01-11", dtype="M8[D]")
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "wanted"),
+    [
+        ("hours since 2020-01-01", (24.0 * 8, 24.0 * 10)),
+        ("days since 1970-01-01 (noleap)", (18258.0, 18260.0)),
+        ("days since 0001-01-01 (360_day)", (726_848.0, 726_850.0)),
+    ],
+)
+def test_ends_are_dates_in_the_calendar_of_a_model(unit, wanted):
+    for ends in ((20200109, 20200111), ("2020-01-09", "2020-01-11"), wanted):
+        made = axes.make(("t",), {"t": 1.0}, {"t": ends}, {}, None, (unit,))
+        assert (made.t[0], made.t[-1]) == wanted
+    years = axes.make(("t",), {"t": 1.0}, {"t": (202001, 202003)}, {}, None, (unit,))
+    assert years.sizes["t"] == 3  # numbers of days or hours, as they may well be
 
 
 def on_globe(lon, lat=None, method=daskgp.ExactGP, **settings):
