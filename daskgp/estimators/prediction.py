@@ -486,9 +486,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
             Steps by feature.
         extent : mapping of str to (low, high) or one value, optional
             Ends of axes, dates for times, such as "2021-03-04" or 20210304; an axis begins at the
-            lower end and does not go beyond the other.  Others have the multiples of their step that cover the training data;
-            longitudes may go across the date line or all round.  A feature without a step has a
-            single value, ``{"depth": (10, 10)}``.
+            lower end and does not go beyond the other.  Others have the multiples of their step
+            that cover the training data; longitudes may go across the date line or all round.  A
+            feature without a step has a single value, ``{"depth": (10, 10)}``.
         like : str, DataArray or Dataset, optional
             Grid, or its address, whose coordinates are the axes of features that neither
             ``resolution`` nor ``extent`` names.
