@@ -246,6 +246,25 @@ def _spelt(unit: str) -> str:
 
 ANGLES = ({"degrees", "degrees_east"}, {"degrees", "degrees_north"})
 """Units of which one is said with less."""
+DEGREES = ("degrees_east", "degrees_north")
+"""Units of longitude and latitude."""
+NO_DEGREES = ("radians", "m", "km", "cm", "mm", "ft", "nmile")
+"""Units in which no longitude or latitude is taken."""
+
+
+def refuse_no_degrees(names: Sequence[str], units: Sequence[str], place: Sequence[int]) -> None:
+    """Raise InputError for columns of longitude and latitude whose units contradict degrees.
+
+    ``place`` are their numbers, none where there are none; so are units that are not known.
+    """
+    for j, other in zip(place, DEGREES[::-1], strict=bool(place)):
+        unit = plain(units[j]) if units else ""
+        if unit in (other, *NO_DEGREES):
+            remedy = "make degrees of it" if unit == "radians" else "correct the stated unit"
+            raise InputError(
+                f"{names[j]!r} is in {units[j]!r}, but longitude and latitude are taken in degrees "
+                f"east and north: {remedy}, or give geographic=False (--geographic none)"
+            )
 
 
 def text_of(value: float, unit: str, form: str = ".6g") -> str:
@@ -301,6 +320,42 @@ def with_dates(
         if form is not None:
             found[j] = form.written
     return tuple(found)
+
+
+def matched(
+    names: Sequence[str],
+    own: Sequence[str],
+    wanted: Sequence[str],
+    values: Callable[[int], np.ndarray | None],
+    what: str,
+    expected: Mapping[int, Any],
+) -> tuple[tuple[str, ...], tuple[Conversion | None, ...]]:
+    """Return the units of columns and what turns them into those of a model.
+
+    Parameters
+    ----------
+    names, own, wanted : sequence of str
+        Names of the columns, their units as far as they are known, and those of the model.
+    values : callable
+        Returns the numbers of a column, also for times, or None for those that are not looked at.
+    what : str
+        What messages call the columns.
+    expected : mapping of int to `daskgp.data.expected.Column`
+        What the model knows of its columns.
+
+    Raises
+    ------
+    InputError
+        If a unit contradicts that of the model, or numbers show that they are in another one.
+    """
+    units = with_dates(own, wanted, values)
+    how = conversions(names, units, wanted, what)
+    for j, column in expected.items():
+        as_given = not how or how[j] is None
+        numbers = values(j) if as_given and (units[j] or column.is_looked_at) else None
+        if numbers is not None:
+            column.refuse(numbers, what, units[j])
+    return units, how
 
 
 def converted(X: np.ndarray, how: Sequence[Conversion | None]) -> np.ndarray:

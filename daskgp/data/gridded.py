@@ -7,10 +7,11 @@ import hashlib
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import dask.array as da
@@ -20,6 +21,7 @@ import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.data import feature_units, grids, reading
+from daskgp.data.expected import Column
 from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.errors import InputError, StoreError
 
@@ -372,6 +374,7 @@ def opened(
     features: tuple[str, ...],
     mask: str | None = None,
     units: tuple[str, ...] = (),
+    trained_on: Mapping[int, Column] = MappingProxyType({}),
 ) -> Iterator[Gridded]:
     """Yield the grid of a file or an xarray object, with the features of a model by name.
 
@@ -386,6 +389,8 @@ def opened(
         booleans or integers, are left out.
     units : tuple of str
         Units of the features of the model, in which times are given.
+    trained_on : mapping
+        What the model knows of its features, by number.
 
     Raises
     ------
@@ -397,12 +402,17 @@ def opened(
         url = IN_MEMORY if grids.is_xarray(source) else str(source)
         with readable(url):
             X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url))
-            found = _gridded(X, url, features, mask, units)
+            found = _gridded(X, url, features, mask, units, trained_on)
         yield found
 
 
 def _gridded(
-    X: Any, url: str, features: tuple[str, ...], mask: str | None, units: tuple[str, ...]
+    X: Any,
+    url: str,
+    features: tuple[str, ...],
+    mask: str | None,
+    units: tuple[str, ...],
+    trained_on: Mapping[int, Column],
 ) -> Gridded:
     if X.attrs.get("complete") is False:
         raise StoreError(
@@ -410,7 +420,7 @@ def _gridded(
             "to true where its writer was stopped"
         )
     X, stored = _with_places(X, features), url != IN_MEMORY
-    grid = grids.grid_of(X, features, stored, units)
+    grid = grids.grid_of(X, features, stored, units, trained_on)
     if not grid.dims or not grid.size:
         raise InputError(f"{url} has no cells: there is nothing to predict")
     own = grids.units_of(X, features)

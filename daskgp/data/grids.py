@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
 import dask
@@ -16,8 +18,9 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from daskgp.data import feature_units, moments, reading, valid
+from daskgp.data import expected, feature_units, moments, reading, valid
 from daskgp.errors import InputError
+from daskgp.models.columns import KINDS, kind_of_name
 
 Names = tuple[str, ...]
 
@@ -283,10 +286,6 @@ def _counted(
     return _as_float(values) if values.dtype.kind == "O" else values
 
 
-LONGITUDE, LATITUDE = ("longitude", "east"), ("latitude", "north")
-"""Standard name and direction of units of geographic coordinates by the CF conventions."""
-
-
 def place_of(X: xr.DataArray | xr.Dataset) -> Names | None:
     """Return the names of longitude and latitude among the features, by their CF attributes.
 
@@ -298,27 +297,48 @@ def place_of(X: xr.DataArray | xr.Dataset) -> Names | None:
 
 
 def place_among(attributes: Mapping[str, Mapping[str, Any]]) -> Names | None:
-    """Return the names of longitude and latitude, see ``place_of``, by the features' attributes."""
-    pair = [
-        [name for name, own in attributes.items() if _is(own, *kind)]
-        for kind in (LONGITUDE, LATITUDE)
-    ]
-    return (pair[0][0], pair[1][0]) if all(len(found) == 1 for found in pair) else None
+    """Return the names of longitude and latitude, see ``place_of``, by the features' attributes.
+
+    Raise InputError for attributes of one kind that contradict others, or the name.
+    """
+    pair: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for name, own in attributes.items():
+        said, by_name = _kinds_said(own), kind_of_name(name)
+        both = {by_name: "name"} | said if said and by_name else said
+        if len(both) > 1:
+            one, other = both
+            raise InputError(
+                f"{name!r} is {one} by its {both[one]} and {other} by its {both[other]}: correct "
+                "one of them, or give geographic=False (--geographic none)"
+            )
+        for kind in said:
+            pair[kind].append(name)
+    lon, lat = pair.values()
+    return (lon[0], lat[0]) if len(lon) == len(lat) == 1 else None
 
 
-def _is(attributes: Mapping[str, Any], name: str, direction: str) -> bool:
-    """Return True if attributes are those of a coordinate with this standard name or direction."""
-    unit = feature_units.plain(feature_units.said_by(attributes))
-    return attributes.get("standard_name") == name or unit == f"degrees_{direction}"
+def _kinds_said(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return which of longitude and latitude CF attributes say, with the attribute that does."""
+    name, unit = attributes.get("standard_name"), feature_units.said_by(attributes)
+    said = {kind: f"standard_name {name!r}" for kind in KINDS if kind == name}
+    for kind, direction in zip(KINDS, ("east", "north"), strict=True):
+        if feature_units.plain(unit) == f"degrees_{direction}":
+            said[kind] = f"units {unit!r}"
+    return said
 
 
 def grid_of(
-    X: xr.DataArray | xr.Dataset, names: Names, stored: bool = False, units: Names = ()
+    X: xr.DataArray | xr.Dataset,
+    names: Names,
+    stored: bool = False,
+    units: Names = (),
+    trained_on: Mapping[int, expected.Column] = MappingProxyType({}),
 ) -> Grid:
     """Return the grid of a labelled object with the named features.
 
     Dimensions that no feature has are left out.  Of a ``stored`` object, which is a file, variables
-    along two or more dimensions become `Stored`.  Times become those in the ``units`` of a model.
+    along two or more dimensions become `Stored`.  Times become those in the ``units`` of a model,
+    which was ``trained_on`` such columns.
 
     Raises
     ------
@@ -340,11 +360,11 @@ def grid_of(
                 f"{', '.join(sorted(map(str, known)))}: rename or add it"
             )
         _check_kind(X, name)
-    said = feature_units.with_dates(units_of(X, names), units, lambda j: _axis(X[names[j]]))
-    how = feature_units.conversions(names, said, units, "the grid")
-    for name, own in zip(names, how or (None,) * len(names), strict=True):
+    own, first = units_of(X, names), partial(_first, X, names)
+    _, how = feature_units.matched(names, own, units, first, "the grid", trained_on)
+    for name, each in zip(names, how or (None,) * len(names), strict=True):
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
-        parts.append((_part(variable, own, stored), variable.dims))
+        parts.append((_part(variable, each, stored), variable.dims))
     dims = tuple(d for d in dims if any(d in own for _, own in parts))
     sizes = tuple(X.sizes[d] for d in dims)
     lazy = bool(X.chunksizes)
@@ -353,11 +373,13 @@ def grid_of(
     return Grid(dims, chunks, lazy, tuple(parts), coords)
 
 
-def _axis(values: xr.DataArray) -> np.ndarray | None:
-    """Return the first numbers along one dimension, None for all else."""
-    if values.ndim > 1 or values.dtype.kind not in "iuf":
+def _first(X: xr.DataArray | xr.Dataset, names: Names, j: int) -> np.ndarray | None:
+    """Return the first numbers of a feature, times as days; None for lazy ones along more axes."""
+    values = X[names[j]]
+    if values.dtype.kind not in "iufM" or (values.ndim > 1 and values.chunks):
         return None
-    return values[{dim: slice(EAGER_ROWS) for dim in values.dims}].values
+    few = zip(values.dims, _cut(values.shape), strict=False)
+    return _as_float(values[{dim: slice(cuts[0]) for dim, cuts in few}].values)
 
 
 def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: bool) -> Any:

@@ -151,15 +151,44 @@ def units_of_frame(X: Any) -> tuple[str, ...]:
 
 
 def numbers_of(X: Any, j: int) -> np.ndarray | None:
-    """Return a column of numbers in memory, the first ones of a Zarr array; None for all else."""
-    if type(X).__module__.partition(".")[0] == "pandas":
-        X, j = X.iloc[:, j : j + 1].to_numpy(), 0
+    """Return a column of numbers in memory, times as days, the first ones of a Zarr array.
+
+    None for all else.
+    """
+    if _index(X) is not None:
+        X, j = timed(X.iloc[:, j : j + 1]).to_numpy(), 0
     X = behind(X)
     if not isinstance(X, np.ndarray | zarr.Array) or X.ndim != 2 or X.dtype.kind not in "iuf":
         return None
     if j >= X.shape[1]:
         return None
     return np.asarray(X[: X.chunks[0], j] if isinstance(X, zarr.Array) else X[:, j])
+
+
+def refuse_other_order(X: Any, **beside: Any) -> None:
+    """Raise InputError for objects of pandas with the index of X in another order.
+
+    Rows are paired by their order; objects with other indexes do not say that they should not be.
+    """
+    index = _index(X)
+    for name, given in beside.items():
+        own = _index(given)
+        if index is None or own is None or len(own) != len(index) or own.equals(index):
+            continue
+        if own.isin(index).all() and index.isin(own).all():
+            pairs = enumerate(zip(own, index, strict=True))
+            row, (seen, wanted) = next((i, pair) for i, pair in pairs if len({*pair}) > 1)
+            again = f"{name}.reindex(X.index), or " if index.is_unique else ""
+            raise InputError(
+                f"{name} has the index of X in another order, first {seen} where X has {wanted} "
+                f"(row {row + 1}), and rows are paired by their order: give {again}"
+                f"{name}.to_numpy() if they belong together as they are"
+            )
+
+
+def _index(x: Any) -> Any:
+    """Return the index of an object of pandas, None for all else."""
+    return getattr(x, "index", None) if type(x).__module__.split(".")[0] == "pandas" else None
 
 
 def _are_times(kind: Any) -> bool:

@@ -409,12 +409,15 @@ def rows_of(
     geographic : pair of str or int, False or None
         Columns of longitude and latitude; False for none, None for those that X says.
     """
+    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
-    place = chosen(geographic, rows.feature_names, place_of(X, said))
+    known = None if geographic is False else place_of(X, said)
+    place = chosen(geographic, rows.feature_names, known)
     units = units if len(units) == rows.n_targets else ()
     own = units_of(X, rows.feature_names, said)
+    feature_units.refuse_no_degrees(rows.feature_names, own, place or ())
     if grids.is_xarray(X):
         own = tuple(map(feature_units.counted, own))
     passing = rows.passing or said.get(PASSING) is True

@@ -581,6 +581,7 @@ class GaussianProcess(UpdatedGP):
             geographic=rows.geographic,
             feature_units=rows.feature_units if any(rows.feature_units) else (),
             fills=self._fills,
+            ranges=self._ranges,
         )
         layers = chain.of_fit(posterior.parts(self._known(rows)))
         self._set_solved(dataclasses.replace(posterior, layers=layers))

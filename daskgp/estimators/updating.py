@@ -70,8 +70,8 @@ def changed(
         else:
             after = arrangement.append(stage, sums, so_far, spill)
         _conclude(gp, after, total, int(sums.rows), forget)
-        gp._set_solved(dataclasses.replace(gp.solved_, fills=rows.fills))
     gp._ranges = ranges_of(sums, rows.columns, getattr(gp, "_ranges", None))
+    gp._set_solved(dataclasses.replace(gp.solved_, fills=rows.fills, ranges=gp._ranges))
     gp._seen = [*seen_by(gp), seen("forget" if forget else "update", sums, rows)]
 
 

@@ -7,6 +7,7 @@ line and the poles, and valid in every kernel of a distance.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
-from daskgp.models.fills import Fills, without
+from daskgp.models.fills import KNOWN, Fills, without
 
 RADIUS = 6371.0088
 """Mean radius of the Earth in km."""
@@ -141,13 +142,16 @@ class Columns:
         assert self.geographic is not None
         known, (lon, lat) = X[np.isfinite(X[:, j]), j], self.geographic
         swapped = _within(X[:, lon], LATITUDES) and _within(X[:, lat], LONGITUDES)
-        remedy = (
-            f"if they are swapped, geographic={(*self._place[::-1],)}; else " if swapped else ""
-        )
+        pair = self._place[::-1]
+        option = f"geographic={(*pair,)} (--geographic {','.join(pair)})"
+        remedy = f"if they are swapped, {option}; else "
+        fill = next((f"{v:g}" for v in (known.min(), known.max()) if v in KNOWN), None)
+        missing = f" (fill_values=[{fill}], or --fill {fill} of convert)" if fill else ""
         return (
             f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are not "
-            f"degrees from {ends[0]:g} to {ends[1]:g}: {remedy}correct them or set placeholders to "
-            "NaN, give geographic=(longitude, latitude) in this order, or geographic=False for "
+            f"degrees from {ends[0]:g} to {ends[1]:g}: {remedy * swapped}"
+            f"correct them or set placeholders to NaN{missing}, "
+            "give geographic=(longitude, latitude) in this order, or geographic=False for "
             "coordinates of a plane"
         )
 
@@ -301,7 +305,8 @@ def chosen(
     SettingError
         If it is no pair of different columns.
     """
-    if setting is None:
+    given = setting is not None
+    if not given:
         setting = known
     if setting is None or setting is False:
         return None
@@ -317,15 +322,27 @@ def chosen(
             f"geographic={shown(setting)} names one column twice: give that of longitude and that "
             "of latitude"
         )
-    named = names[lon], names[lat]
-    said = known is not None and tuple(known) == named[::-1]
-    if said or (_is_named(named[0], LATITUDE) and _is_named(named[1], LONGITUDE)):
-        raise SettingError(
-            f"geographic={shown(setting)}: {named[0]!r} is latitude by its "
-            f"{'attributes' if said else 'name'} and {named[1]!r} longitude: give longitude first, "
-            f"geographic={named[::-1]}"
-        )
+    if given:
+        _refuse_swapped(shown(setting), (names[lon], names[lat]), known)
     return lon, lat
+
+
+def _refuse_swapped(setting: str, named: tuple[str, str], known: Sequence[str] | None) -> None:
+    """Raise SettingError for names of longitude and latitude that the data says are the other."""
+    pair = None if known is None else tuple(known)
+    if pair == named:
+        return
+    said = pair == named[::-1]
+    wrong = said or kind_of_name(named[0]) == KINDS[1], said or kind_of_name(named[1]) == KINDS[0]
+    if not any(wrong):
+        return
+    why = "attributes" if said else "name"
+    other = zip(named, KINDS[::-1], strict=True)
+    told = [f"{name!r} is {kind} by its {why}" for name, kind in other]
+    raise SettingError(
+        f"geographic={setting}: {' and '.join(itertools.compress(told, wrong))}: give longitude "
+        f"first, geographic={named[::-1]} (--geographic {','.join(named[::-1])})"
+    )
 
 
 def refuse_other(setting: Any, names: Sequence[str], columns: Columns) -> None:
@@ -342,13 +359,27 @@ def refuse_other(setting: Any, names: Sequence[str], columns: Columns) -> None:
     )
 
 
-LONGITUDE, LATITUDE = ("lon", "long", "lng", "longitude"), ("lat", "latitude")
-"""Names of columns of longitude and latitude, also before or after an underscore."""
+KINDS = ("longitude", "latitude")
+"""Kinds of the two columns of a place."""
+SPELT = (
+    r"([ctuvrxy]|dd|dec|decimal|geo|nav)?(lon|long|lng|longitude?s?|longitudine)(deg|dd|dec)?"
+    r"|l(ä|ae)nge|l(ä|ae|æ|e)ng(en|de|te|d)?gra{1,2}d",
+    r"([ctuvrxy]|dd|dec|decimal|geo|nav)?(lat|latitude?s?|latitudine)(deg|dd|dec)?"
+    r"|breite|bre(d|it|edt)(d|de|e|en)?gra{1,2}d",
+)
+"""Words, in lower case, that say so in names of columns."""
 
 
-def _is_named(name: str, known: Sequence[str]) -> bool:
-    """Return whether a column's name says that it is one of these."""
-    return not {*re.split(r"[_\W]+", name.lower())}.isdisjoint(known)
+def kind_of_name(name: str) -> str | None:
+    """Return which of longitude and latitude a column is by its name; None for others.
+
+    >>> [kind_of_name(name) for name in ("decimalLatitude", "XLONG_M", "nav_lat", "x")]
+    ['latitude', 'longitude', 'latitude', None]
+    """
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    words = re.findall(r"[^\W\d_]+", parted)
+    told = [any(re.fullmatch(spelt, word) for word in words) for spelt in SPELT]
+    return KINDS[told.index(True)] if sum(told) == 1 else None
 
 
 def _column(column: Any, names: Sequence[str]) -> int:

@@ -43,7 +43,7 @@ def work_of(job: Job) -> Iterator[MapWork]:
         job.posterior.outer(True).check("quantiles and probabilities")
     posterior = job.posterior
     with gridded.opened(
-        job.source, posterior.feature_names, job.mask, posterior.feature_units
+        job.source, posterior.feature_names, job.mask, posterior.wanted_units, posterior.trained_on
     ) as grid:
         steps = map_store.steps_of(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has

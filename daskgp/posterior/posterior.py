@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -12,7 +12,8 @@ import numpy as np
 
 from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned
-from daskgp.data import checksum, feature_units, moments, reading
+from daskgp.data import checksum, expected, feature_units, moments, reading
+from daskgp.data.feature_units import Conversion
 from daskgp.data.reading import check_table, unmasked
 from daskgp.data.regressor import Known
 from daskgp.data.rows import Rows, names_differ
@@ -79,6 +80,7 @@ class Posterior:
     geographic: tuple[int, int] | None = None
     feature_units: tuple[str, ...] = ()
     fills: Fills = ()
+    ranges: Sequence[Sequence[float] | None] = ()
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -153,6 +155,29 @@ class Posterior:
     def n_features(self) -> int:
         """Number of columns that X must have."""
         return len(self.feature_names)
+
+    @property
+    def wanted_units(self) -> tuple[str, ...]:
+        """Units that columns of X are taken in, "" for unknown ones."""
+        units = [*(self.feature_units or ("",) * self.n_features)]
+        for j, unit in zip(self.geographic or (), feature_units.DEGREES, strict=False):
+            units[j] = units[j] or unit
+        return tuple(units)
+
+    @cached_property
+    def trained_on(self) -> dict[int, expected.Column]:
+        """What is known of columns of X; not of places on a sphere, and longitudes of a period."""
+        known = [None if j in (self.geographic or ()) else r for j, r in enumerate(self.ranges)]
+        found = expected.columns_of(self.feature_names, self.feature_units, known)
+        periodic = any("period" in name for name in self.theta.kernel.parameter_names)
+        return {j: own for j, own in found.items() if not (periodic and own.is_longitude)}
+
+    def matched(
+        self, own: tuple[str, ...], values: Callable[[int], np.ndarray | None], what: str
+    ) -> tuple[tuple[str, ...], tuple[Conversion | None, ...]]:
+        """Return units of columns of X, and what turns these into those of the training data."""
+        known = self.feature_names, own, self.wanted_units
+        return feature_units.matched(*known, values, what, self.trained_on)
 
     @cached_property
     def columns(self) -> Columns:
@@ -293,6 +318,7 @@ class Posterior:
         return Moments(mean, variance)
 
     def _tile(self, X: np.ndarray, want: Want, include_noise: bool, gaussian: bool) -> Moments:
+        expected.refuse(self.trained_on, X, "X")
         inner, outer = self._split(include_noise)
         layers = inner if gaussian or want == "covariance" else inner + outer
         if any(layer.needs_variance for layer in layers):
@@ -458,10 +484,9 @@ def check_columns(posterior: Posterior, X: Any, names: tuple[str, ...] | None) -
 
 def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
     """Raise InputError for rows with features in other units than those of the training data."""
-    names, wanted = posterior.feature_names, posterior.feature_units
+    names = posterior.feature_names
     numbers = partial(reading.numbers_of, rows.X)
-    units = feature_units.with_dates(rows.feature_units, wanted, numbers)
-    how = feature_units.conversions(names, units, wanted, "X")
+    units, how = posterior.matched(rows.feature_units, numbers, "X")
     other = next((j for j, one in enumerate(how) if one is not None), None)
     if other is not None:
         raise InputError(

@@ -50,10 +50,11 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
 
     Raise InputError unless they have its columns.
     """
-    names, how = data.column_names(X), conversions(posterior, X, "X")
+    given, names = X, data.column_names(X)
     X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
     check_columns(posterior, X, names)
+    how = conversions(posterior, given, "X")
     if not how:
         return X
     if not isinstance(X, da.Array):
@@ -71,9 +72,8 @@ def conversions(
 
     Raise InputError if their units contradict.
     """
-    names, wanted = posterior.feature_names, posterior.feature_units
-    own = feature_units.with_dates(data.units_of(X, names), wanted, partial(reading.numbers_of, X))
-    return feature_units.conversions(names, own, wanted, what)
+    names, numbers = posterior.feature_names, partial(reading.numbers_of, X)
+    return posterior.matched(data.units_of(X, names), numbers, what)[1]
 
 
 def quantiles(
@@ -206,7 +206,8 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     """Return the grid or table of an xarray object, in the units of the training data."""
     if grids.is_table(X) and not {*X.dims} & {*posterior.feature_names}:  # which lacks coordinates
         check_columns(posterior, X, data.column_names(X))
-    return grids.grid_of(X, posterior.feature_names, units=posterior.feature_units)
+    known = posterior.wanted_units, posterior.trained_on
+    return grids.grid_of(X, posterior.feature_names, False, *known)
 
 
 def _on_grid(

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -489,7 +490,8 @@ def test_swapped_longitude_and_latitude_are_told():
     with pytest.raises(InputError) as caught:
         daskgp.ExactGP(**FIXED, geographic=PLACE).fit(swapped, y)
     assert "'lat' has latitudes from -17" in str(caught.value)
-    assert "if they are swapped, geographic=('lat', 'lon'); else correct them" in str(caught.value)
+    says = "if they are swapped, geographic=('lat', 'lon') (--geographic lat,lon); else correct"
+    assert says in str(caught.value)
     wrong = frame(X).assign(lat=X[:, 1] + 300)
     with pytest.raises(InputError, match=r"not degrees from -90 to 90: correct them"):
         daskgp.ExactGP(**FIXED, geographic=PLACE).fit(wrong, y)
@@ -537,13 +539,26 @@ def test_lengthscales_of_times_are_in_their_unit():
         (["lat", "lon"], ("lat", "lon")),
         (["latitude", "Longitude"], (0, 1)),
         (["lat_deg", "lng"], (0, 1)),
+        (["decimalLatitude", "decimalLongitude"], (0, 1)),
+        (["XLAT", "XLONG"], (0, 1)),
+        (["nav_lat", "nav_lon"], ("nav_lat", "nav_lon")),
+        (["Breitengrad", "Längengrad"], (0, 1)),
+        (["breitengrad", "laengengrad"], (0, 1)),
+        (["latitud", "longitud"], (0, 1)),
+        (["clat", "clon"], (0, 1)),
+        (["LatDD", "LonDD"], (0, 1)),
+        (["geoLat", "where"], (0, 1)),
+        (["up", "station_longitude"], (0, 1)),
     ],
 )
 def test_longitude_and_latitude_in_the_wrong_order_are_refused_by_their_names(names, setting):
     X = pd.DataFrame(np.random.default_rng(0).uniform(0, 50, (20, 2)), columns=names)
     model = daskgp.ExactGP(geographic=setting, **FIXED)
-    with pytest.raises(SettingError, match=r"is latitude by its name .*give longitude first"):
+    with pytest.raises(
+        SettingError, match=r"is l\w+tude by its name.*: give longitude first"
+    ) as told:
         model.fit(X, X.to_numpy().sum(axis=1))
+    assert str(told.value).endswith(f"(--geographic {names[1]},{names[0]})")
     model.set_params(geographic=(1, 0)).fit(X, X.to_numpy().sum(axis=1))
 
 
@@ -556,3 +571,89 @@ def test_columns_that_contradict_the_attributes_of_the_data_are_refused():
     with pytest.raises(SettingError, match="'up' is latitude by its attributes and 'across'"):
         model.fit(field, field)
     assert model.set_params(geographic=None).fit(field, field).solved_.geographic == (1, 0)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["flat", "platform", "lateral", "plot", "along", "belong", "lo"])
+def test_words_that_only_look_like_longitude_and_latitude_are_names_like_others(name):
+    X = pd.DataFrame(np.random.default_rng(0).uniform(0, 50, (20, 2)), columns=[name, "other"])
+    for pair in ((0, 1), (1, 0)):
+        daskgp.ExactGP(geographic=pair, **FIXED).fit(X, X.to_numpy().sum(axis=1))
+
+
+def of_sphere(lon, lat):
+    """A field whose coordinates have these attributes."""
+    return grid(attributes=(lon, lat))
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", ["object", "file", "store"])
+def test_places_in_radians_are_refused_with_the_remedy(form, tmp_path):
+    east = {"standard_name": "longitude", "units": "radian"}
+    field = of_sphere(east, {"standard_name": "latitude", "units": "radians"})
+    field = field.assign_coords({n: (n, np.radians(field[n].values), field[n].attrs) for n in "ab"})
+    says = (
+        r"'a' is in 'radian', but longitude and latitude are taken in degrees east and north: make"
+    )
+    run = partial(daskgp.ExactGP(**FIXED).fit, field, field)
+    if form == "file":
+        field.to_netcdf(tmp_path / "g.nc")
+        run = partial(daskgp.convert, f"{tmp_path}/g.nc", f"{tmp_path}/d.zarr", "t", **QUIET)
+    elif form == "store":
+        url, says = f"{tmp_path}/s.zarr", says.replace("'a'", "'lon'")
+        store(url, *globe(), feature_units=["radian", "radian"])
+        run = partial(daskgp.ExactGP(geographic=PLACE, **FIXED).fit, *open_dataset(url))
+    with pytest.raises(InputError, match=says):
+        run()
+    plain = daskgp.ExactGP("matern32(1.0)", optimizer=None, geographic=False, **QUIET)
+    assert plain.fit(field, field).solved_.geographic is None
+
+
+@pytest.mark.whole
+def test_places_of_predictions_in_radians_are_refused():
+    X, y = globe()
+    fitted = daskgp.ExactGP(geographic=PLACE, **FIXED).fit(frame(X), y)
+    unit = {"units": "radians"}
+    places = xr.Dataset(coords={"lon": ("lon", [0.1, 0.2], unit), "lat": ("lat", [0.3], unit)})
+    with pytest.raises(
+        InputError, match=r"'lon' of the grid is in 'radians', but the model was fi"
+    ):
+        fitted.predict(places)
+    degrees = places.assign_coords(
+        {n: (n, np.degrees(places[n].values), {"units": "°"}) for n in PLACE}
+    )
+    wanted = fitted.predict(np.degrees([[0.1, 0.3], [0.2, 0.3]]))
+    np.testing.assert_allclose(fitted.predict(degrees).values.ravel(), wanted, rtol=1e-9)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        (
+            ("degrees_north", "degrees_north"),
+            "'lon' is longitude by its name and latitude by its un",
+        ),
+        (
+            ("degrees_north", "degrees_east"),
+            "'lon' is longitude by its name and latitude by its un",
+        ),
+        (("degrees_east", "degrees_E"), "'lat' is latitude by its name and longitude by its units"),
+    ],
+)
+def test_attributes_that_contradict_the_name_of_a_coordinate_are_refused(
+    attributes, says, tmp_path
+):
+    field = grid(PLACE, tuple({"units": unit} for unit in attributes))
+    for geographic in (None, PLACE):
+        with pytest.raises(InputError, match=says):
+            daskgp.ExactGP(geographic=geographic, **FIXED).fit(field, field)
+    field.to_netcdf(tmp_path / "g.nc")
+    line = refused("convert", f"{tmp_path}/g.nc", f"{tmp_path}/d.zarr", "--target", "t")
+    assert line.endswith("correct one of them, or give geographic=False (--geographic none)")
+    assert not Path(f"{tmp_path}/d.zarr").exists()
+    plain = daskgp.ExactGP("matern32(50.0)", optimizer=None, geographic=False, **QUIET)
+    assert plain.fit(field, field).solved_.geographic is None
+    twice = grid(PLACE, ({"units": "degrees_north", "standard_name": "longitude"}, {}))
+    with pytest.raises(InputError, match="'lon' is longitude by its standard_name 'longitude' and"):
+        daskgp.ExactGP(**FIXED).fit(twice, twice)

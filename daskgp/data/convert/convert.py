@@ -520,10 +520,13 @@ def _place(table: Table, features: Names, geographic: Any, kept: Layout | None) 
     """Return the features that are longitude and latitude: those given, else those known."""
     if kept is not None:
         known = kept.geographic if {*kept.geographic} <= {*features} else ()
+    elif geographic is False:
+        known = ()
     else:
         own = {name: table.attributes.get(name, {}) for name in features}
         known = grids.place_among(own) or ()
     chosen = place_in(geographic, features, known or None)
+    feature_units.refuse_no_degrees(features, [*map(table.unit, features)], chosen or ())
     if known and geographic is None and kept is None:
         logger.info(
             "features %r and %r are longitude and latitude by their CF attributes: fits will take "

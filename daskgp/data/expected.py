@@ -1,0 +1,204 @@
+"""What places of a model look like: those that miss its training rows by their unit are refused.
+
+Predictions there would be the prior, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from daskgp.data import feature_units, whole_dates
+from daskgp.data.feature_units import Count
+from daskgp.errors import InputError
+from daskgp.models.columns import kind_of_name
+
+APART = 5.0
+"""Least ratio of the sizes of numbers in different units."""
+FAR, NEAR = 10.0, 0.1
+"""Widths of the range of the training rows beyond which times are no such numbers, and by which
+longitudes go on beyond it."""
+EARLY, LATE, LATEST = 365.0, 120_530.0, 376_200.0
+"""Days from 1970 that tell times from counts of something else, those to 2300 and to 3000."""
+YEAR = 365.2425
+TURN = 360.0
+COUNTED = {"s": 86_400.0, "ms": 8.64e7, "us": 8.64e10, "ns": 8.64e13, "D": 1.0}
+"""How many a day of units of time, as pandas.to_datetime calls them."""
+NAMED = ("seconds", "milliseconds", "microseconds", "nanoseconds", "days")
+"""Their names in messages."""
+Limits: TypeAlias = Sequence[float]
+
+
+class Column(NamedTuple):
+    """A feature of a model: its unit, and the least and the largest value of its training rows."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether numbers without a unit may be those of another one."""
+        return self.is_time or self.is_longitude
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the feature is a time by its unit or name."""
+        return self.counts is not None or (not self.unit and whole_dates.named_as_time(self.name))
+
+    @property
+    def is_longitude(self) -> bool:
+        """Whether the feature is a longitude by its unit or name."""
+        east = feature_units.plain(self.unit) == "degrees_east"
+        return east or (kind_of_name(self.name) == "longitude" and not self.counts)
+
+    @property
+    def counts(self) -> Count | None:
+        """How the feature counts times of the usual calendar, None for others."""
+        found = feature_units.count_of(self.unit)
+        return None if found is None or found.calendar else found
+
+    def refuse(self, values: Any, what: str, own: str = "") -> None:
+        """Raise InputError for values of places in another unit than that of the training rows.
+
+        Parameters
+        ----------
+        values : ndarray (n,)
+            In the unit that is theirs.
+        what : str
+            What messages call the places.
+        own : str
+            Their unit, if it is known.
+        """
+        known = np.asarray(values, np.float64)
+        known = known[np.isfinite(known)]
+        holds_times = feature_units.count_of(own) is not None
+        if not len(known) or (holds_times and self.unit):
+            return
+        seen = f"feature {self.name!r} of {what} goes from {known.min():.10g} to {known.max():.10g}"
+        range_ = f"{self.low:.10g} to {self.high:.10g}"
+        if holds_times:
+            if self._is_far(known) or self._read_as(known, ("D",)):
+                raise InputError(
+                    f"feature {self.name!r} of {what} holds times, but the model was fitted with "
+                    f"numbers from {range_} there: give such numbers, or fit again with times"
+                )
+        elif self.is_longitude:
+            if self._is_turned(known):
+                raise InputError(
+                    f"{seen}, the training rows from {range_}: add 360 to longitudes below, take "
+                    "360 from those above, or fit again with geographic=(longitude, latitude)"
+                )
+        elif self.is_time and self._is_apart(known):
+            code = self._read_as(known, (*COUNTED, *FORMS))
+            if code:
+                unit = f", in {self.unit!r}" if self.unit else ""
+                remedy = _as_times(code) if self.unit else "them in the unit of these"
+                raise InputError(
+                    f"{seen}, as {_told(code)} do, but the training rows from {range_}{unit}: "
+                    f"give {remedy}"
+                )
+            if self._is_never(known):
+                raise InputError(
+                    f"{seen}, which are no dates in {self.unit!r}, the unit of the training rows: "
+                    "give times, as pandas.to_datetime makes them"
+                )
+
+    def _is_far(self, values: np.ndarray) -> bool:
+        """Return whether all values lie beyond the training rows by far more than their range."""
+        away = FAR * (self.high - self.low)
+        return bool(values.min() > self.high + away or values.max() < self.low - away)
+
+    def _is_apart(self, values: np.ndarray) -> bool:
+        """Return whether values have wholly other sizes than the training rows."""
+        own, ends = np.abs(values), np.abs([self.low, self.high])
+        if self.low < 0 < self.high:
+            ends[np.argmin(ends)] = 0.0
+        return bool(own.min() > APART * ends.max() or own.max() * APART < ends.min())
+
+    def _is_turned(self, values: np.ndarray) -> bool:
+        """Return whether longitudes come among those of the training rows by a whole turn."""
+        below, above = values < self.low, values > self.high
+        moved = values + TURN * below - TURN * above
+        comes = (below | above) & (moved >= self.low) & (moved <= self.high)
+        margin = NEAR * (self.high - self.low)
+        far = (values < self.low - margin) | (values > self.high + margin)
+        return bool((comes & far).any() or comes.all())
+
+    def _is_never(self, values: np.ndarray) -> bool:
+        """Return whether no value is a date that anyone models, in the unit of the feature."""
+        if self.counts is None:
+            return False
+        days = values / self.counts.per_day + self.counts.origin
+        return bool((days > LATEST).all() or (np.abs(days) > feature_units.MOST_DAYS).all())
+
+    def _read_as(self, values: np.ndarray, codes: Sequence[str]) -> str | None:
+        """Return in which of some units values are times about those of the training rows."""
+        if not self._is_apart(values):
+            return None
+        for low, high in self._times:
+            margin = max(high - low, YEAR)
+            for code in codes:
+                days = _days(values, code)
+                if days is not None and low - margin <= days.min() and days.max() <= high + margin:
+                    return code
+        return None
+
+    @property
+    def _times(self) -> list[tuple[float, float]]:
+        """Ranges in days since 1970 that the training rows may have."""
+        ends = np.array([self.low, self.high])
+        if self.counts is not None:
+            low, high = ends / self.counts.per_day + self.counts.origin
+            return [(low, high)]
+        found = (_days(ends, code) for code in (*COUNTED, *FORMS, "years"))
+        return [(days[0], days[1]) for days in found if days is not None]
+
+
+FORMS = {form.written: form for form in whole_dates.FORMS}
+
+
+def _days(values: np.ndarray, code: str) -> np.ndarray | None:
+    """Return values as days since 1970; None if they are no likely times in that unit."""
+    if code in COUNTED:
+        days = values / COUNTED[code]
+    elif code == "years":
+        days = (values - 1970.0) * YEAR
+    else:
+        days = whole_dates.days_of(values, FORMS[code], years=whole_dates.LIKELY)
+    size = np.abs(days)
+    early = EARLY if code in COUNTED else 0.0
+    return days if size.max() >= early and size.max() <= LATE else None
+
+
+def _told(code: str) -> str:
+    """Return what messages call a unit of times."""
+    name = dict(zip(COUNTED, NAMED, strict=True)).get(code)
+    return code if name is None else f"{name} since 1970"
+
+
+def _as_times(code: str) -> str:
+    """Return how to make times of numbers."""
+    how = f"unit={code!r}" if code in COUNTED else f"format={FORMS[code].coded!r}"
+    return f"times, pandas.to_datetime(..., {how})"
+
+
+def columns_of(
+    names: Sequence[str], units: Sequence[str], ranges: Sequence[Limits | None]
+) -> dict[int, Column]:
+    """Return the features whose ranges are known and have a width, by their numbers."""
+    units = units or ("",) * len(names)
+    return {
+        j: Column(names[j], units[j], *ends)
+        for j, ends in enumerate(ranges)
+        if ends is not None and ends[0] < ends[1]
+    }
+
+
+def refuse(columns: Mapping[int, Column], X: np.ndarray, what: str) -> None:
+    """Raise InputError for rows X (n, d), which say no units, in others than the training rows."""
+    for j, column in columns.items():
+        column.refuse(X[:, j], what)

@@ -1,0 +1,229 @@
+"""Places in another unit than the training rows: refused, where predictions would be the prior."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from commands import invoke, refused, succeed
+
+import daskgp
+from daskgp import kernels
+from daskgp.data.feature_units import DAYS
+from daskgp.errors import InputError
+
+pytestmark = pytest.mark.whole
+FIXED = {"kernel": "matern32(ard=true)", "optimizer": None, "progress": False}
+WHEN = pd.Series(pd.date_range("2019-01-01", periods=80, freq="9D"))
+DEPTH = np.linspace(0, 9, 80) ** 1.5
+Y = np.sin(np.arange(80.0) / 9) + DEPTH / 30
+SECONDS = WHEN.to_numpy("M8[s]").astype(np.int64).astype(float)
+DATES = WHEN.dt.strftime("%Y%m%d").astype(float).to_numpy()
+CODED = {
+    "seconds": SECONDS,
+    "milliseconds": SECONDS * 1e3,
+    "microseconds": SECONDS * 1e6,
+    "nanoseconds": SECONDS * 1e9,
+}
+
+
+def table(time, name="time"):
+    return pd.DataFrame({name: time, "depth": DEPTH})
+
+
+def fitted(time, name="time", **more):
+    return daskgp.ExactGP(**FIXED, **more).fit(table(time, name), Y)
+
+
+FORMS = {
+    "array": lambda X: X.to_numpy(float),
+    "frame": lambda X: X,
+    "dask": lambda X: da.from_array(X.to_numpy(float), chunks=(20, 2)),
+    "dask frame": lambda X: dd.from_pandas(X, npartitions=3),
+    "table": lambda X: xr.Dataset({name: ("i", X[name]) for name in X}),
+    "labelled": lambda X: xr.DataArray(X.to_numpy(float), {"j": [*X]}, ("i", "j")),
+}
+
+
+def predicted(model, X):
+    return np.asarray(model.predict(X))
+
+
+@pytest.mark.parametrize("unit", CODED)
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_in_another_unit_of_time_are_refused(unit, form):
+    model, places = fitted(WHEN), table(CODED[unit])
+    code = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}[unit]
+    with pytest.raises(InputError) as caught:
+        predicted(model, FORMS[form](places))
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith("feature 'time' of ")
+    assert f"as {unit} since 1970 do, but the training rows from 17897 to 18608, in" in line
+    assert line.endswith(f"give times, pandas.to_datetime(..., unit={code!r})")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_times_of_the_training_rows_and_later_ones_are_predicted(form):
+    model = fitted(WHEN)
+    days = SECONDS / 86_400
+    np.testing.assert_allclose(
+        predicted(model, FORMS[form](table(days))), model.predict(table(WHEN)), rtol=1e-9
+    )
+    for shift in (10.0, 4_000.0, -30_000.0):
+        assert np.isfinite(predicted(model, FORMS[form](table(days + shift)))).all()
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "dask", "table"])
+def test_dates_of_which_none_is_valid_are_refused(form):
+    model = fitted(WHEN)
+    with pytest.raises(InputError, match=r"which are no dates in 'days since 1970-01-01', the uni"):
+        predicted(model, FORMS[form](table(np.full(80, 20_209_999.0))))
+
+
+def test_dates_in_lazy_arrays_are_refused_with_their_form():
+    with pytest.raises(InputError, match=r"as yyyymmdd do, .* format='%Y%m%d'"):
+        predicted(fitted(WHEN), FORMS["dask"](table(DATES)))
+
+
+PLAIN = {
+    "seconds": ("time", SECONDS),
+    "dates": ("obs", DATES),
+    "days of something": ("obs", np.arange(80.0) * 9),
+    "years": ("obs", 2019 + np.arange(80) * 9 / 365.25),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("form", ["frame", "table"])
+def test_times_for_a_model_of_plain_numbers_are_refused(kind, form):
+    name, numbers = PLAIN[kind]
+    model = fitted(numbers, name)
+    with pytest.raises(InputError, match=r"holds times, but the model was fitted with numbers fr"):
+        predicted(model, FORMS[form](table(WHEN, name)))
+    assert np.isfinite(predicted(model, FORMS[form](table(numbers, name)))).all()
+
+
+def test_times_for_plain_numbers_that_are_their_days_are_right():
+    days = SECONDS / 86_400
+    for name in ("time", "obs"):
+        model = fitted(days, name)
+        later = table(WHEN + pd.Timedelta(days=700), name)
+        np.testing.assert_allclose(
+            model.predict(later), model.predict(table(days + 700, name)), rtol=1e-9
+        )
+
+
+def test_plain_seconds_of_a_column_named_as_a_time_are_compared():
+    model = fitted(SECONDS)
+    for numbers, word in ((SECONDS * 1e3, "milliseconds"), (SECONDS / 86_400, "days")):
+        with pytest.raises(InputError, match=f"as {word} since 1970 do, .* in the unit of these"):
+            model.predict(table(numbers))
+    clock = fitted(np.linspace(0, 10, 80))
+    assert np.isfinite(clock.predict(table(np.linspace(100, 5_000, 80)))).all()
+
+
+def test_times_are_refused_before_anything_is_written(tmp_path):
+    model = fitted(WHEN)
+    model.save(str(tmp_path / "m.zarr"))
+    table(SECONDS).to_csv(tmp_path / "p.csv", index=False)
+    for output in ("o.csv", "o.zarr"):
+        source = tmp_path / "p.csv"
+        if output == "o.zarr":
+            daskgp.convert(source, tmp_path / "p.zarr", progress=False)
+            source = tmp_path / "p.zarr"
+        line = refused("predict", tmp_path / "m.zarr", source, tmp_path / output)
+        assert "as seconds since 1970 do" in line
+        assert not (tmp_path / output).exists()
+    grid = xr.Dataset(coords={"time": SECONDS[:5], "depth": DEPTH[:4]})
+    grid.to_netcdf(tmp_path / "g.nc")
+    line = refused("predict", tmp_path / "m.zarr", tmp_path / "g.nc", tmp_path / "o.zarr")
+    assert "feature 'time' of the grid" in line
+    assert not (tmp_path / "o.zarr").exists()
+    table(SECONDS).assign(y=Y).to_csv(tmp_path / "s.csv", index=False)
+    told = invoke("score", tmp_path / "m.zarr", tmp_path / "s.csv", "--target", "y").stderr
+    assert "as seconds since 1970 do" in told.splitlines()[-1]
+
+
+def test_updates_extend_the_range_of_times():
+    model = daskgp.SGPR(n_inducing=9, **FIXED).fit(table(WHEN), Y)
+    with pytest.raises(InputError, match="as seconds since 1970 do"):
+        model.update(table(SECONDS), Y)
+    model.update(table(WHEN + pd.Timedelta(days=720)), Y)
+    assert model.solved_.trained_on[0].high == 18_608 + 720
+
+
+# -- longitudes ------------------------------------------------------------------------------------
+
+
+def places(low, high, n=60):
+    rng = np.random.default_rng(1)
+    return pd.DataFrame({"lon": rng.uniform(low, high, n), "lat": rng.uniform(-50, 50, n)})
+
+
+def smooth(X):
+    return np.sin(np.radians(X.lon)) + X.lat / 50
+
+
+def on_plane(X, **more):
+    return daskgp.ExactGP(**{**FIXED, **more}).fit(X, smooth(X))
+
+
+TURNS = {
+    "whole globe": ((0, 360), (-180, 180), (-20, 340)),
+    "other way": ((-180, 180), (0, 360), (-180, 200)),
+    "America": ((235, 290), (-125, -70), (225, 300)),
+    "west of Greenwich": ((-12, 3), (348, 363), (-14, 30)),
+}
+
+
+@pytest.mark.parametrize("case", TURNS)
+@pytest.mark.parametrize("name", ["lon", "Longitude", "nav_lon"])
+def test_longitudes_that_differ_by_a_turn_are_refused(case, name):
+    trained, wrong, right = (places(*ends).rename(columns={"lon": name}) for ends in TURNS[case])
+    model = daskgp.ExactGP(**FIXED).fit(trained, smooth(trained.rename(columns={name: "lon"})))
+    says = rf"feature '{name}' of X goes from .*: add 360 to longitudes below, take 360 from those"
+    for form in ("array", "frame", "dask"):
+        with pytest.raises(InputError, match=says):
+            predicted(model, FORMS[form](wrong))
+        assert np.isfinite(predicted(model, FORMS[form](right))).all()
+
+
+def test_longitudes_of_a_grid_and_by_its_units_are_compared(tmp_path):
+    lon, lat = np.arange(200.0, 260.0, 5.0), np.arange(-20.0, 20.0, 5.0)
+    values = np.sin(np.radians(lon))[:, None] + lat / 50
+    axes = {"x": ("x", lon, {"units": "degrees_east"}), "y": lat}
+    field = xr.DataArray(values, axes, ("x", "y"), "t")
+    model = daskgp.ExactGP(**FIXED, geographic=False).fit(field, field)
+    west = field.assign_coords(x=("x", lon - 360, {"units": "degrees_east"}))
+    with pytest.raises(InputError, match="'x' of the grid goes from -160 to -105, the training ro"):
+        model.predict(west)
+    assert np.isfinite(model.predict(field)).all()
+    sphere = daskgp.ExactGP("matern32(3000.0)", optimizer=None, geographic=("x", "y"))
+    sphere.fit(field, field)
+    np.testing.assert_allclose(sphere.predict(west), sphere.predict(field), rtol=1e-6)
+
+
+def test_a_period_of_longitude_makes_turns_right():
+    trained = places(0, 360, 200)
+    parts = kernels.Periodic(period=360.0, active_dims=("lon",)), kernels.RBF(active_dims=("lat",))
+    model = on_plane(trained, kernel=parts[0] + parts[1])
+    west = trained.assign(lon=trained.lon - 360)
+    np.testing.assert_allclose(model.predict(west), model.predict(trained), atol=1e-6)
+
+
+def test_loaded_models_know_the_range_of_their_rows(tmp_path):
+    on_plane(places(0, 360)).save(str(tmp_path / "m.zarr"))
+    with pytest.raises(InputError, match="add 360 to longitudes below"):
+        daskgp.load(tmp_path / "m.zarr").predict(places(-180, 180))
+    places(-180, 180).to_csv(tmp_path / "p.csv", index=False)
+    line = refused("predict", tmp_path / "m.zarr", tmp_path / "p.csv", tmp_path / "o.csv")
+    assert "feature 'lon' of" in line
+    places(0, 360).to_csv(tmp_path / "q.csv", index=False)
+    succeed("predict", tmp_path / "m.zarr", tmp_path / "q.csv", tmp_path / "o.csv")
+
+
+def test_units_are_those_of_days():
+    assert fitted(WHEN).solved_.feature_units == (DAYS, "")

@@ -1,0 +1,78 @@
+"""Rows of X and y are paired by their order: objects of pandas that say otherwise are refused."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskgp
+from daskgp.errors import InputError
+
+pytestmark = pytest.mark.whole
+FIXED = {"kernel": "matern32(1.0)", "optimizer": None, "progress": False}
+X = pd.DataFrame({"a": np.linspace(0, 4, 30), "b": np.cos(np.arange(30.0))})
+Y = np.sin(X.a).rename("y")
+NAMED = [f"s{i:02d}" for i in range(30)]
+ORDER = np.random.default_rng(0).permutation(30)
+
+
+def model():
+    return daskgp.ExactGP(**FIXED)
+
+
+@pytest.mark.parametrize("index", [NAMED, range(30), pd.date_range("2020", periods=30)])
+@pytest.mark.parametrize("what", ["y", "y_variance", "sample_weight", "score", "check"])
+def test_an_index_in_another_order_is_refused_with_the_remedy(index, what):
+    rows, y = X.set_axis(index), Y.set_axis(index)
+    other = pd.Series(np.linspace(0.1, 0.2, 30), index).iloc[ORDER]
+    name = "y" if what in ("score", "check") else what
+    run, y_given, beside = model().fit, y.iloc[ORDER], {}
+    if what in ("score", "check"):
+        fitted = model().fit(rows, y)
+        run = fitted.score if what == "score" else partial(daskgp.check, fitted)
+    elif what != "y":
+        y_given, beside = y, {what: other}
+    with pytest.raises(InputError) as caught:
+        run(rows, y_given, **beside)
+    first = next(i for i in range(30) if ORDER[i] != i)
+    assert str(caught.value) == (
+        f"{name} has the index of X in another order, first {y.index[ORDER[first]]} where X has "
+        f"{y.index[first]} (row {first + 1}), and rows are paired by their order: give "
+        f"{name}.reindex(X.index), or {name}.to_numpy() if they belong together as they are"
+    )
+
+
+def test_the_remedy_gives_what_the_right_order_does():
+    rows, y = X.set_axis(NAMED), Y.set_axis(NAMED)
+    wanted = model().fit(rows, y).predict(X)
+    shuffled = y.iloc[ORDER]
+    np.testing.assert_array_equal(
+        model().fit(rows, shuffled.reindex(rows.index)).predict(X), wanted
+    )
+    again = model().fit(rows.iloc[ORDER], y.iloc[ORDER])
+    np.testing.assert_allclose(again.predict(X), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (range(30), range(30, 60)),
+        (NAMED, range(30)),
+        (ORDER, ORDER),
+        (range(30), range(1, 31)),
+        ([0] * 30, [0] * 30),
+    ],
+    ids=["other rows", "names and numbers", "the same", "overlapping", "all alike"],
+)
+def test_other_indexes_are_not_looked_at(pair):
+    found = model().fit(X.set_axis(pair[0]), Y.set_axis(pair[1]))
+    np.testing.assert_array_equal(found.predict(X), model().fit(X, Y).predict(X))
+    model().fit(X.to_numpy(), Y.iloc[::-1])
+    model().fit(X, list(Y))
+
+
+def test_an_index_with_repeats_has_no_reindex():
+    repeated = np.arange(30) // 2
+    with pytest.raises(InputError, match=r"by their order: give y\.to_numpy\(\) if they"):
+        model().fit(X.set_axis(repeated), Y.set_axis(repeated[::-1]))
