@@ -30,6 +30,8 @@ from daskgp.typing import Array
 
 __all__ = ["coverage", "crps", "interval_score", "mae", "nlpd", "nmse", "rmse", "summary"]
 
+ROOT_PI = math.sqrt(math.pi)
+
 
 def rmse(y_true: Array, mean: Array) -> Array:
     """Return the root mean squared error, in the units of `y_true`.
@@ -154,10 +156,7 @@ def crps(y_true: Array, mean: Array, variance: Array) -> Array:
     """
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
     std = np.sqrt(variance)
-    z = (y_true - mean) / std
-    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    score = std * (z * (2 * special.ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
-    return _result(_mean(score, y_true))
+    return _result(_mean(crps_of((y_true - mean) / std, std), y_true))
 
 
 def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
@@ -207,9 +206,8 @@ def interval_score(y_true: Array, mean: Array, variance: Array, level: float = 0
     2.227
     """
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
-    half = _half_width(variance, level)
-    outside = np.maximum(np.abs(y_true - mean) - half, 0.0)
-    return _result(_mean(2 * half + 2 / (1 - level) * outside, y_true))
+    scores = interval_score_of(y_true - mean, _half_width(variance, level), level)
+    return _result(_mean(scores, y_true))
 
 
 def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
@@ -250,6 +248,29 @@ def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
         "interval_score_95": interval_score(y_true, mean, variance, 0.95),
         "n": int(n) if isinstance(n, np.integer) else n,
     }
+
+
+def crps_of(residual: Array, std: Array) -> Array:
+    """Return the CRPS of each Gaussian, given standardised residuals and standard deviations.
+
+    Examples
+    --------
+    >>> round(float(crps_of(np.zeros(1), np.ones(1))[0]), 3)
+    0.234
+    """
+    density = np.exp(-0.5 * residual**2) / math.sqrt(2 * math.pi)
+    return std * (residual * (2 * special.ndtr(residual) - 1) + 2 * density - 1 / ROOT_PI)
+
+
+def interval_score_of(error: Array, half: Array, level: float) -> Array:
+    """Return the score of each interval of a level, of half widths about predictions.
+
+    Examples
+    --------
+    >>> interval_score_of(np.array([0.5, 2.0]), np.ones(2), 0.5)
+    array([2., 6.])
+    """
+    return 2 * half + 2 / (1 - level) * np.maximum(np.abs(error) - half, 0.0)
 
 
 def _arrays(latent: bool = False, **named: Array) -> list[Array]:

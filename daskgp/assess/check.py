@@ -16,13 +16,21 @@ from scipy.spatial import cKDTree
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import data
 from daskgp.arrays.backend import to_host
-from daskgp.assess import scores as judged
-from daskgp.assess.scores import BINS, LEVELS, Sums, aligned
+from daskgp.assess.scores import (
+    BINS,
+    LEVELS,
+    METRICS,
+    Sums,
+    TestRows,
+    aligned,
+    rows_to_score,
+    scored,
+    summed,
+)
 from daskgp.checks import shown, whole
-from daskgp.data import feature_units, folds, visibility
-from daskgp.data.blocks import filling, sampling
+from daskgp.data import feature_units, folds
+from daskgp.data.blocks import sampling
 from daskgp.data.folds import Boxes
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
@@ -31,11 +39,10 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
 from daskgp.posterior.neighbour_rows import Local, Nearby
-from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
+from daskgp.posterior.posterior import Posterior
 from daskgp.predict.hyperparameter_table import units_of
-from daskgp.predict.lazy import posterior_node
-from daskgp.predict.stored import Node, check_visible, opened
-from daskgp.runtime.executor import Executor, map_reduce
+from daskgp.predict.stored import Node, opened
+from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import ShowProgress
 
@@ -259,27 +266,21 @@ def check(
     _refuse_without_effect(posterior, y_variance=y_variance, sample_weight=sample_weight)
     executor = Executor.current(progress, posterior.device)
     with scratch_rows(store) as spill:
-        place = posterior.geographic or False
-        beside = {"y_variance": y_variance, "weight": sample_weight}
-        rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
-        _check_rows(posterior, rows, executor)
-        rows = replace(rows, fills=posterior.fills)
-        settings = model.fill_values, folds.even_spans(rows), executor
-        rows = filling.marked(rows, *settings, classes=posterior.likelihood is not None)
+        noise = {"y_variance": y_variance, "weight": sample_weight}
+        rows = rows_to_score(posterior, X, y, model.fill_values, spill, executor, **noise)
         sample = _sample(posterior, rows, random_state, executor)
         inputs, near = np.asarray(posterior.columns.inputs(sample.X)), Distance.of(posterior)
-        columns = list(range(rows.n_features))
+        columns = list(range(rows.rows.n_features))
         depth = int(math.log2(regions))
-        boxes = Boxes.halved(rows, columns, inputs, depth, 2**depth, random_state)
+        boxes = Boxes.halved(rows.rows, columns, inputs, depth, 2**depth, random_state)
         away = None if near is None else near.to(posterior, inputs)
         edges = np.empty(0)
         if away is not None:
             levels = np.arange(1, distances) / distances
             edges = np.unique(np.quantile(away, levels, method="inverted_cdf"))
         task = partial(_summed, rows, boxes, near, edges)
-        node = posterior_node(posterior, not executor.shares_memory)
-        total: Parts = map_reduce(task, _plus, folds.even_spans(rows), executor, "check", [node])
-    found = _checked(posterior, rows, total, sample, boxes, near, edges)
+        total: Parts = summed(task, rows.spans, posterior, executor, "check", _plus)
+    found = _checked(posterior, rows.rows.feature_names, total, sample, boxes, near, edges)
     if any(layer.of_observations for layer in posterior.outer(True).layers):
         return found
     return replace(found, note=_note(found, _remedy(model)))
@@ -309,34 +310,20 @@ def _refuse_without_effect(posterior: Posterior, **noise: Any) -> None:
             )
 
 
-def _check_rows(posterior: Posterior, rows: data.Rows, executor: Executor) -> None:
-    check_columns(posterior, rows.X, rows.feature_names)
-    refuse_other_units(posterior, rows)
-    if rows.n_targets != posterior.n_targets:
-        raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
-            f"{', '.join(posterior.target_names)}"
-        )
-    remedy = f"put it in {visibility.HERE}"
-    for array in rows.arrays.values():
-        visibility.check(executor, array, "the test data", remedy)
-    check_visible(executor, posterior, remedy)
-
-
-def _sample(posterior: Posterior, rows: data.Rows, seed: int, executor: Executor) -> Sample:
+def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor) -> Sample:
     """Return some complete rows with their predictions, near one another for a local method."""
-    plain = identity(rows.n_features, rows.n_targets)
-    spans = folds.even_spans(rows)
+    plain = identity(rows.rows.n_features, rows.rows.n_targets)
     keys = sampling.Keys((seed, 17))
-    drawn = sampling.draw(rows, spans, plain, SAMPLE_ROWS, keys, executor).rows
+    drawn = sampling.draw(rows.rows, rows.spans, plain, SAMPLE_ROWS, keys, executor).rows
     if not len(drawn.X):
-        raise InputError(f"nothing to check: none of {len(rows)} rows has all values")
+        raise InputError(f"nothing to check: none of {len(rows.rows)} rows has all values")
     X = np.asarray(posterior.columns.places(np.asarray(drawn.X, np.float64)))
+    X = feature_units.converted(X, rows.how)
     columns = np.asarray(drawn.y, np.float64)
     if drawn.noise is not None:
         columns = np.column_stack([columns, 1.0 / drawn.noise[:, 0], drawn.noise[:, 1]])
     with single_blas_thread():
-        found = judged.judge(posterior, X, columns)
+        found = scored(posterior, X, columns)
     keep = ~np.isnan(found.y).any(axis=1)
     values = (found.y, found.mean, np.sqrt(found.variance))
     return Sample(X[keep], *(v[keep] for v in values))
@@ -423,7 +410,7 @@ class Parts:
 
 
 def _summed(
-    rows: data.Rows,
+    rows: TestRows,
     boxes: Boxes,
     near: Distance | None,
     edges: np.ndarray,
@@ -432,8 +419,8 @@ def _summed(
 ) -> Parts:
     posterior = opened(node)
     with single_blas_thread():
-        X, y = rows.raw(*span)
-        found = judged.judge(posterior, X, y)
+        X, y = rows.read(span)
+        found = scored(posterior, X, y)
         inputs = np.asarray(posterior.columns.inputs(X), np.float64)
         which = boxes.number_of(inputs)
         which[~usable_rows(posterior.scaling.inputs(inputs))] = folds.LEFT_OUT
@@ -462,7 +449,7 @@ def _plus(a: Parts, b: Parts) -> Parts:
 
 def _checked(
     posterior: Posterior,
-    rows: data.Rows,
+    feature_names: tuple[str, ...],
     total: Parts,
     sample: Sample,
     boxes: Boxes,
@@ -470,7 +457,8 @@ def _checked(
     edges: np.ndarray,
 ) -> Check:
     whole_, counts = total.regions.total, total.regions.counts.sum(axis=0)
-    scores = whole_.scores()
+    found = whole_.scores()
+    scores = {name: found[name] for name in METRICS if name in found}
     n, _, squares = total.moments
     seen = n > 0
     if (squares[seen] > 0.0).all():  # y varies
@@ -501,7 +489,7 @@ def _checked(
         "this method keeps no places to measure it from" if near is None else near.describe(),
         counts,
         sample,
-        rows.feature_names,
+        feature_names,
     )
 
 

@@ -13,10 +13,9 @@ from dask import delayed
 
 from daskgp import data
 from daskgp.arrays import backend
-from daskgp.assess.scores import measured
 from daskgp.checks import rows as counted
 from daskgp.data import grids, reading
-from daskgp.data.blocks import sampling
+from daskgp.data.blocks import filling, sampling
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError, SettingError
 from daskgp.models import leave_one_out as leaving
@@ -172,7 +171,7 @@ def left_out(
     X = lazy.rows_for(posterior, X)
     own = {name: _columns(name, a, len(X), posterior) for name, a in {"y": y, **noise}.items()}
     one, none = np.ones((len(X), 1)), np.zeros((len(X), 1))
-    parts = [measured(posterior, own["y"])]
+    parts = [filling.without(own["y"], posterior.fills[posterior.n_features :])]
     if len(own) > 1:
         parts += [own.get(WEIGHT, one), own.get(Y_VARIANCE, none)]
     whole = None if posterior.method.tells_rows else known

@@ -1,39 +1,42 @@
-"""Predictions of observations held against what was observed: scores, and sums of them by group.
+"""The one scorer: predictions of observations held against what was observed, value by value.
 
-Sums are over values: rows, and targets, are pooled.  All that statistics of scores and calibration
-need is in them, so that a pass over the rows gives any number of rows' scores.
+Sums over values, rows and targets pooled, have all that scores and calibration need, so that a pass
+over the rows scores any number of them, as a whole or by groups.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
 import numpy as np
 from dask import delayed
-from scipy.special import ndtr
+from scipy.special import ndtri
 
 from daskgp import data, metrics
-from daskgp.data import grids, reading, visibility
+from daskgp.data import feature_units, folds, grids, reading, visibility
+from daskgp.data.blocks import filling
+from daskgp.data.feature_units import Conversion
+from daskgp.data.partition import Span
 from daskgp.errors import InputError
-from daskgp.models import fills
-from daskgp.models.fills import Fills, without
+from daskgp.fit.scratch import scratch_rows
+from daskgp.models.fills import without
 from daskgp.models.values import Moments
-from daskgp.posterior.layers.chain import Outer
-from daskgp.posterior.posterior import Posterior
+from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict import known_errors, lazy
-from daskgp.predict.stored import check_visible
-from daskgp.runtime.executor import Executor
+from daskgp.predict.stored import Node, check_visible, opened
+from daskgp.runtime.executor import Executor, map_reduce
+from daskgp.runtime.process import single_blas_thread
 
 logger = logging.getLogger("daskgp")
 
-LEVEL = 0.95
-"""Level of the central interval that is scored."""
 BINS = 200
 """Classes of the distribution function that observations are counted by."""
 LEVELS = (0.5, 0.8, 0.95)
@@ -41,13 +44,15 @@ Predict = Callable[[Posterior, np.ndarray, np.ndarray], Moments]
 """Means and variances (n, p) of the Gaussian at rows X (n, d), with y as ``Rows.read`` has it."""
 
 
-class Judged(NamedTuple):
-    """Predictions of values y (n, p), NaN where one is not known or cannot be predicted.
+class Scores(NamedTuple):
+    """Predictions of values y (n, p) and their scores, NaN where there is none.
 
     ``mean`` and ``variance`` are those of new observations, ``error`` is y - mean; ``score`` is the
     standardised residual, or the normal score of the distribution function of y, and ``below``
-    that function; ``density`` the log density of y, and ``crps`` its continuous ranked probability
-    score, where there is one.  Both are those of the Gaussian, whatever the tails of y are.
+    that function; ``density`` the log density of y, ``crps`` its continuous ranked probability
+    score and ``interval`` the score of its 95 % interval.  Density and CRPS are those of the
+    Gaussian, whatever the tails of y are.  ``right`` says whether a class is the likelier one, and
+    ``left_out`` how many known values could not be predicted.
     """
 
     y: np.ndarray
@@ -57,7 +62,10 @@ class Judged(NamedTuple):
     score: np.ndarray
     below: np.ndarray
     density: np.ndarray
-    crps: np.ndarray | None
+    crps: np.ndarray
+    interval: np.ndarray
+    right: np.ndarray
+    left_out: int = 0
 
 
 def predicted(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
@@ -71,10 +79,10 @@ def predicted(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     return found._replace(variance=variance)
 
 
-def judge(
+def scored(
     posterior: Posterior, X: np.ndarray, y: np.ndarray, predict: Predict = predicted
-) -> Judged:
-    """Return predictions at rows X (n, d), in the user's units, held against y.
+) -> Scores:
+    """Return predictions at rows X (n, d), in the user's units, and scores of y.
 
     ``y`` (n, p) may have weights and error variances after the targets, as ``Rows.read`` has it.
 
@@ -83,34 +91,42 @@ def judge(
     InputError
         If a target is none that the likelihood or the transform allows.
     """
-    found = predict(posterior, X, y)
+    found, p = predict(posterior, X, y), posterior.n_targets
     m, v = found.mean, found.variance
     assert v is not None
-    y = without(
-        np.asarray(y[:, : posterior.n_targets], np.float64), posterior.fills[posterior.n_features :]
-    )
-    y = np.where(np.isnan(m + v) | ~np.isfinite(y), np.nan, y)
-    outer = posterior.outer(True)
+    y = without(np.asarray(y[:, :p], np.float64), posterior.fills[posterior.n_features :])
+    known = np.isfinite(y)
+    y = np.where(known & ~np.isnan(m + v), y, np.nan)
+    outer, nothing = posterior.outer(True), np.full(y.shape, np.nan)
     outer.refuse(int((~outer.supports(y)).sum()))
     distribution = outer.over(m, np.sqrt(v))
-    scores = distribution.score(y) if outer.graded else np.full(y.shape, np.nan)
-    seen = outer.moments(found)
-    mean, variance = seen.mean, np.asarray(seen.variance)
-    crps = gaussian_crps(scores, v) if outer.keeps_moments else None
-    below, density = distribution.below(scores), distribution.log_density(y)
-    return Judged(y, mean, variance, y - mean, scores, below, density, crps)
+    score = distribution.score(y) if outer.graded else nothing
+    moments = outer.moments(found)
+    mean, variance = moments.mean, np.asarray(moments.variance)
+    crps = interval = nothing
+    if outer.keeps_moments:
+        half = np.sqrt(v) * outer.wider(0.95) * float(ndtri(0.975))
+        crps = metrics.crps_of(score, np.sqrt(v))
+        interval = metrics.interval_score_of(y - mean, half, 0.95)
+    right = nothing if outer.graded else np.where(np.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
+    below, density = distribution.below(score), distribution.log_density(y)
+    left_out = int(known.sum() - (~np.isnan(y)).sum())
+    error = y - mean
+    return Scores(y, mean, variance, error, score, below, density, crps, interval, right, left_out)
 
 
-def gaussian_crps(z: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the continuous ranked probability scores of Gaussians at standardised residuals."""
-    normal = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    terms = z * (2 * ndtr(z) - 1) + 2 * normal - 1 / math.sqrt(math.pi)
-    return np.asarray(np.sqrt(variance) * terms)
-
-
-COLUMNS = ("n", "error", "size", "square", "score", "score2", "density", "crps", "variance")
+COLUMNS = (
+    *("n", "error", "size", "square", "score", "score2"),
+    *("density", "crps", "variance", "interval", "right"),
+)
 """Sums over values: their number, y - mean, its size and square, scores and their squares, log
-density, CRPS, and predictive variances."""
+density, CRPS, predictive variances, interval scores, and right classes."""
+METRICS = (
+    *("rmse", "mae", "bias", "spread", "nlpd", "crps"),
+    *(f"coverage_{100 * q:.0f}" for q in LEVELS),
+    *("z_mean", "z_variance"),
+)
+"""Names of scores by which parts of the rows, and models, are compared."""
 
 
 @dataclass(eq=False)
@@ -123,39 +139,43 @@ class Sums:
         By COLUMNS; NaN in those that the predicted distribution does not have.
     counts : ndarray (groups, BINS)
         Values by classes of their distribution function.
+    left_out : int
+        Known values of all rows, of any group, that could not be predicted.
     """
 
     table: np.ndarray
     counts: np.ndarray
+    left_out: int = 0
 
     @classmethod
-    def of(cls, judged: Judged, group: np.ndarray, groups: int) -> Sums:
+    def of(cls, scores: Scores, group: np.ndarray | None = None, groups: int = 1) -> Sums:
         """Return the sums over values by the group (n,) of each row; those of a group -1 none."""
-        known = ~np.isnan(judged.y) & (group >= 0)[:, None]
-        crps = np.full(judged.y.shape, np.nan) if judged.crps is None else judged.crps
-        e, z = judged.error, judged.score
-        one, v = np.ones(e.shape), judged.variance
-        values = one, e, np.abs(e), e**2, z, z**2, judged.density, crps, v
+        group = np.zeros(len(scores.y), int) if group is None else group
+        known = ~np.isnan(scores.y) & (group >= 0)[:, None]
+        e, z = scores.error, scores.score
+        of_error, of_y = (np.ones(e.shape), e, np.abs(e), e**2), (scores.density, scores.crps)
+        values = *of_error, z, z**2, *of_y, scores.variance, scores.interval, scores.right
         which = np.broadcast_to(group[:, None], known.shape)[known]
         table = np.stack([np.bincount(which, v[known], minlength=groups) for v in values], axis=1)
-        graded = known & ~np.isnan(judged.below)
-        classes = np.minimum((judged.below[graded] * BINS).astype(int), BINS - 1)
+        graded = known & ~np.isnan(scores.below)
+        classes = np.minimum((scores.below[graded] * BINS).astype(int), BINS - 1)
         which = np.broadcast_to(group[:, None], known.shape)[graded]
         counts = np.bincount(which * BINS + classes, minlength=groups * BINS)
-        return cls(table, counts.reshape(groups, BINS))
+        return cls(table, counts.reshape(groups, BINS), scores.left_out)
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(self.table + other.table, self.counts + other.counts)
+        left_out = self.left_out + other.left_out
+        return Sums(self.table + other.table, self.counts + other.counts, left_out)
+
+    @property
+    def n(self) -> int:
+        """Number of values."""
+        return int(self.table[:, 0].sum())
 
     @property
     def total(self) -> Sums:
         """Sums over all groups."""
-        return Sums(self.table.sum(axis=0)[None], self.counts.sum(axis=0)[None])
-
-    @staticmethod
-    def column(name: str) -> int:
-        """Return the number of a column of the table."""
-        return COLUMNS.index(name)
+        return Sums(self.table.sum(axis=0)[None], self.counts.sum(axis=0)[None], self.left_out)
 
     def group(self, number: int) -> Sums:
         """Return the sums over one group."""
@@ -175,8 +195,10 @@ class Sums:
             "nlpd": -mean["density"],
             "crps": mean["crps"],
             **{f"coverage_{level * 100:.0f}": self.coverage(level) for level in LEVELS},
+            "interval_score_95": mean["interval"],
             "z_mean": mean["score"],
             "z_variance": mean["score2"] - mean["score"] ** 2,
+            "accuracy": mean["right"],
         }
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
@@ -190,17 +212,178 @@ class Sums:
         return float(high - low)
 
 
-METRICS = (
-    "rmse",
-    "mae",
-    "bias",
-    "spread",
-    "nlpd",
-    "crps",
-    *(f"coverage_{100 * q:.0f}" for q in LEVELS),
-)
-METRICS = (*METRICS, "z_mean", "z_variance")
-"""Names of scores."""
+# -- of a test set ---------------------------------------------------------------------------
+
+
+class TestRows(NamedTuple):
+    """Rows to predict and score, and how their features get the units of the training data."""
+
+    rows: data.Rows
+    how: tuple[Conversion | None, ...]
+
+    @property
+    def spans(self) -> list[Span]:
+        """The rows in spans of one length."""
+        return folds.even_spans(self.rows)
+
+    def read(self, span: Span) -> tuple[np.ndarray, np.ndarray]:
+        """Read X (r, d) of a span in the user's units, and y as ``Rows.raw`` does."""
+        X, y = self.rows.raw(*span)
+        return feature_units.converted(X, self.how), y
+
+
+def rows_to_score(
+    posterior: Posterior,
+    X: Any,
+    y: Any,
+    fill_values: Any,
+    spill: str,
+    executor: Executor,
+    **noise: Any,
+) -> TestRows:
+    """Return rows of any kind that ``fit`` takes, with NaN for fill values, which are said.
+
+    Raises
+    ------
+    InputError
+        If they have no such columns, or a worker does not see them.
+    """
+    how = lazy.conversions(posterior, X, "X")
+    place = posterior.geographic or False
+    rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **noise)
+    check_columns(posterior, rows.X, rows.feature_names)
+    if not len(rows):
+        raise InputError("no rows: there is nothing to score")
+    if rows.n_targets != posterior.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
+            f"{', '.join(posterior.target_names)}"
+        )
+    refuse_unseen(posterior, executor, *rows.arrays.values())
+    d, own = posterior.n_features, posterior.fills
+    if any(how):  # those of features are in other units
+        own = ((),) * d + (own[d:] or ((),) * posterior.n_targets)
+    rows, classes = replace(rows, fills=own), posterior.likelihood is not None
+    spans = folds.even_spans(rows)
+    rows = filling.marked(rows, fill_values, spans, executor, classes=classes)
+    return TestRows(rows, how)
+
+
+def refuse_unseen(posterior: Posterior, executor: Executor, *arrays: Any) -> None:
+    """Raise InputError unless all workers see the stores of test rows and of a model's rows."""
+    remedy = f"put it in {visibility.HERE}"
+    for array in arrays:
+        visibility.check(executor, data.behind(array), "the test data", remedy)
+    check_visible(executor, posterior, remedy)
+
+
+def summed(
+    task: Callable[..., Any],
+    spans: Sequence[Span],
+    posterior: Posterior,
+    executor: Executor,
+    label: str,
+    plus: Callable[[Any, Any], Any] = operator.add,
+) -> Any:
+    """Return the sum of what tasks make of spans of rows and a posterior."""
+    node = lazy.posterior_node(posterior, not executor.shares_memory)
+    return map_reduce(task, plus, spans, executor, label, [node])
+
+
+def scores(
+    posterior: Posterior, X: Any, y: Any, executor: Executor, fill_values: Any = "auto"
+) -> dict[str, Any]:
+    """Return the scores of predictions of new observations, with noise, and their number.
+
+    They are those of ``metrics.summary`` if y is f and Gaussian noise; ``nlpd`` is otherwise that
+    of the likelihood, or of y where targets are transformed.  Intervals have the tails that the
+    model has learned; densities and ``crps`` are those of the Gaussian.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        The fitted method.
+    X, y : array-like (n, d) and (n,) or (n, p)
+        Test rows of any kind that ``fit`` takes.  Values of y that are missing, and rows that miss
+        a feature and so cannot be predicted, are left out.  Rows of a store with error variances
+        or weights have the noise that these say.
+    executor : Executor
+        Where to run.
+    fill_values : "auto", sequence of float or None
+        Values that stand for missing ones beside those of the fit, as for estimators.
+
+    Raises
+    ------
+    InputError
+        If the columns are not those of the training data, or nothing is left to score.
+    """
+    posterior.refuse_spread(include_noise=True)
+    with scratch_rows(None) as spill:
+        rows = rows_to_score(posterior, X, y, fill_values, spill, executor)
+        task = partial(_of_span, rows)
+        total: Sums = summed(task, rows.spans, posterior, executor, "score")
+    if not total.n:
+        raise InputError(
+            f"nothing to score: none of {len(rows.rows)} rows has all features and a known target"
+        )
+    if total.left_out:
+        logger.warning("%d values are left out: their rows miss a feature", total.left_out)
+    found, outer = total.scores(), posterior.outer(True)
+    names = ["rmse", "mae", "nlpd", "crps", "interval_score_95", "accuracy"]
+    names[4:4] = ["coverage_95"] * outer.increasing
+    return {**{name: found[name] for name in names if name in found}, "n": total.n}
+
+
+def _of_span(rows: TestRows, span: Span, node: Node) -> Sums:
+    with single_blas_thread():
+        return Sums.of(scored(opened(node), *rows.read(span)))
+
+
+def compared(
+    posterior: Posterior,
+    X: Any,
+    y: Any,
+    mean: Any,
+    error: Callable[..., Any],
+    executor: Executor,
+    weight: Any = None,
+    fill_values: Any = "auto",
+) -> float:
+    """Return ``error(y, mean)`` of the mean at X, of any kind; one round computes a lazy error.
+
+    With weights of the values it is ``error(weight, y, mean)``.
+    """
+    reading.refuse_other_order(X, y=y)
+    if grids.is_xarray(mean):
+        if weight is not None:
+            _, weight = grids.scored_arrays(mean, weight, posterior.vector_target)
+        mean, y = grids.scored_arrays(mean, y, posterior.vector_target)
+    if isinstance(mean, da.Array):
+        refuse_unseen(posterior, executor, X, y)
+        y = da.asarray(y)
+    else:
+        y = reading.unmasked(y)
+    y = filling.marked_targets(
+        y,
+        posterior.target_names,
+        posterior.fills[posterior.n_features :],
+        fill_values,
+        executor,
+        classes=posterior.likelihood is not None,
+    )
+    given = (y, mean) if weight is None else (weight, y.reshape(mean.shape), mean)
+    found = error(*given)
+    if isinstance(mean, da.Array):
+        found = executor.compute(delayed(float)(dask.optimize(found)[0]))
+    if weight is not None and np.isnan(found):
+        raise InputError(
+            "no score: the values of y that have a weight are none or constant, or their rows miss "
+            "a feature"
+        )
+    return float(found)
+
+
+# -- tables ----------------------------------------------------------------------------------
 
 
 def aligned(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -218,155 +401,3 @@ def _text(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     return str(value) if isinstance(value, str | int | np.integer) else f"{value:.4g}"
-
-
-# -- of a test set ----------------------------------------------------------------------------
-
-
-def scores(posterior: Posterior, X: da.Array, y: da.Array, executor: Executor) -> dict[str, Any]:
-    """Return the scores of ``metrics.summary`` for predictions of new observations, with noise.
-
-    Scores of Gaussian densities are left out unless y is f and Gaussian noise; ``nlpd`` is then
-    that of the likelihood, or of y where targets are transformed.  Intervals have the tails that
-    the model has learned; densities and ``crps`` are those of the Gaussian.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        The fitted method.
-    X, y : dask arrays (n, d) and (n,) or (n, p)
-        Test rows with equal row chunks.  Values of y that are missing, and rows that miss a
-        feature and so cannot be predicted, are left out.  Rows of a store with error variances or
-        weights have the noise that these say.
-    executor : Executor
-        Where to run.
-
-    Raises
-    ------
-    InputError
-        If the columns are not those of the training data, or nothing is left to score.
-    """
-    posterior.refuse_spread(include_noise=True)
-    rows = lazy.rows_for(posterior, X)
-    if not X.shape[0]:
-        raise InputError("no rows: there is nothing to score")
-    columns = 1 if y.ndim == 1 else y.shape[1]
-    if columns != posterior.n_targets:
-        raise InputError(
-            f"y has {columns} targets, but the model was fitted with {posterior.n_targets}: "
-            f"{', '.join(posterior.target_names)}"
-        )
-    _check_visible(posterior, X, y, executor)
-    mean, variance = lazy.lazy(posterior, rows, "variance", include_noise=True)
-    variance = known_errors.of_store(posterior, y, variance)
-    y = y.reshape(mean.shape) if y.ndim != mean.ndim else y
-    y = measured(posterior, y)
-    known = da.where(da.isnan(mean) | da.isnan(variance), np.nan, y)
-    outer = posterior.outer(True)
-    if outer.keeps_moments:
-        results = metrics.summary(known, mean, variance)
-        wide = variance * outer.wider(LEVEL) ** 2
-        results["coverage_95"] = metrics.coverage(known, mean, wide, LEVEL)
-        results["interval_score_95"] = metrics.interval_score(known, mean, wide, LEVEL)
-    else:
-        results = _of_distribution(posterior, outer, rows, known, mean)
-    other = (~outer.supports(y)).sum()
-    wanted = {**results, "observed": (~da.isnan(y)).sum(), "other": other}
-    optimized = dask.optimize(wanted)[0]
-    results = executor.compute(delayed(dict)(optimized))
-    observed, n, other = (int(results.pop(name)) for name in ("observed", "n", "other"))
-    outer.refuse(other)
-    if n == 0:
-        raise InputError(
-            f"nothing to score: none of {len(X)} rows has all features and a known target"
-        )
-    if n < observed:
-        logger.warning("%d values are left out: their rows miss a feature", observed - n)
-    return {**{name: float(value) for name, value in results.items()}, "n": n}
-
-
-def compared(
-    posterior: Posterior,
-    X: Any,
-    y: Any,
-    mean: Any,
-    error: Callable[..., Any],
-    executor: Executor,
-    weight: Any = None,
-) -> float:
-    """Return ``error(y, mean)`` of the mean at X, of any kind; one round computes a lazy error.
-
-    With weights of the values it is ``error(weight, y, mean)``.
-    """
-    reading.refuse_other_order(X, y=y)
-    if grids.is_xarray(mean):
-        if weight is not None:
-            _, weight = grids.scored_arrays(mean, weight, posterior.vector_target)
-        mean, y = grids.scored_arrays(mean, y, posterior.vector_target)
-    if not isinstance(mean, da.Array):
-        masked = weight is not None or np.ma.isMaskedArray(y) or any(_fills(posterior))
-        y = measured(posterior, reading.unmasked(y) if masked else y)
-        y = y if weight is None else y.reshape(mean.shape)
-        found = float(error(y, mean) if weight is None else error(weight, y, mean))
-    else:
-        _check_visible(posterior, X, y, executor)
-        y = measured(posterior, da.asarray(y))
-        lazy = error(y, mean) if weight is None else error(weight, y.reshape(mean.shape), mean)
-        found = float(executor.compute(delayed(float)(dask.optimize(lazy)[0])))
-    if weight is not None and np.isnan(found):
-        raise InputError(
-            "no score: the values of y that have a weight are none or constant, or their rows miss "
-            "a feature"
-        )
-    return found
-
-
-def _fills(posterior: Posterior) -> Fills:
-    """Return the values of each target that are missing."""
-    return posterior.fills[posterior.n_features :]
-
-
-def measured(posterior: Posterior, y: Any) -> Any:
-    """Return y (n,) or (n, p), a NumPy or dask array, with NaN for fill values of the targets."""
-    own = _fills(posterior)
-    if not any(own):
-        return y
-
-    def known(y: np.ndarray) -> np.ndarray:
-        return fills.without(y.reshape(len(y), -1), own).reshape(y.shape)
-
-    if isinstance(y, da.Array):
-        apply: Any = da.map_blocks
-        return apply(known, y.astype(np.result_type(y.dtype, np.float32)))
-    return known(y)
-
-
-def _check_visible(posterior: Posterior, X: Any, y: Any, executor: Executor) -> None:
-    """Raise InputError unless all workers see the stores of test rows and of a model's rows."""
-    remedy = f"put it in {visibility.HERE}"
-    for array in (X, y):
-        visibility.check(executor, data.behind(array), "the test data", remedy)
-    check_visible(executor, posterior, remedy)
-
-
-def _of_distribution(
-    posterior: Posterior, outer: Outer, X: da.Array, y: da.Array, mean: da.Array
-) -> dict[str, Any]:
-    """Return scores of the mean of y (n,) or (n, p), and of its distribution."""
-    m, variance = lazy.lazy(posterior, X, "variance", include_noise=True, gaussian=True)
-    apply: Any = da.map_blocks
-    own = {"dtype": np.float64, "meta": mean._meta}
-    kept = da.where(outer.supports(y), y, np.nan)  # others are refused
-    results = {
-        "rmse": metrics.rmse(y, mean),
-        "mae": metrics.mae(y, mean),
-        "nlpd": -da.nanmean(apply(outer.log_density, kept, m, variance, **own)),
-        "n": (~da.isnan(y)).sum(),
-    }
-    if outer.increasing:
-        z, wide = apply(outer.inward, kept, **own), variance * outer.wider(LEVEL) ** 2
-        results["coverage_95"] = metrics.coverage(z, m, wide, LEVEL)
-    if not outer.graded:
-        right = da.where(da.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
-        results["accuracy"] = da.nanmean(right)
-    return results

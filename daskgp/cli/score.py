@@ -49,5 +49,5 @@ def score(
         rows(url) as (X, y, more),
         cluster.executor(posterior.device) as executor,
     ):
-        figures = scores(posterior, X, y, executor)
+        figures = scores(posterior, X, y, executor, estimator.fill_values)
     result(**figures, **more, seconds=since(began))

@@ -582,6 +582,7 @@ class GaussianProcess(UpdatedGP):
             feature_units=rows.feature_units if any(rows.feature_units) else (),
             fills=self._fills,
             ranges=self._ranges,
+            finds_fills=isinstance(self.fill_values, str),
         )
         layers = chain.of_fit(posterior.parts(self._known(rows)))
         self._set_solved(dataclasses.replace(posterior, layers=layers))

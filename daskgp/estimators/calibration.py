@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from daskgp import data
 from daskgp.assess.loo import leave_one_out
-from daskgp.assess.scores import judge
+from daskgp.assess.scores import scored
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Parts, Wanted
 from daskgp.data.partition import Span
@@ -128,7 +128,7 @@ def _of_fold(parts: Parts, share: float, seed: int, span: Span, node: Node) -> l
     places = parts.places(parts.folds[0], span)
     X, y = parts.rows.raw(*span)
     with single_blas_thread():
-        z = judge(opened(node), X[places], y[places]).score
+        z = scored(opened(node), X[places], y[places]).score
     return [LeftOut.of(z, _drawn(seed, span.start, len(X), share)[places])]
 
 
@@ -148,7 +148,7 @@ def _of_some(rows: data.Rows, share: float, seed: int, span: Span, node: Node) -
     drawn = np.repeat(_drawn(seed, span.start, -(-len(X) // run), share), run)[: len(X)]
     own = np.flatnonzero(drawn) if order is None else np.sort(order[drawn])
     with single_blas_thread():
-        return [LeftOut.of(judge(posterior, X[own], y[own], leave_one_out).score)]
+        return [LeftOut.of(scored(posterior, X[own], y[own], leave_one_out).score)]
 
 
 def _drawn(seed: int, start: int, n: int, share: float) -> np.ndarray:

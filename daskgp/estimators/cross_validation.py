@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from daskgp import data
-from daskgp.assess import scores as judged
+from daskgp.assess import scores as scoring
 from daskgp.assess.loo import leave_one_out
 from daskgp.assess.scores import METRICS, Sums, aligned
 from daskgp.checks import choice, place, shown, whole
@@ -471,7 +471,7 @@ def _tested(
 ) -> Sums:
     posterior, places = opened(node), parts.places(fold, span)
     X, y = parts.rows.raw(*span)
-    return _judged(posterior, X, y, places, judged.predicted, (output, number, span))
+    return _judged(posterior, X, y, places, scoring.predicted, (output, number, span))
 
 
 def _judged(
@@ -479,12 +479,12 @@ def _judged(
     X: np.ndarray,
     y: np.ndarray,
     places: np.ndarray,
-    predict: judged.Predict,
+    predict: scoring.Predict,
     into: tuple[zarr.Group | None, int, Span],
 ) -> Sums:
     """Return the sums over some rows of a span, whose predictions may be written."""
     with single_blas_thread():
-        found = judged.judge(posterior, X[places], y[places], predict)
+        found = scoring.scored(posterior, X[places], y[places], predict)
     output, number, span = into
     if output is not None and len(places):
         rows = slice(*span)

@@ -45,6 +45,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     kernel: Kernel | str | None
     progress: ShowProgress
     store: str | None
+    fill_values: Any
 
     solved_ = Learned[Posterior]()
     objective_ = Learned[float | None]()
@@ -724,7 +725,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         executor = Executor.current(self.progress, self.solved_.device)
         weight = weighing.weights(self.solved_, mean, *weights)
         chosen = error if weight is None or weighted is None else weighted
-        return scoring.compared(self.solved_, X, y, mean, chosen, executor, weight)
+        return scoring.compared(
+            self.solved_, X, y, mean, chosen, executor, weight, self.fill_values
+        )
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training targets in their own units, or the best bound.

@@ -20,7 +20,7 @@ from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
-from daskgp.models.fills import KNOWN, Fills, without
+from daskgp.models.fills import KNOWN, Fills, Limits, far, without
 
 RADIUS = 6371.0088
 """Mean radius of the Earth in km."""
@@ -44,11 +44,14 @@ class Columns:
         Numbers of the columns with degrees east and degrees north.
     fills : tuple, optional
         Values of each column of X that are missing in the inputs.
+    ranges : tuple, optional
+        Ranges of each column of X in a fit, far outside which known fill values are missing, too.
     """
 
     names: tuple[str, ...]
     geographic: tuple[int, int] | None = None
     fills: Fills = ()
+    ranges: tuple[Limits | None, ...] = ()
 
     @cached_property
     def where(self) -> Where:
@@ -94,7 +97,7 @@ class Columns:
         InputError
             If a longitude or latitude is no angle of a place.
         """
-        X = without(X, self.fills)
+        X = self.known(X)
         if self.geographic is None:
             return X
         X = np.asarray(X, np.float64)
@@ -104,6 +107,18 @@ class Columns:
         inputs[:, self._others] = np.delete(X, self.geographic, axis=1)
         inputs[:, self.sphere] = on_sphere(lon, lat)
         return inputs
+
+    def known(self, X: np.ndarray) -> np.ndarray:
+        """Return rows X (n, d) with NaN for fill values; X itself if there are none."""
+        X, found = without(X, self.fills), self.far(X)
+        if not found.any():
+            return X
+        return np.where(found, np.nan, X.astype(np.result_type(X.dtype, np.float32)))
+
+    def far(self, X: np.ndarray) -> np.ndarray:
+        """Return the mask (n, d) of known fill values that the fit did not have."""
+        globe = dict(zip(self.geographic or (), (LONGITUDES, LATITUDES), strict=False))
+        return far(X, [globe.get(j, pair) for j, pair in enumerate(self.ranges[: X.shape[1]])])
 
     def places(self, inputs: np.ndarray) -> np.ndarray:
         """Return the rows (n, d) of inputs (n, d + 1); those off the sphere are seen from within.
@@ -128,7 +143,7 @@ class Columns:
     def check(self, X: np.ndarray) -> None:
         """Raise InputError for rows X (n, d) with a longitude or latitude of no place."""
         if self.geographic is not None:
-            X, (lon, lat) = without(X, self.fills), self.geographic
+            X, (lon, lat) = self.known(X), self.geographic
             for j, kind, ends in ((lon, "longitudes", LONGITUDES), (lat, "latitudes", LATITUDES)):
                 if not _within(X[:, j], ends):
                     raise InputError(self._misplaced(X, j, kind, ends))

@@ -49,6 +49,10 @@ _REPEATED = (
 KNOWN = dict.fromkeys(SURE, 1) | dict.fromkeys(_REPEATED, 2)
 """Fill values in common use, and the least rows that have to have one."""
 _KNOWN = np.array(sorted(KNOWN))
+APART = {1: 1.0, 2: 10.0}
+"""Least distance of a known fill value among places from those of the fit, in ranges of these, by
+the rows that have to have it among rows."""
+_APART = np.array([APART[KNOWN[v]] for v in _KNOWN])
 
 
 class Ends(NamedTuple):
@@ -94,6 +98,26 @@ def without(values: np.ndarray, fills: Fills) -> np.ndarray:
                     found = values.astype(np.result_type(values.dtype, np.float32))
                 found[wrong, j] = np.nan
     return values if found is None else found
+
+
+def far(values: np.ndarray, ranges: Sequence[Limits | None]) -> np.ndarray:
+    """Return the mask of known fill values (n, k) far outside the ranges of their columns.
+
+    Of a column whose range is not known there are none.
+    """
+    found = np.zeros(values.shape, bool)
+    for j, limits in enumerate(ranges):
+        if limits is None:
+            continue
+        size = limits[1] - limits[0] or 1.0 + abs(limits[0])
+        out = np.flatnonzero((values[:, j] < limits[0] - size) | (values[:, j] > limits[1] + size))
+        x = values[out, j].astype(np.float64)
+        at = np.searchsorted(_KNOWN, x)
+        for near in (np.maximum(at - 1, 0), np.minimum(at, len(_KNOWN) - 1)):
+            same = np.abs(x - _KNOWN[near]) <= CLOSE * np.abs(_KNOWN[near])
+            away = np.maximum(limits[0] - x, x - limits[1]) >= _APART[near] * size
+            found[out[same & away], j] = True
+    return found
 
 
 def united(one: Fills, other: Fills) -> Fills:
@@ -159,7 +183,8 @@ def found(
     ----------
     ends : Ends
     measured : sequence of k bools
-        Columns of measurements; of others, such as classes, no values are told as far.
+        Columns of measurements; of others, such as classes and counts, values are only told that
+        lie far above all others.
     known : sequence of k pairs or None, optional
         Lowest and highest value of each column that are known from other rows.
     """
@@ -167,8 +192,7 @@ def found(
     for j, own in enumerate(measured):
         column = _Column(ends, j, None if known is None else known[j])
         several += column.known()
-        if own:
-            several += column.far()
+        several += column.far() if own else column.odd_counts()
     return several
 
 
@@ -241,6 +265,23 @@ class _Column:
                     several += [self._fill(v, False) for v in outer]
                     break
         return several
+
+    def odd_counts(self) -> list[Fill]:
+        """Return counts or codes far above all others: one, or some that more rows have than one.
+
+        255 or 99 among counts up to 14 for example, which no repeats at an end of a range show.
+        """
+        line = [v for v in self.ends[1] if v not in self.left_out]
+        if not self.whole or self.rows < LEAST_ROWS:
+            return []
+        for number in range(min(TOGETHER, len(line) - 2), 0, -1):
+            least, others = line[number - 1], self._others(without=line[0])
+            below = [v for v in others if v < least]
+            gap, size = least - line[number], line[number] - below[0]
+            often = min(self.counts[v] for v in line[:number]) >= max(2, self.counts[line[number]])
+            if gap >= (CROWDED if often else APART[2]) * size:
+                return [self._fill(v, False) for v in line[:number]]
+        return []
 
     def _is_far(self, outer: list[float], inner: list[float]) -> bool:
         """Return whether the outermost values of one end are far from the others."""

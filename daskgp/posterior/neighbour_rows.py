@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from daskgp.errors import InputError, StoreError
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Across, Block, Moments, Want, move
 from daskgp.posterior.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
-from daskgp.runtime.process import this_worker
+from daskgp.runtime.process import warn_once
 
 BLOCK = -2
 """First part of the cache keys of blocks; other keys name groups of places."""
@@ -214,7 +213,7 @@ class Local:
 
     def _say_far(self, far: Any) -> None:
         if far is not None and far.any():
-            _say_far(self.fit.token)
+            warn_once(FAR, self.fit.token)
 
     def serving(self, X: np.ndarray, scaled: np.ndarray) -> list[Part]:
         """Return the training rows that places X (n, d), in the user's units, are conditioned on.
@@ -301,15 +300,7 @@ class Local:
         return _Block(np.asarray(X, np.float64), block, features)
 
 
-@cache
-def _say_far(token: str) -> None:
-    """Warn once per model and process; a worker leaves it to the client to show the warning."""
-    message = (
-        "some rows lie far from all training rows: the prediction there is the mean function "
-        "with the prior's variance"
-    )
-    worker = this_worker()
-    if worker is None:
-        warnings.warn(message, stacklevel=2)
-    else:  # distributed.warn would show it on the worker's stderr as well, often the client's
-        worker.log_event("warn", message)
+FAR = (
+    "some rows lie far from all training rows: the prediction there is the mean function with the "
+    "prior's variance"
+)

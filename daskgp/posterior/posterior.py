@@ -24,7 +24,7 @@ from daskgp.kernels.registry import describe, identity
 from daskgp.kernels.units import in_users_units as kernel_in_users_units
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
-from daskgp.models.fills import Fills
+from daskgp.models.fills import Fills, without
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
@@ -41,6 +41,7 @@ from daskgp.posterior.layers import (
 from daskgp.posterior.layers.chain import Chain, Outer
 from daskgp.posterior.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
+from daskgp.runtime.process import warn_once
 from daskgp.typing import Device
 
 L = TypeVar("L", bound=Layer)
@@ -81,6 +82,8 @@ class Posterior:
     feature_units: tuple[str, ...] = ()
     fills: Fills = ()
     ranges: Sequence[Sequence[float] | None] = ()
+    finds_fills: bool = True
+    """Whether fill values in common use, far outside these ranges, are missing in places."""
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -182,7 +185,10 @@ class Posterior:
     @cached_property
     def columns(self) -> Columns:
         """Columns that X must have, and those of the inputs that the method sees."""
-        return Columns(self.feature_names, self.geographic, self.fills[: self.n_features])
+        fills = self.fills[: self.n_features]
+        ranges = self.ranges if self.finds_fills else ()
+        pairs = tuple((float(p[0]), float(p[1])) if p else None for p in ranges)
+        return Columns(self.feature_names, self.geographic, fills, pairs)
 
     @property
     def users_kernel(self) -> Kernel:
@@ -318,7 +324,7 @@ class Posterior:
         return Moments(mean, variance)
 
     def _tile(self, X: np.ndarray, want: Want, include_noise: bool, gaussian: bool) -> Moments:
-        expected.refuse(self.trained_on, X, "X")
+        expected.refuse(self.trained_on, self.columns.known(X), "X")
         inner, outer = self._split(include_noise)
         layers = inner if gaussian or want == "covariance" else inner + outer
         if any(layer.needs_variance for layer in layers):
@@ -331,6 +337,8 @@ class Posterior:
                 "X has missing or infinite values, or some that are too large to be squared: a "
                 "joint covariance needs none"
             )
+        if not usable.all():
+            self._say_fills(X)
         scaled[~usable] = 0.0
         found = self._checked(self._scaled_moments(NewRows(inputs, scaled, usable), want), scaled)
         found = through(layers, found, Places(X, scaled, usable))
@@ -338,6 +346,19 @@ class Posterior:
             if values is not None:
                 values[~usable] = np.nan
         return found
+
+    def _say_fills(self, X: np.ndarray) -> None:
+        """Say which fill values, that the fit did not have, are in features of places."""
+        found = self.columns.far(without(X, self.columns.fills))
+        for j in map(int, np.flatnonzero(found.any(axis=0))):
+            low, high = self.ranges[j] or (np.nan, np.nan)
+            warn_once(
+                f"{X[found[:, j], j][0]:g} in feature {self.feature_names[j]!r} of places to "
+                f"predict, far from the rows of the fit ({low:.5g} to {high:.5g}): read as a "
+                "missing value, as fill values of files are, so that the prediction is NaN; a fit "
+                "with fill_values=None keeps it",
+                self.token,
+            )
 
     def of_average(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
         """Return a joint posterior of f at averages of places, without what is not linear in X."""

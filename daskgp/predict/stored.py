@@ -151,6 +151,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         feature_units=_names(attributes.get("feature_units", [])),
         fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
         ranges=tuple(content.notes.get("feature_ranges") or ()),
+        finds_fills=attributes.get("settings", {}).get("fill_values", "auto") == "auto",
     )
     parts = posterior.parts(_known(regressor, names, len(targets), arrays))
     return replace(posterior, layers=chain.restored(attributes, arrays, parts))

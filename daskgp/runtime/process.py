@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -97,6 +98,16 @@ def this_worker() -> Worker | None:
         return get_worker()
     except ValueError:
         return None
+
+
+@functools.cache
+def warn_once(message: str, of: str = "") -> None:
+    """Warn once per process ``of`` a model; a worker leaves it to the client to show it."""
+    worker = this_worker()
+    if worker is None:
+        warnings.warn(message, stacklevel=2)
+    else:  # distributed.warn would show it on the worker's stderr as well, often the client's
+        worker.log_event("warn", message)
 
 
 @functools.cache

@@ -145,7 +145,7 @@ def uneven(predict_rows=40):
 
 def test_places_among_dense_and_sparse_rows_are_not_far():
     model, X = uneven()
-    near_rows._say_far.cache_clear()
+    near_rows.warn_once.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(

@@ -1,8 +1,11 @@
 """Fill values in what a model does after and around a fit: it reads all rows as the fit did."""
 
+import re
+
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
@@ -223,3 +226,103 @@ def test_few_cells_of_an_elevation_tile():
     noise = np.sqrt(model.noise_variance_) * float(model.solved_.scaling.y_scale[0])
     assert noise < 0.6
     assert model.n_rows_ == len(y) - 9
+
+
+def places(value, n=9):
+    T = rows(n, seed=5)[0]
+    T[2, 1] = value
+    return T
+
+
+def says_far(value):
+    text = f"{value:g} in feature 'x1' of places to predict, far from the rows of the fit"
+    return pytest.warns(UserWarning, match=re.escape(text))
+
+
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+@pytest.mark.parametrize("value", [-9999.0, 1e20, 32767.0])
+def test_places_with_a_fill_value_that_the_fit_had_not_are_missing(value, mean, tmp_path):
+    model = daskgp.SGPR(mean=mean, **SMALL).fit(*rows())
+    with says_far(value):
+        found, std = model.predict(places(value), return_std=True)
+    wanted = model.predict(places(np.nan), return_std=True)
+    np.testing.assert_array_equal(found, wanted[0])
+    np.testing.assert_array_equal(std, wanted[1])
+    lazy = model.predict(da.from_array(places(value), chunks=(4, 2)))
+    np.testing.assert_array_equal(lazy.compute(), found)
+    paths = model.sample_paths(2)
+    with says_far(value):
+        np.testing.assert_array_equal(paths(places(value)), paths(places(np.nan)))
+    model.save(f"{tmp_path}/model.zarr")
+    loaded = daskgp.load(f"{tmp_path}/model.zarr")
+    assert loaded.solved_.token == model.solved_.token
+    np.testing.assert_array_equal(loaded.predict(places(value)), found)
+    kept = daskgp.SGPR(mean=mean, fill_values=None, **SMALL).fit(*rows())
+    assert np.isfinite(kept.predict(places(value))).all()
+
+
+def test_stores_maps_and_tables_have_nan_there(tmp_path):
+    model = daskgp.LMA(n_support=8, block_rows=40, optimizer=None, **QUIET).fit(*rows())
+    np.savez(f"{tmp_path}/t.npz", X=places(-9999.0))
+    daskgp.convert(f"{tmp_path}/t.npz", f"{tmp_path}/t.zarr", **QUIET)
+    with says_far(-9999.0):
+        model.predict_store(f"{tmp_path}/t.zarr", f"{tmp_path}/p.zarr")
+    stored = zarr.open(f"{tmp_path}/p.zarr")
+    assert np.isnan(stored["mean"][:]).tolist() == [i == 2 for i in range(9)]
+    grid = xr.Dataset(coords={"x0": [0.5, 1.0], "x1": [0.1, -9999.0, 2.0]})
+    model.predict_store(grid, f"{tmp_path}/map.zarr")
+    found = xr.open_zarr(f"{tmp_path}/map.zarr")["mean"]
+    assert found.isnull().sel(x1=-9999.0).all()
+    assert int(found.isnull().sum()) == 2
+    np.savetxt(f"{tmp_path}/t.csv", places(-9999.0), delimiter=",", header="x0,x1", comments="")
+    model.predict_store(f"{tmp_path}/t.csv", f"{tmp_path}/p.csv")
+    column = np.genfromtxt(f"{tmp_path}/p.csv", delimiter=",", names=True)["y_mean"]
+    assert np.isnan(column).tolist() == [i == 2 for i in range(9)]
+
+
+def test_places_that_only_lie_outside_are_predicted():
+    X, y = rows()
+    model = daskgp.SGPR(**SMALL).fit(X, y)
+    for value in (31.0, -20.0, 100.0):
+        assert np.isfinite(model.predict(places(value))).all()
+    year = daskgp.SGPR(**SMALL).fit(np.linspace(0, 500, 200)[:, None], y)
+    assert np.isfinite(year.predict(np.arange(0.0, 1100.0)[:, None])).all()  # 999 is a number there
+    globe = daskgp.SGPR(geographic=(0, 1), kernel="matern32()", **SMALL).fit(X, y)
+    assert np.isfinite(globe.predict(np.array([[-99.0, 1.0]]))).all()
+    with pytest.warns(UserWarning, match="-9999 in feature 'x0' of places"):
+        assert np.isnan(globe.predict(np.array([[-9999.0, 1.0]]))).all()
+
+
+def test_test_targets_with_a_fill_value_that_the_fit_had_not_are_missing(caplog):
+    model = daskgp.SGPR(**SMALL).fit(*rows())
+    X, y = rows(80, seed=1)
+    missing = y.copy()
+    y[3:20:4], missing[3:20:4] = -9999.0, np.nan
+    wanted = scores(model.solved_, da.from_array(X), da.from_array(missing), EXECUTOR)
+    assert scores(model.solved_, da.from_array(X), da.from_array(y), EXECUTOR) == wanted
+    assert wanted["n"] == 75
+    lines = [r.getMessage() for r in caplog.records]
+    assert [line for line in lines if "-9999" in line] == [
+        "-9999 in 5 rows of target 'y', far from all others (19.119 to 23.742): read as missing "
+        "values, as fill values of files are; fill_values=None keeps it"
+    ]
+    for given in (y, y[:, None].ravel().tolist(), da.from_array(y, chunks=30)):
+        T = da.from_array(X, chunks=(30, 2)) if isinstance(given, da.Array) else X
+        assert model.score(T, given) == pytest.approx(model.score(X, missing))
+    assert daskgp.check(model, X, y, **QUIET).scores["rmse"] == pytest.approx(wanted["rmse"])
+    kept = daskgp.SGPR(fill_values=None, **SMALL).fit(*rows())
+    assert kept.score(X, y) < 0.01
+
+
+@pytest.mark.parametrize("value", [255, 99])
+def test_counts_far_above_all_others_are_told(value, caplog):
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(0, 3, (300, 2)), rng.poisson(4, 300).astype(float)
+    y[:12] = value
+    settings = {"n_inducing": 8, "max_iter": 2, "batch_rows": 100, **QUIET}
+    daskgp.SVGP(likelihood="poisson", **settings).fit(X, y)
+    (line,) = [r.getMessage() for r in caplog.records if str(value) in r.getMessage()]
+    assert line.startswith(f"{value} in 12 rows of target 'y', far from all others (0 to ")
+    assert f"give fill_values=[{value}]" in line
+    mended = daskgp.SVGP(likelihood="poisson", fill_values=[value], **settings).fit(X, y)
+    assert mended.n_rows_ == 288

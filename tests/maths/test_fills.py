@@ -121,3 +121,32 @@ def test_blocks_and_their_order_do_not_matter(seed, parts, whole):
         np.testing.assert_array_equal(once.values[j, 0, :k], values[:k])
         np.testing.assert_array_equal(once.counts[j, 1, :k], counts[::-1][:k])
         assert once.given[j, 0] == (known == -9999.0).sum()
+
+
+COUNTED = ("counts", "counts and zeros", "overdispersed counts", "rare class")
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_and_classes_are_left_alone(name):
+    for seed in range(5):
+        values = MEASURED[name](np.random.default_rng(seed))
+        ends = fills.local((values[:, None].astype(float),), np.arange(N, dtype=np.uint64))
+        assert fills.found(ends, [False]) == []
+
+
+@pytest.mark.parametrize(("value", "count"), [(255, 1), (255, 30), (99, 30), (127, 2)])
+def test_counts_far_above_all_others_are_told(value, count):
+    values = np.random.default_rng(0).poisson(4, N).astype(float)
+    values[:count] = value
+    ends = fills.local((values[:, None],), np.arange(N, dtype=np.uint64))
+    (fill,) = fills.found(ends, [False])
+    assert (fill.value, fill.rows, fill.left_out) == (value, count, False)
+
+
+def test_known_values_far_outside_a_range_are_told_from_places():
+    X = np.array([[-9999, 1e20, -9998, np.nan, 5], [999, 32767, 31, np.inf, 9999]]).T
+    wrong = fills.far(X, [(0.0, 10.0), (0.0, 200.0)])
+    assert wrong[:, 0].tolist() == [True, True, False, False, False]
+    assert wrong[:, 1].tolist() == [False, True, False, False, True]
+    assert not fills.far(X, [(-9000.0, 9000.0), None])[[0, 4]].any()
+    assert not fills.far(X, []).any()

@@ -676,13 +676,15 @@ def test_an_extent_beyond_the_poles_is_refused():
             model.make_grid({"x0": 1, "x1": 1}, extent)
 
 
-@pytest.mark.parametrize("ending", [".nc", ".NC4", ".tif", ".parquet", ".zarr.zip", ".csv.gz"])
+@pytest.mark.parametrize(
+    "ending", [".nc", ".NC4", ".netcdf", ".tif", ".parquet", ".zarr.zip", ".csv.gz"]
+)
 def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
     name = f"{tmp_path}/out{ending}"
     made = ("predict", saved, "--resolution", "time=9,lat=9,lon=9")
     line = refused(*made, name)
     assert ending.lower().startswith(".csv") or f"name it {tmp_path}/out.zarr" in line
-    assert (".to_netcdf(" in line) == ending.lower().startswith(".nc")
+    assert (".to_netcdf(" in line) == ending.lower().startswith((".nc", ".netcdf"))
     assert refused(*made, f"{name}/")
     table()[0].assign(y=1.0 * np.arange(len(table()[0]))).to_csv(tmp_path / "in.csv", index=False)
     rows = str(tmp_path / "rows.zarr")

@@ -383,7 +383,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
     kernel = kernels.RBF(0.5)
     model = LMA(kernel, **SETTINGS, noise_variance=0.01).fit(X, y)
     far = np.array([[1e3, 1.0], [1.0, -1e3], [1.5, 1.5]])
-    near_rows._say_far.cache_clear()
+    near_rows.warn_once.cache_clear()
     with pytest.warns(UserWarning, match="lie far from all training rows"):
         mean, std = model.predict(far, return_std=True)
     np.testing.assert_allclose(mean[:2], y.mean(), rtol=1e-9)
@@ -394,7 +394,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
         warnings.simplefilter("error")
         model.predict(far)  # said already
         one_thread(model, far, 1)
-        near_rows._say_far.cache_clear()
+        near_rows.warn_once.cache_clear()
         model.predict(X)  # none is far
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+import dask.array as da
 import numpy as np
 
 from daskgp import checks
@@ -17,7 +18,7 @@ from daskgp.data.rows import Rows
 from daskgp.data.valid import numbers_of
 from daskgp.models import fills
 from daskgp.models.fills import Ends, Fill, Fills, Limits
-from daskgp.runtime.executor import Executor, map_reduce
+from daskgp.runtime.executor import Executor, map_reduce, mapped, tree_sum
 
 logger = logging.getLogger("daskgp")
 
@@ -57,20 +58,77 @@ def marked(
     silent : bool
         Whether nothing is said.
     """
-    given = numbers_of(setting)
+    given = numbers_of(setting) or ()
     if setting is None or not len(rows):
         return rows
-    task = partial(_ends, rows, given or ())
+    task = partial(_ends, rows, given)
     ends: Ends = map_reduce(task, fills.combine, spans, executor, "extremes")
-    names = _names(rows)
+    measured = [True] * len(rows.feature_names) + [not classes] * rows.n_targets
+    more = _told(ends, setting, _names(rows), measured, known, silent)
+    return replace(rows, fills=fills.united(rows.fills, more))
+
+
+def marked_targets(
+    y: Any,
+    names: Sequence[str],
+    known: Fills,
+    setting: Any,
+    executor: Executor,
+    classes: bool = False,
+) -> Any:
+    """Return y (n,) or (n, p), a NumPy or dask array, with NaN for fill values, as `marked` does.
+
+    ``known`` are those of a fit, by column; of these nothing is said.
+    """
+    y, given = without(y, known), numbers_of(setting) or ()
+    if setting is None or not y.size:
+        return y
+    if isinstance(y, da.Array):
+        whole = y.rechunk({1: -1}) if y.ndim == 2 else y
+        blocks = [(block, i, given) for i, block in enumerate(whole.to_delayed().ravel())]
+        ends = tree_sum(mapped(_ends_of, blocks, "extremes"), fills.combine, executor, "extremes")
+    else:
+        ends = _ends_of(y, 0, given)
+    texts = [f"target {name!r}" for name in names]
+    return without(y, _told(ends, setting, texts, [not classes] * len(names), None, False))
+
+
+def without(y: Any, known: Fills) -> Any:
+    """Return y (n,) or (n, p), a NumPy or dask array, with NaN for fill values of its columns."""
+    if not any(known):
+        return y
+
+    def one(y: np.ndarray) -> np.ndarray:
+        return fills.without(y.reshape(len(y), -1), known).reshape(y.shape)
+
+    if not isinstance(y, da.Array):
+        return one(y)
+    apply: Any = da.map_blocks  # dask's stubs do not know its arguments
+    y = y.rechunk({1: -1}) if y.ndim == 2 else y
+    return apply(one, y.astype(np.result_type(y.dtype, np.float32)))
+
+
+def _ends_of(y: np.ndarray, block: int, given: Sequence[float]) -> Ends:
+    return fills.local((y.reshape(len(y), -1),), row_keys((*SEED, block), 0, len(y)), given)
+
+
+def _told(
+    ends: Ends,
+    setting: Any,
+    names: Sequence[str],
+    measured: Sequence[bool],
+    known: Known,
+    silent: bool,
+) -> Fills:
+    """Return the fill values of columns with these ends, and say which they are."""
+    given = numbers_of(setting)
     if given is not None:
         _say_given(ends, given, names, silent)
-        return replace(rows, fills=fills.united(rows.fills, (given,) * len(names)))
-    d = len(rows.feature_names)
-    found = fills.found(ends, [True] * d + [not classes] * rows.n_targets, known)
+        return (given,) * len(names)
+    found = fills.found(ends, measured, known)
     if not silent:
         _say_found(found, names)
-    return replace(rows, fills=fills.united(rows.fills, _of(found, len(names))))
+    return _of(found, len(names))
 
 
 def _ends(rows: Rows, given: Sequence[float], span: Span) -> Ends:

@@ -51,9 +51,11 @@ KINDS = {"daskgp-model": "model", "daskgp-predictions": "prediction"}
 """Kinds of stores by their attribute ``format``."""
 
 
+NETCDF = (".nc", ".nc3", ".nc4", ".ncdf", ".netcdf", ".netcdf4", ".cdf")
 FILES = (
+    *NETCDF,
     *(".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt", ".json", ".xlsx"),
-    *(".parquet", ".feather", ".npy", ".npz", ".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".grib"),
+    *(".parquet", ".feather", ".npy", ".npz", ".h5", ".hdf5", ".grib"),
     *(".grib2", ".grb", ".tif", ".tiff", ".png", ".html", ".pkl", ".pickle", ".joblib", ".zip"),
 )
 """Endings of files of other formats, which no new store may have."""
@@ -177,7 +179,7 @@ def refuse_ending(url: str, what: str) -> None:
     ending = next((end for end in FILES if name.endswith(end)), None)
     if ending is not None:
         other = f"{url.rstrip('/')[: -len(ending)].removesuffix('.zarr')}.zarr"
-        own = what == "predictions" and ending.startswith(".nc")
+        own = what == "predictions" and ending in NETCDF
         made = (
             f"; xarray.open_zarr({other!r}).to_netcdf({url!r}) then makes the file" if own else ""
         )

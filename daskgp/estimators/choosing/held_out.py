@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskgp import data
-from daskgp.assess import scores as judged
+from daskgp import data, metrics
+from daskgp.assess import scores as scoring
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Fold, Parts, Wanted
 from daskgp.data.partition import Span
@@ -66,8 +66,8 @@ def tested(
     """Return predictions of the rows of a span that a fold is tested on."""
     X, y = _chosen_rows(parts, fold, share, seed, span)
     with single_blas_thread():
-        found = judged.judge(opened(node), X, y)
-    crps = np.full(found.y.shape, np.nan) if found.crps is None else found.crps
+        found = scoring.scored(opened(node), X, y)
+    crps = found.crps
     return [
         HeldOut(
             np.asarray(X, np.float64),
@@ -104,7 +104,7 @@ def constant(
         return [HeldOut(X, y, p, p * (1 - p), nothing, density, nothing)]
     z = (y - m) / np.sqrt(v)
     density = -0.5 * (np.log(2 * np.pi * v) + z**2)
-    return [HeldOut(X, y, m, v, z, density, judged.gaussian_crps(z, v))]
+    return [HeldOut(X, y, m, v, z, density, metrics.crps_of(z, np.sqrt(v)))]
 
 
 def joined(pieces: Sequence[HeldOut]) -> HeldOut:
