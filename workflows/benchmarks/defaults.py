@@ -7,7 +7,7 @@
 Data are those of ``DASKGP_DATA/uci``, split 0 (what is absent is left out), and two generated sets:
 Friedman's first function (20,000 rows of ten features, of which five matter; noise of variance 1)
 and a smooth function of four features whose noise grows with one of them; and the fields of
-``datasets.py`` (``--sets satellite,air,stations,terrain,exponential,survey``).  Scores are those of
+``datasets`` (``--sets satellite,air,stations,terrain,exponential,survey``).  Scores are those of
 predictions of y with its noise, in units of the standard deviation of the training target.
 
 daskgp's estimators have no setting at all and are given the data as they are; the exact GP has

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 import drawing
-from drawing import Axes, Figure, Tables, bar, bars, dots, line, lines, points, turn
+from drawing import Axes, Tables, bar, bars, dots, line, lines, points, turn
+from matplotlib.figure import Figure
 
 RULES = (1, 2, 3, 4, 5, 6, 7, 10)  # of combining experts, those printed in the paper left out
 TOLD, DRAWS = "errors known|errors not told", "2,048 frequencies|16,384 frequencies"

@@ -3,7 +3,7 @@
     python workflows/benchmarks/shapes.py --out results.jsonl [--cases a,b] [--tiny]
     python workflows/benchmarks/shapes.py --out results.jsonl --table
 
-Rows and values are drawn from a known Gaussian process (see ``datasets.py``): fields of 500 × 300
+Rows and values are drawn from a known Gaussian process (see ``datasets``): fields of 500 × 300
 cells with gaps, exponential and Matérn-3/2, the same five times longer than wide, a survey along
 lines, and small sets of uneven density.
 

@@ -3,7 +3,7 @@
     [DASKGP_DATA=folder] python workflows/benchmarks/training.py --out results.jsonl [--cases a,b]
     python workflows/benchmarks/training.py --out results.jsonl --table
 
-The rows of each case, the fields of ``datasets.py`` (seed 0) and with DASKGP_DATA kin40k, protein
+The rows of each case, the fields of ``datasets`` (seed 0) and with DASKGP_DATA kin40k, protein
 and the land-surface temperatures, are prepared in blocks once.  LMA is then trained on them by
 default, and on all rows (``train_blocks=None``) to convergence from three starts: where the default
 ended, and with lengthscales a fifth and five times of those, variance 1 and noise variance 0.1.  At
