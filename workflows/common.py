@@ -1,4 +1,4 @@
-"""What the workflows share: their TOML files, clusters, scores and tables."""
+"""Helpers of the workflows: their TOML files, clusters, scores and tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ config_option = click.option(
 )
 
 
-def plainly(main: Callable[..., None]) -> Callable[..., None]:
+def one_line_errors(main: Callable[..., None]) -> Callable[..., None]:
     """Make a command say what is wrong with its input in one line, and exit with 2."""
 
     @wraps(main)

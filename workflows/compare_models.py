@@ -19,7 +19,7 @@ from common import (
     config_option,
     connect,
     new_model,
-    plainly,
+    one_line_errors,
     read_config,
     report,
     scores,
@@ -44,7 +44,7 @@ def compared(name: str, model: Any, train: Any, test: Any) -> dict[str, Any]:
 
 @click.command()
 @config_option
-@plainly
+@one_line_errors
 def main(path: Path) -> None:
     """Fit and score model by model, on the same rows."""
     config = read_config(path, {"train", "test", "models"}, {"output"})

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from common import config_option, connect, new_model, plainly, read_config, report
+from common import config_option, connect, new_model, one_line_errors, read_config, report
 
 import daskgp
 
@@ -20,7 +20,7 @@ FOLDS = {"folds", "blocks", "groups", "time", "max_rows", "metrics", "random_sta
 
 @click.command()
 @config_option
-@plainly
+@one_line_errors
 def main(path: Path) -> None:
     """Fit and score fold by fold."""
     config = read_config(path, {"data", "model"}, {"settings", "output", *FOLDS})

@@ -12,14 +12,14 @@ from itertools import product
 from pathlib import Path
 
 import click
-from common import SHOWN, config_option, connect, plainly, read_config, report, scores
+from common import SHOWN, config_option, connect, one_line_errors, read_config, report, scores
 
 import daskgp
 
 
 @click.command()
 @config_option
-@plainly
+@one_line_errors
 def main(path: Path) -> None:
     """Score every model on every test store, each in one pass."""
     config = read_config(path, {"models", "tests"}, {"output"})

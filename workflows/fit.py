@@ -13,14 +13,14 @@ import time
 from pathlib import Path
 
 import click
-from common import config_option, connect, new_model, plainly, read_config
+from common import config_option, connect, new_model, one_line_errors, read_config
 
 import daskgp
 
 
 @click.command()
 @config_option
-@plainly
+@one_line_errors
 def main(path: Path) -> None:
     """Fit and save."""
     began = time.perf_counter()

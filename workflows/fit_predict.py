@@ -16,7 +16,7 @@ from typing import Any
 import click
 import dask
 import dask.array as da
-from common import config_option, connect, new_model, plainly, read_config
+from common import config_option, connect, new_model, one_line_errors, read_config
 
 import daskgp
 
@@ -49,7 +49,7 @@ def score(config: dict[str, Any]) -> dict[str, float]:
 @click.command()
 @config_option
 @click.option("--resume", is_flag=True, help="Go on with stores that a stopped run left.")
-@plainly
+@one_line_errors
 def main(path: Path, resume: bool) -> None:
     """Fit, predict, score."""
     began, config = time.perf_counter(), read_config(path, NEEDED, {"settings"})

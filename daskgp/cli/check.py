@@ -71,9 +71,9 @@ def check(
         rows(url) as (X, y, more),
         cluster.executor(posterior.device),
     ):
-        found = run(estimator, X, y, regions=regions)
-    drawn = [] if figures is None else plot.check(found, figures)
+        checked = run(estimator, X, y, regions=regions)
+    drawn = [] if figures is None else plot.check(checked, figures)
     if as_json:
-        result(**found.to_dict(), **more, figures=drawn)
+        result(**checked.to_dict(), **more, figures=drawn)
     else:
-        click.echo("\n\n".join([str(found), *[f"figures: {', '.join(drawn)}"] * bool(drawn)]))
+        click.echo("\n\n".join([str(checked), *[f"figures: {', '.join(drawn)}"] * bool(drawn)]))

@@ -1,4 +1,4 @@
-"""Where the tasks of a command run: its options, and the cluster that they describe."""
+"""Cluster on which the tasks of a command run, and the options that describe it."""
 
 from __future__ import annotations
 

@@ -95,10 +95,10 @@ def fit(
                 cluster.executor(estimator.device),
             ):
                 url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
-                place = checkpoints.Place(url, claim)
+                checkpoint = checkpoints.Place(url, claim)
                 noise = (False, False) if ignore_errors else (None, None)
                 keep = models.rows_url(model_store)
-                estimator._fit(X, y, checkpoint=place, keep=keep, noise=noise, start=begun)
+                estimator._fit(X, y, checkpoint=checkpoint, keep=keep, noise=noise, start=begun)
                 fitted: Any = getattr(estimator, "best_", estimator)
                 if columns["target"] is not None:
                     fitted._seen[-1]["store"] = data

@@ -253,9 +253,9 @@ def store_options(*arguments: str, **roles: str) -> Callable[[F], F]:
 
         def addresses_of(given: dict[str, Any]) -> dict[str, list[str]]:
             """Return addresses by roles; the last one of INPUT and OUTPUT is the output."""
-            found = {role: given.get(name) or given.get("inputs") for role, name in roles.items()}
+            by_role = {role: given.get(name) or given.get("inputs") for role, name in roles.items()}
             every = [*given.get("sources", ()), *map(given.get, (*arguments, *roles.values()))]
-            alone = {role: [one] for role, one in found.items() if one is not None}
+            alone = {role: [one] for role, one in by_role.items() if one is not None}
             return {"storage": [one for one in every if one is not None], **alone}
 
         help_of = dict.fromkeys(names, "The same for {}, where it needs others. Repeatable.")

@@ -119,7 +119,7 @@ def _into_store(job: Job, cluster: Workers, run: Record, lock: Lock) -> dict[str
 
     output, resume = job.output, job.resume
     with work_of(job):
-        pass  # what is wrong with the input is said before the lock is taken
+        pass  # errors of the input come before the lock is taken
     if lock.clear_lock:
         prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
     with locks.hold(output, *lock, resume) as claim:

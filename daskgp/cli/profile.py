@@ -49,8 +49,8 @@ def of_store(url: str) -> dict[str, Any]:
     """Return what a dataset, model or prediction store contains; None for what is not known."""
     group = groups.open_group(url, "store")
     kind = kind_of(url, group)
-    found = {DATASET: dataset, MODEL: model, PREDICTIONS: predictions}[kind](url, group)
-    known = found if isinstance(found, dict) else _fitted(found)
+    contents = {DATASET: dataset, MODEL: model, PREDICTIONS: predictions}[kind](url, group)
+    known = contents if isinstance(contents, dict) else _fitted(contents)
     return {"store": url, "kind": kind, **plain(known)}
 
 
@@ -218,7 +218,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
     from daskgp.posterior.layers import Tails
 
     posterior, inputs = estimator.solved_, estimator.solved_.theta.inputs
-    place, transform, tails = (
+    lon_lat, transform, tails = (
         posterior.geographic or (),
         posterior.scaling.transform,
         posterior.layer(Tails),
@@ -233,7 +233,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "rows": estimator.n_rows_,
         "features": posterior.feature_names,
         "units": units_in(posterior.feature_names, posterior.feature_units),
-        "geographic": [posterior.feature_names[j] for j in place],
+        "geographic": [posterior.feature_names[j] for j in lon_lat],
         "targets": posterior.target_names,
         "transform": None if transform is None else transform.describe(),
         "inducing_inputs": None if inputs is None else len(inputs),

@@ -61,8 +61,8 @@ def refuse(path: str) -> None:
     from daskgp import plot
 
     plot.canvas.check_matplotlib()
-    fs, place = remote.filesystem(path)
-    if fs.isdir(place):
+    fs, address = remote.filesystem(path)
+    if fs.isdir(address):
         raise InputError(f"--report {path} is a folder: give the name of a file, such as fit.html")
     folder = os.path.dirname(os.path.abspath(path))
     if "://" not in path and not os.path.isdir(folder):
@@ -86,9 +86,9 @@ def write_report(path: str, estimator: Any, model: str, source: str) -> None:
     board = best._board
     if board is not None:
         parts.append(_tried(board))
-    held = vars(estimator).get("held_out_")
-    if held is not None and len(held.y):
-        parts += [_calibration(held), _unsure(best, held)]
+    held_out = vars(estimator).get("held_out_")
+    if held_out is not None and len(held_out.y):
+        parts += [_calibration(held_out), _unsure(best, held_out)]
     parts += [_parameters(best), _settings(best), _use(model)]
     title = f"daskgp: {escape(best.solved_.target_names[0])}"
     text = (
@@ -118,14 +118,14 @@ def _data(best: GaussianProcess) -> str:
     posterior = best.solved_
     ranges: Sequence[Any] = getattr(best, "_ranges", None) or ()
     units = posterior.feature_units or ("",) * posterior.n_features
-    said = [
+    rows = [
         (name, units[j], *(_end(ranges, j, side, units[j]) for side in (0, 1)))
         for j, name in enumerate(posterior.feature_names)
     ]
     findings = () if best._board is None else best._board.findings
     items = "".join(f"<li>{escape(text)}</li>\n" for text in findings)
-    found = f"<ul>\n{items}</ul>\n" if items else ""
-    return _section("Data") + _table(("feature", "unit", "from", "to"), said) + found
+    remarks = f"<ul>\n{items}</ul>\n" if items else ""
+    return _section("Data") + _table(("feature", "unit", "from", "to"), rows) + remarks
 
 
 def _end(ranges: Sequence[Any], j: int, side: int, unit: str) -> str:
@@ -157,18 +157,20 @@ def _tried(board: Leaderboard) -> str:
     )
 
 
-def _calibration(held: HeldOut) -> str:
+def _calibration(held_out: HeldOut) -> str:
     from daskgp import plot
 
-    known = np.isfinite(held.score)
-    share = np.abs(held.score[known])
+    known = np.isfinite(held_out.score)
+    share = np.abs(held_out.score[known])
     if not len(share):
         return ""
     rows = [
         (f"{100 * level:.0f} %", f"{100 * np.mean(share <= ndtri(0.5 + level / 2)):.1f} %")
         for level in LEVELS
     ]
-    y, mean, variance = (values.ravel() for values in (held.y, held.mean, held.variance))
+    y, mean, variance = (
+        values.ravel() for values in (held_out.y, held_out.mean, held_out.variance)
+    )
     figure = _figure(
         lambda path: plot.calibration(y, mean, variance, path=path),
         "Share of held-out values inside predictive intervals against their level",
@@ -182,11 +184,11 @@ def _calibration(held: HeldOut) -> str:
     )
 
 
-def _unsure(best: GaussianProcess, held: HeldOut) -> str:
+def _unsure(best: GaussianProcess, held_out: HeldOut) -> str:
     from daskgp import plot
 
-    few = slice(None, None, -(-len(held.y) // MOST_DOTS))
-    X, std = held.X[few], np.sqrt(held.variance[few, 0])
+    few = slice(None, None, -(-len(held_out.y) // MOST_DOTS))
+    X, std = held_out.X[few], np.sqrt(held_out.variance[few, 0])
     names = best.solved_.feature_names
     if not np.isfinite(std).any():
         return ""
@@ -210,10 +212,10 @@ def _settings(best: GaussianProcess) -> str:
 
 
 def _use(model: str) -> str:
-    place = escape(model)
+    store = escape(model)
     return (
-        _section("How to use it") + f"<pre>daskgp predict {place} places.zarr predictions.zarr\n"
-        f"daskgp info {place}\n\n"
+        _section("How to use it") + f"<pre>daskgp predict {store} places.zarr predictions.zarr\n"
+        f"daskgp info {store}\n\n"
         f"import daskgp\nmodel = daskgp.load({escape(repr(model))})\n"
         "mean, std = model.predict(X, return_std=True, include_noise=True)</pre>\n"
     )

@@ -64,8 +64,8 @@ def build_estimator(
         raise SettingError(f"unknown model {name!r}: {_suggestion(name, known)}")
     if mean is not None:
         assignments = (*assignments, f"mean={mean}")
-    found = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
-    settings = settings | dict(found)
+    assigned = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
+    settings = settings | dict(assigned)
     typed = typed_settings(name, known[name], settings)
     estimator = known[name](**{**typed, **(more or {})})
     if isinstance(estimator, AutoGP):
@@ -101,9 +101,9 @@ def search_settings(
 
 def seconds_of(text: str) -> float:
     """Return the seconds that a text such as "10min" or "600" says."""
-    found = re.fullmatch(r"([\d.]+)\s*(s|min|h|d)?", text.strip())
+    parts = re.fullmatch(r"([\d.]+)\s*(s|min|h|d)?", text.strip())
     try:
-        seconds = float(found[1]) * UNITS[found[2] or "s"] if found else 0.0
+        seconds = float(parts[1]) * UNITS[parts[2] or "s"] if parts else 0.0
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
@@ -162,23 +162,23 @@ def _assignment(text: str, option: str, example: str) -> tuple[str, _Text]:
 
 def plain_settings(assignments: Sequence[str], option: str, example: str) -> dict[str, Any] | None:
     """Return the values of ``key=value``, read as TOML or as plain text; None if there are none."""
-    found = dict(_assignment(text, option, example) for text in assignments)
-    values = {key: WORDS.get(text.text.lower(), text.value) for key, text in found.items()}
+    texts = dict(_assignment(text, option, example) for text in assignments)
+    values = {key: WORDS.get(text.text.lower(), text.value) for key, text in texts.items()}
     return values or None
 
 
 def typed_settings(
-    model: str, estimator: type[GaussianProcess | AutoGP], found: Mapping[str, Any]
+    model: str, estimator: type[GaussianProcess | AutoGP], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings with the constructor's types; SettingError names the first wrong one."""
     known = list(inspect.signature(estimator).parameters)
     hints = get_type_hints(estimator)
-    for name in found:
+    for name in given:
         if name not in known:
             raise SettingError(
                 f"unknown setting {name!r} of model {shown(model)}: {_suggestion(name, known)}"
             )
-    return {name: _typed(name, value, hints[name]) for name, value in found.items()}
+    return {name: _typed(name, value, hints[name]) for name, value in given.items()}
 
 
 def _typed(name: str, given: Any, hint: Any) -> Any:

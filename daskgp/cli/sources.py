@@ -53,9 +53,9 @@ def training_rows(
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-        with rows.converted(url) as (X, y, found):
+        with rows.converted(url) as (X, y, conversion):
             note(f"{source} was converted to {url}, which is removed {until}")
-            yield X, y, {"skipped": found.skipped}
+            yield X, y, {"skipped": conversion.skipped}
 
     return converted
 

@@ -77,46 +77,48 @@ def describe_plan(
     _show(table)
 
 
-def _dataset(table: Table, found: Mapping[str, Any], names: Mapping[str, Any]) -> None:
+def _dataset(table: Table, contents: Mapping[str, Any], names: Mapping[str, Any]) -> None:
     """Show a dataset; ``names`` has those of its columns if they are named."""
-    table.add_row("rows", f"{found['rows']:,}")
-    features = f"{len(found['features'])}: {_listed(names.get('feature_names'))}"
+    table.add_row("rows", f"{contents['rows']:,}")
+    features = f"{len(contents['features'])}: {_listed(names.get('feature_names'))}"
     table.add_row("features", features)
-    _add_units(table, found["units"])
-    if found["geographic"]:
-        table.add_row("longitude, latitude", _listed(found["geographic"]))
-    targets = f"{len(found['targets'])}: {_listed(names.get('target_names'))}"
-    table.add_row("targets", targets if found["targets"] else "none: inputs of a prediction")
-    if found["noise"]:
-        table.add_row("noise of each row", " and ".join(found["noise"]))
-    table.add_row("chunks", f"{found['chunks']:,} of {found['chunk_rows']:,} rows")
-    blocks = found["blocks"]
+    _add_units(table, contents["units"])
+    if contents["geographic"]:
+        table.add_row("longitude, latitude", _listed(contents["geographic"]))
+    targets = f"{len(contents['targets'])}: {_listed(names.get('target_names'))}"
+    table.add_row("targets", targets if contents["targets"] else "none: inputs of a prediction")
+    if contents["noise"]:
+        table.add_row("noise of each row", " and ".join(contents["noise"]))
+    table.add_row("chunks", f"{contents['chunks']:,} of {contents['chunk_rows']:,} rows")
+    blocks = contents["blocks"]
     if blocks is not None:
         table.add_row("blocks", f"{blocks['number']:,} of {blocks['rows']:,} rows")
         along = _listed(blocks["along"]) if "along" in blocks else f"seed {blocks['seed']}"
         table.add_row("order", f"{blocks['order']}: {along}")
-    table.add_row("type", found["dtype"])
-    table.add_row("size of X", size_text(found["bytes"]))
-    table.add_row("complete", {True: "yes", False: "no"}.get(found["complete"], "not said"))
+    table.add_row("type", contents["dtype"])
+    table.add_row("size of X", size_text(contents["bytes"]))
+    table.add_row("complete", {True: "yes", False: "no"}.get(contents["complete"], "not said"))
     _show(table)
 
 
-def _predictions(table: Table, found: Mapping[str, Any]) -> None:
-    if "grid" in found:
-        table.add_row("grid", " x ".join(f"{d} {n:,}" for d, n in found["grid"].items()))
-        table.add_row("arrays", ", ".join(found["arrays"]))
-        size = " x ".join(f"{step:,}" for step in found["chunk_cells"]) + " cells"
+def _predictions(table: Table, contents: Mapping[str, Any]) -> None:
+    if "grid" in contents:
+        table.add_row("grid", " x ".join(f"{d} {n:,}" for d, n in contents["grid"].items()))
+        table.add_row("arrays", ", ".join(contents["arrays"]))
+        size = " x ".join(f"{step:,}" for step in contents["chunk_cells"]) + " cells"
     else:
-        table.add_row("rows", f"{found['rows']:,}")
-        size = f"{found['chunk_rows']:,} rows"
-    table.add_row("targets", _listed(found["targets"]))
-    table.add_row("chunks done", f"{found['chunks_done']:,} of {found['chunks']:,}, of {size}")
-    table.add_row("complete", "yes" if found["complete"] else "no: predict --resume continues")
+        table.add_row("rows", f"{contents['rows']:,}")
+        size = f"{contents['chunk_rows']:,} rows"
+    table.add_row("targets", _listed(contents["targets"]))
+    table.add_row(
+        "chunks done", f"{contents['chunks_done']:,} of {contents['chunks']:,}, of {size}"
+    )
+    table.add_row("complete", "yes" if contents["complete"] else "no: predict --resume continues")
     for what in ("model", "model_checksum", "input", "input_checksum"):
-        table.add_row(what.replace("_", " "), str(found[what]))
-    _add_lock(table, found)
+        table.add_row(what.replace("_", " "), str(contents[what]))
+    _add_lock(table, contents)
     _show(table)
-    runs = found["runs"][-RUNS_SHOWN:]
+    runs = contents["runs"][-RUNS_SHOWN:]
     if runs:
         names = ("started", "exit", "rows", "skipped", "seconds", "error")
         headers = ("found done" if name == "skipped" else name for name in names)
@@ -126,23 +128,23 @@ def _predictions(table: Table, found: Mapping[str, Any]) -> None:
         _show(latest)
 
 
-def _add_lock(table: Table, found: Mapping[str, Any]) -> None:
-    if found["lock"] is not None:
-        table.add_row("lock", f"held by {found['lock']}")
+def _add_lock(table: Table, contents: Mapping[str, Any]) -> None:
+    if contents["lock"] is not None:
+        table.add_row("lock", f"held by {contents['lock']}")
 
 
-def _unloaded(table: Table, found: Mapping[str, Any]) -> None:
+def _unloaded(table: Table, contents: Mapping[str, Any]) -> None:
     """Show what is known of a model that is not complete, or cannot be loaded by itself."""
-    if not found["complete"]:
+    if not contents["complete"]:
         table.add_row("complete", "no: fit --resume continues")
-        for what, number in found["kept"].items():
+        for what, number in contents["kept"].items():
             table.add_row(f"{what} kept", f"{number:,}")
-        _add_lock(table, found)
+        _add_lock(table, contents)
     else:
-        columns = {name: found[name] or [] for name in ("features", "targets")}
+        columns = {name: contents[name] or [] for name in ("features", "targets")}
         texts = {name: f"{len(own)}: {_listed(own)}" for name, own in columns.items()}
-        texts |= {"rows": f"{found['rows']:,}", "complete": "yes"}
-        for name, value in found.items():
+        texts |= {"rows": f"{contents['rows']:,}", "complete": "yes"}
+        for name, value in contents.items():
             table.add_row(name, texts.get(name, str(value)))
     _show(table)
 
@@ -180,8 +182,8 @@ def _add_model(table: Table, estimator: GaussianProcess) -> None:
     if isinstance(estimator, CaGP):
         _add_actions(table, estimator)
     elif posterior.rows is not None:
-        for what, said in posterior.rows.describe(posterior.state).items():
-            table.add_row(what, said)
+        for name, text in posterior.rows.describe(posterior.state).items():
+            table.add_row(name, text)
     if isinstance(estimator, VariationalGP):
         _add_functions(table, posterior.state)
     table.add_row("kernel", profile.kernel_text(estimator.kernel_))
@@ -199,8 +201,8 @@ def _add_spread(table: Table, estimator: GaussianProcess) -> None:
     posterior = estimator.solved_
     if posterior.spread != 1.0:
         how = {"blocks": "of held-out blocks", "random": "of held-out random rows"}
-        said = how.get(str(estimator.calibrate), "of rows left out one by one")
-        table.add_row("factor on the spread", f"{posterior.spread:.4g}, {said}")
+        source = how.get(str(estimator.calibrate), "of rows left out one by one")
+        table.add_row("factor on the spread", f"{posterior.spread:.4g}, {source}")
     wider = posterior.outer(True).wider(0.95)
     if wider != 1.0:
         table.add_row("tails", f"95 % intervals of y are {wider:.3g} times as wide as normal ones")
@@ -258,18 +260,20 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
             table.add_row(label, f"{last[name]:.2g}")
 
 
-def _parameters(title: str, found: Any) -> Table:
+def _parameters(title: str, parameters: Any) -> Table:
     """Return parameters in the units of the data, "-" for an unknown standard error."""
     names = ("name", "value", "standard error", "unit")
-    said = "\n".join(found.remarks) or None
-    table = Table(*names, title=title, title_justify="left", caption=said, caption_justify="left")
-    for row in found.texts():
+    caption = "\n".join(parameters.remarks) or None
+    table = Table(
+        *names, title=title, title_justify="left", caption=caption, caption_justify="left"
+    )
+    for row in parameters.texts():
         table.add_row(*row)
     return table
 
 
 def _trials_table(board: Leaderboard) -> Table:
-    """Return the trials of the search that has chosen a model, and what it said of the data.
+    """Return the trials of the search that has chosen a model, and its findings about the data.
 
     On a terminal that is not wide, kernel and note stand below the method, without the columns of
     least use.
@@ -277,9 +281,9 @@ def _trials_table(board: Leaderboard) -> Table:
     rows = board.to_rows()
     if Console().width < WIDE:
         rows = [_narrowed(row, board.metric) for row in rows]
-    said = "\n".join(board.findings) or None
+    caption = "\n".join(board.findings) or None
     title = f"chosen of {len(board)} trials by {board.metric} of held-out rows"
-    table = Table(title=title, title_justify="left", caption=said, caption_justify="left")
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for name, value in rows[0].items():
         table.add_column(name, overflow="fold", no_wrap=not isinstance(value, str))
     for row in rows:
@@ -322,9 +326,9 @@ def _add_actions(table: Table, estimator: CaGP) -> None:
     """Add the actions, the points that they are made of, and what was maximised."""
     kept = estimator._supports()
     kind = estimator.actions if isinstance(estimator.actions, str) else "given"
-    said = f"{estimator.n_actions_:,} {kind}"
+    text = f"{estimator.n_actions_:,} {kind}"
     dropped = kept.count - estimator.n_actions_
-    table.add_row("actions", f"{said}, {dropped:,} dropped" if dropped else said)
+    table.add_row("actions", f"{text}, {dropped:,} dropped" if dropped else text)
     points = int(estimator.solved_.state.points)
     table.add_row("points", f"{points:,} of {estimator.n_rows_:,} rows")
     if len(kept.edges):

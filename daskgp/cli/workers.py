@@ -1,4 +1,4 @@
-"""What the workers of a command are forked with; importing this imports it."""
+"""Modules that the workers of a command are forked with; importing this imports them."""
 
 import gc
 import os

@@ -156,15 +156,15 @@ def spread(
         raise InputError(f"X has shape {X.shape}: give places (n, d)")
     std = finite_values("std", std, len(X))
     d = X.shape[1]
-    said = [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
-    if len(said) != d:
-        raise InputError(f"names has {len(said)} names for {d} features: give one each")
+    labels = [f"x{j}" for j in range(d)] if names is None else [str(name) for name in names]
+    if len(labels) != d:
+        raise InputError(f"names has {len(labels)} names for {d} features: give one each")
     if d == 2:
         (ax,) = drawn = panels_on(axes, 1, (6.0, 4.4), path)
         dots = ax.scatter(X[:, 0], X[:, 1], c=std, s=9, cmap="viridis", linewidths=0)
         ax.figure.colorbar(dots, ax=ax, label="standard deviation", **BAR)
-        ax.set_xlabel(said[0])
-        ax.set_ylabel(said[1])
+        ax.set_xlabel(labels[0])
+        ax.set_ylabel(labels[1])
         return finished(drawn, title, path)
     varying = [j for j in range(d) if np.nanmax(X[:, j]) > np.nanmin(X[:, j])] or [0]
     lines = {j: _medians(X[:, j], std) for j in varying}
@@ -174,7 +174,7 @@ def spread(
     for ax, j in zip(drawn, chosen, strict=True):
         ax.plot(X[:, j], std, ".", color=INK, markersize=2, alpha=0.35)
         ax.plot(*lines[j], color=LINES[1], linewidth=1.6)
-        ax.set_xlabel(said[j])
+        ax.set_xlabel(labels[j])
         tidy(ax)
     drawn[0].set_ylabel("standard deviation")
     return finished(drawn, title, path)

@@ -24,19 +24,22 @@ def coastlines(x: tuple[float, float], y: tuple[float, float], degrees: float) -
     longitudes beyond 180 degrees.
     """
     lines, low, high = _globe(next(scale for least, scale in SCALES if degrees >= least))
-    found = []
+    shown = []
     for turn in (-360.0, 0.0, 360.0):
         shift = np.array((turn, 0.0))
         crosses = (low + shift <= (x[1], y[1])) & (high + shift >= (x[0], y[0]))
-        found += [lines[i] + shift for i in np.flatnonzero(crosses.all(axis=1))]
-    return found
+        shown += [lines[i] + shift for i in np.flatnonzero(crosses.all(axis=1))]
+    return shown
 
 
 @cache
 def _globe(scale: str) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Return the lines of a scale, and the lowest and highest coordinates (n, 2) of each."""
-    with (resources.files("daskgp.plot") / "coasts.npz").open("rb") as file, np.load(file) as held:
-        steps, ends = held[f"steps_{scale}"], np.cumsum(held[f"lengths_{scale}"])
+    with (
+        (resources.files("daskgp.plot") / "coasts.npz").open("rb") as file,
+        np.load(file) as stored,
+    ):
+        steps, ends = stored[f"steps_{scale}"], np.cumsum(stored[f"lengths_{scale}"])
     points = np.cumsum(steps, axis=1).T * STEP
     starts = np.concatenate([[0], ends[:-1]])
     low, high = (bound.reduceat(points, starts) for bound in (np.minimum, np.maximum))

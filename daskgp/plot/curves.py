@@ -274,9 +274,9 @@ def posterior_lines(
         known = tuple(finite_values("reference", values, len(x)) for values in (mean, std))
     for i, (ax, (name, pair)) in enumerate(zip(axes, panels.items(), strict=True)):
         mean, std = (finite_values(name, values, len(x)) for values in pair)
-        for place in breaks:
-            label = "borders" if place == breaks[0] else None
-            ax.axvline(place, color=GREY, linewidth=0.8, linestyle=":", label=label)
+        for border in breaks:
+            label = "borders" if border == breaks[0] else None
+            ax.axvline(border, color=GREY, linewidth=0.8, linestyle=":", label=label)
         if points is not None:
             ax.plot(*points, linestyle="", marker=".", markersize=3, color="0.6", label="rows")
         low, high = mean - 2 * std, mean + 2 * std
@@ -507,12 +507,12 @@ def variogram(
     ax = panel_on(ax, (6.0, 3.8), path)
     targets = X.target_names
     k, single = len(X.pairs), len(targets) == 1
-    seen = X.semivariance.reshape(k, -1)
+    measured = X.semivariance.reshape(k, -1)
     expected = None if X.expected is None else X.expected.reshape(k, -1)
     for i, target in enumerate(targets):
         colour = LINES[i % len(LINES)]
         label = "rows" if single else target
-        ax.plot(X.distance, seen[:, i], "o", markersize=4, color=colour, label=label)
+        ax.plot(X.distance, measured[:, i], "o", markersize=4, color=colour, label=label)
         if expected is not None:
             line = LINES[1] if single else colour
             nugget = float(np.ravel(X.noise_variance)[i])

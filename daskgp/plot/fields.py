@@ -123,9 +123,9 @@ def posterior_map(
         _dress(ax, where, image, name, leftmost=i % columns == 0, lowest=i >= len(panels) - columns)
         if name in ("mean", "standard deviation"):
             # The end of the first row, so that panels of all rows stay the same size.
-            beside, beyond = (ax, values) if last else (drawn_on[first_end], field)
+            end, beyond = (ax, values) if last else (drawn_on[first_end], field)
             spread = places.described(std) if last and hasattr(std, "dims") else what
-            _bar(image, beside, beyond, limits, label or spread)
+            _bar(image, end, beyond, limits, label or spread)
     if marked is not None:
         _mark(drawn_on[-1], marked, size=5, edge=0.3)
     return finished(drawn_on, title, path)
@@ -300,12 +300,12 @@ def _range(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
 
 
 def _bar(
-    image: Any, beside: Any, values: np.ndarray, limits: tuple[float, float], label: str
+    image: Any, axes: Any, values: np.ndarray, limits: tuple[float, float], label: str
 ) -> None:
     """Draw a colour bar, with arrows at the ends beyond which there are values."""
     below, above = np.nanmin(values) < limits[0], np.nanmax(values) > limits[1]
     ends = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[below, above]
-    bar = image.axes.figure.colorbar(image, ax=beside, extend=ends, **BAR)
+    bar = image.axes.figure.colorbar(image, ax=axes, extend=ends, **BAR)
     bar.set_label(label)
     bar.formatter.set_useOffset(False)
 

@@ -139,15 +139,15 @@ def of_points(
     """
     labels = names or columns or ("x", "y")
     degrees = [OF_DEGREES.get(str(name).lower(), "") for name in columns or ("", "")]
-    said: dict[str, Any] = {
+    labelled: dict[str, Any] = {
         "names": (labels[0], labels[1]),
         "units": (degrees[0], degrees[1]) if all(degrees) else ("", ""),
         "renamed": names is not None,
     }
     x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
     if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
-        return Places(X[:, 0], X[:, 1], **said)
-    return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), **said)
+        return Places(X[:, 0], X[:, 1], **labelled)
+    return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), **labelled)
 
 
 def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -155,7 +155,7 @@ def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
 
     They are called ``mean`` and ``std``, or ``variance``, or so after the name of a target.
     """
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for what in ("mean", "std", "variance"):
         names = [name for name in results if name == what or str(name).endswith(f"_{what}")]
         if len(names) > 1:
@@ -164,17 +164,17 @@ def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
                 "mean= and std= of one target"
             )
         if names:
-            found[what] = results[names[0]]
-    if "mean" not in found or not ("std" in found or "variance" in found):
+            parts[what] = results[names[0]]
+    if "mean" not in parts or not ("std" in parts or "variance" in parts):
         raise InputError(
             f"the results hold {', '.join(map(str, results)) or 'nothing'}: a mean and a std or "
             "variance are needed"
         )
-    if "std" in found:
-        return found["mean"], found["std"]
-    std = found["variance"] ** 0.5
-    unit = found["mean"].attrs.get("units") if hasattr(found["mean"], "attrs") else None
-    return found["mean"], std.assign_attrs(units=unit) if unit else std
+    if "std" in parts:
+        return parts["mean"], parts["std"]
+    std = parts["variance"] ** 0.5
+    unit = parts["mean"].attrs.get("units") if hasattr(parts["mean"], "attrs") else None
+    return parts["mean"], std.assign_attrs(units=unit) if unit else std
 
 
 def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
@@ -183,20 +183,20 @@ def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
     There is one for each target, quantile and sample of a prediction.  Variables of a Dataset that
     have no two dimensions, such as the mapping of a grid, are left out.
     """
-    found: dict[str, Any] = {}
+    panels: dict[str, Any] = {}
     if hasattr(fields, "data_vars"):
         for values in sorted(fields.values(), key=lambda array: _rank(str(array.name))):
             if values.ndim >= 2:
-                found |= _parts(_title(values), values)
+                panels |= _parts(_title(values), values)
     else:
         for title, values in fields.items():
-            found |= _parts(str(title), values)
-    if len(found) > MOST_PANELS:
+            panels |= _parts(str(title), values)
+    if len(panels) > MOST_PANELS:
         raise InputError(
-            f"{len(found)} panels are more than the {MOST_PANELS} of a figure: choose some, as by "
+            f"{len(panels)} panels are more than the {MOST_PANELS} of a figure: choose some, as by "
             "map[['mean', 'std']] or map.isel(sample=slice(3))"
         )
-    return found
+    return panels
 
 
 def _rank(name: str) -> int:
@@ -210,7 +210,7 @@ def _parts(title: str, values: Any) -> dict[str, Any]:
     dim = next((dim for dim in OF_PREDICTIONS if dim in getattr(values, "dims", ())), None)
     if dim is None:
         return {title: values}
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for i in range(values.sizes[dim]):
         part = values.isel({dim: i}, drop=True)
         label = values[dim].values[i] if dim in values.coords else i + 1
@@ -218,8 +218,8 @@ def _parts(title: str, values: Any) -> dict[str, Any]:
             part, own = part.rename(f"{label}_{part.name}"), f"{label} {title}"
         else:
             own = f"{title.removesuffix(f'{dim}s')}{dim} {label}"
-        found |= _parts(own, part)
-    return found
+        parts |= _parts(own, part)
+    return parts
 
 
 def _title(array: Any) -> str:
@@ -310,27 +310,29 @@ def unit_of(array: Any) -> str:
 
     Longitudes and latitudes are known by their names too.
     """
-    said = str(array.attrs.get("units", ""))
-    if square := re.fullmatch(r"\((.+)\)2", said):
+    unit = str(array.attrs.get("units", ""))
+    if square := re.fullmatch(r"\((.+)\)2", unit):
         return squared(square[1])
     for of in ("east", "north"):
         cf = {f"degree{s}_{of[0].upper()}" for s in ("", "s")} | {f"degree_{of}", f"degrees_{of}"}
-        if said in cf:
+        if unit in cf:
             return DEGREES[f"degrees_{of}"]
     known = OF_DEGREES.get(str(array.attrs.get("standard_name", array.name)).lower())
-    return known if known and said in ("", "degrees", "degree") else DEGREES.get(said, said)
+    return known if known and unit in ("", "degrees", "degree") else DEGREES.get(unit, unit)
 
 
 def described(array: Any) -> str:
     """Return what values are, with their unit: the name of the target for those predicted of it."""
-    name, said = str(array.name or ""), str(array.attrs.get("long_name", ""))
+    name, long_name = str(array.name or ""), str(array.attrs.get("long_name", ""))
     if "threshold" in array.attrs:
         return "probability"
     for what in PREDICTED:
         if name == what or name.endswith(f"_{what}"):
             target = name[: -len(what)].rstrip("_")
-            if not target and said.startswith("posterior "):  # of a new observation of the target
-                target = said.rpartition(" of ")[2]
+            if not target and long_name.startswith(
+                "posterior "
+            ):  # of a new observation of the target
+                target = long_name.rpartition(" of ")[2]
             if target:
                 return with_unit(target, unit_of(array))
     return with_unit(name_of(array), unit_of(array)).strip()

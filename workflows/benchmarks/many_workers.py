@@ -41,7 +41,7 @@ CALM = {
     "DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
     "LOGGING__DISTRIBUTED": "error",
 }
-"""What workers do beside their tasks, which each does on its own machine elsewhere."""
+"""Intervals of what workers do beside their tasks, which each does on its own machine elsewhere."""
 
 
 def keys(options: harness.Options) -> harness.Keys:

@@ -67,7 +67,7 @@ def model(method: str, case: datasets.Case) -> GaussianProcess:
 def measure(key: dict, options: harness.Options) -> dict:
     field = datasets.stored(options.folder, key["case"], key["seed"], key["tiny"])
     estimator = model(key["method"], datasets.CASES[key["case"]])
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = harness.fitted(estimator, field)
     return {
@@ -78,7 +78,7 @@ def measure(key: dict, options: harness.Options) -> dict:
         "objective": float(estimator.objective_),
         "kernel": str(estimator.kernel_),
         "noise_variance": float(np.ravel(estimator.noise_variance_)[0]),
-        "warnings": sorted({str(warning.message) for warning in said}),
+        "warnings": sorted({str(warning.message) for warning in caught}),
     }
 
 

@@ -27,7 +27,7 @@ import daskgp
 FIELDS = tuple(datasets.CASES)
 CASES = (*FIELDS, "satellite", "kin40k", "protein")
 FACTORS = {"again": None, "short": 0.2, "long": 5.0}
-"""Of the lengthscales; None to go on where the default ended."""
+"""Factors of the lengthscales; None to go on where the default ended."""
 TRAININGS = ("default", *FACTORS)
 
 
@@ -48,7 +48,7 @@ def measure(key: dict, options: harness.Options) -> dict:
             settings["support"] = found["support"]
         more = {"train_blocks": None, "tol": options.tol, "max_iter": options.max_iter}
     began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = daskgp.LMA(**settings, **more).fit(X, y)
         fitted = time.perf_counter()
@@ -68,7 +68,7 @@ def measure(key: dict, options: harness.Options) -> dict:
         "noise_variance": noise,
         "iterations": len(model.history_),
         "evaluations": last.get("evaluations"),
-        "warnings": sorted({str(warning.message) for warning in said}),
+        "warnings": sorted({str(warning.message) for warning in caught}),
     }
 
 

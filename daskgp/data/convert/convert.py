@@ -543,7 +543,7 @@ class _Plan(NamedTuple):
     layout: Layout
     blocks: Iterator[np.ndarray]
     clocks: tuple[feature_units.Conversion | None, ...]
-    """What turns columns into the units of the store, times above all."""
+    """Conversions of columns into the units of the store, times above all."""
     source: str
     noise: tuple[_Column, ...]
     zeros: bool | None
@@ -613,7 +613,7 @@ class _Missing(NamedTuple):
 
     names: Names
     valid: tuple[Valid | None, ...]
-    """What is declared about each column, or given."""
+    """Valid values of each column, as it declares or as they are given."""
     counts: np.ndarray
     given: bool
 
@@ -657,7 +657,7 @@ class _Missing(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do where no row is left because of what is declared."""
+        """Remedy where no row is left because of what is declared."""
         if self.given or not self.counts.any():
             return ""
         return (

@@ -120,7 +120,7 @@ def _opened(
 
 
 class File(NamedTuple):
-    """How a file is read, and columns that the names of its folders give; some by default."""
+    """Way to read a file, and columns that the names of its folders give; some by default."""
 
     reader: Reader
     pairs: partitions.Pairs = ()

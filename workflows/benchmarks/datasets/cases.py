@@ -44,7 +44,7 @@ def table(name: str, rows: int | None = None, folder: Path | None = None) -> Spl
 
 
 class Case(NamedTuple):
-    """How to draw a field, the process, how many seeds, and settings that the question fixes."""
+    """Way to draw a field, the process, a number of seeds, and settings that the question fixes."""
 
     draw: Draw
     truth: Truth

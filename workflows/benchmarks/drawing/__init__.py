@@ -1,4 +1,4 @@
-"""What the figures share: the tables of the benchmark pages, and bars, lines and points.
+"""Helpers of the figures: the tables of the benchmark pages, and bars, lines and points.
 
 A table is read from the Markdown of its page, so that a figure cannot disagree with it.
 """

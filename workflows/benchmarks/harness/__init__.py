@@ -1,4 +1,4 @@
-"""What all benchmarks share: processes of their own, files of results, options, scores, tables.
+"""Helpers of all benchmarks: processes of their own, files of results, options, scores, tables.
 
 A script says what its runs are, how one is measured and how their table looks::
 

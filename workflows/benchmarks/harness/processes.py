@@ -13,7 +13,7 @@ import psutil
 
 
 class Ran(NamedTuple):
-    """What a process and its children took, and its output.
+    """Seconds and memory that a process and its children took, and its output.
 
     Seconds, seconds of processors, peak resident memory together and of the largest.
     """

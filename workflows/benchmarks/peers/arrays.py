@@ -23,7 +23,7 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-4}
 
 
 class Machine(NamedTuple):
-    """Where arrays are: their module, and "cpu" or "gpu"."""
+    """Place of arrays: their module, and "cpu" or "gpu"."""
 
     xp: Any
     device: str

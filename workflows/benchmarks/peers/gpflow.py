@@ -8,7 +8,7 @@ from datasets import Split
 
 NOISE, RATE, NATURAL = 0.1, 0.01, 0.1
 Over = Callable[[Callable], bool]
-"""What a training asks after each step, with a function that predicts, whether it is over."""
+"""Question after each step of a training, with a function that predicts: whether it is over."""
 
 
 def sgpr(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Callable[[], float]:

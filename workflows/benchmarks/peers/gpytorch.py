@@ -15,7 +15,7 @@ JITTER = {"float32": 1e-4, "float64": 1e-6}
 PREDICTED = 4_096
 """Rows that are predicted at a time."""
 Over = Callable[[Callable], bool]
-"""What a training asks after each step, with a function that predicts, whether it is over."""
+"""Question after each step of a training, with a function that predicts: whether it is over."""
 
 
 def in_gpytorch(kernel: kernels.Kernel) -> Any:
