@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import hashlib
 import warnings
@@ -26,7 +27,7 @@ from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.errors import InputError, StoreError
 
 # Errors of the readers for files that are damaged or not of the format that their name says.
-READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error)
 
 NETCDF = ".nc"
 IN_MEMORY = "an xarray object"
@@ -46,6 +47,13 @@ def readable(source: str, public: str = "") -> Iterator[None]:
         yield
     except InputError:
         raise
+    except UnicodeDecodeError as error:
+        wide = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+        code = "utf-16" if wide else "latin1"
+        raise InputError(
+            f"cannot read {source}: it is no UTF-8 text: save it as UTF-8, such as by iconv -f "
+            f"{code} -t utf-8"
+        ) from error
     except ImportError as error:
         raise InputError(
             f"cannot read {source}: {groups.first_line(error)}; install what is missing, "

@@ -355,9 +355,11 @@ def grid_of(
     for name in names:
         known = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
         if name not in known:
+            other = next((str(one) for one in known if str(one).lower() == name.lower()), None)
+            remedy = "rename or add it" if other is None else f"rename {other!r} to {name!r}"
             raise InputError(
                 f"feature {name!r} is not in the xarray object, which has "
-                f"{', '.join(sorted(map(str, known)))}: rename or add it"
+                f"{', '.join(sorted(map(str, known)))}: {remedy}"
             )
         _check_kind(X, name)
     own, first = units_of(X, names), partial(_first, X, names)

@@ -24,8 +24,10 @@ from daskgp.models.fills import KNOWN, Fills, Limits, far, without
 
 RADIUS = 6371.0088
 """Mean radius of the Earth in km."""
-LONGITUDES, LATITUDES = (-180.0, 360.0), (-90.0, 90.0)
+LONGITUDES, LATITUDES = ENDS = (-180.0, 360.0), (-90.0, 90.0)
 """Ranges of degrees east and north."""
+KINDS = ("longitude", "latitude")
+"""Kinds of the two columns of a place."""
 KILOMETRES = "km"
 
 
@@ -142,11 +144,11 @@ class Columns:
 
     def check(self, X: np.ndarray) -> None:
         """Raise InputError for rows X (n, d) with a longitude or latitude of no place."""
-        if self.geographic is not None:
-            X, (lon, lat) = self.known(X), self.geographic
-            for j, kind, ends in ((lon, "longitudes", LONGITUDES), (lat, "latitudes", LATITUDES)):
-                if not _within(X[:, j], ends):
-                    raise InputError(self._misplaced(X, j, kind, ends))
+        for j, kind, ends in zip(self.geographic or (), KINDS, ENDS, strict=False):
+            if not _within(X[:, j], ends):
+                known = self.known(X)
+                if not _within(known[:, j], ends):
+                    raise InputError(self._misplaced(known, j, f"{kind}s", ends))
 
     @property
     def _others(self) -> list[int]:
@@ -374,8 +376,6 @@ def refuse_other(setting: Any, names: Sequence[str], columns: Columns) -> None:
     )
 
 
-KINDS = ("longitude", "latitude")
-"""Kinds of the two columns of a place."""
 SPELT = (
     r"([ctuvrxy]|dd|dec|decimal|geo|nav)?(lon|long|lng|longitude?s?|longitudine)(deg|dd|dec)?"
     r"|l(ä|ae)nge|l(ä|ae|æ|e)ng(en|de|te|d)?gra{1,2}d",

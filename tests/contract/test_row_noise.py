@@ -179,15 +179,35 @@ def test_new_observations_have_errors_of_their_own():
         model.predict(T, return_std=True, include_noise=True, y_variance=errors[:3])
 
 
-@pytest.mark.parametrize("fill", [1e20, 9.969209968386869e36, -9999.0])
-def test_weights_that_are_fill_values_are_refused(fill):
+@pytest.mark.whole
+@pytest.mark.parametrize("fill", [1e20, 9.969209968386869e36, -9999.0, 9999.0, 32767.0, 99999.0])
+@pytest.mark.parametrize("spread", [0.0, 0.9])
+def test_weights_that_are_fill_values_are_refused(fill, spread):
     X = np.linspace(0, 5, 40)[:, None]
-    weights = np.where(np.arange(40) % 10, 1.0, fill)
+    usual = 1.0 + spread * np.cos(np.arange(40.0))
+    weights = np.where(np.arange(40) % 10, usual, fill)
     with pytest.raises(InputError, match="sample_weight is a fill value in common use in 4 rows"):
         daskgp.ExactGP(progress=False).fit(X, np.sin(X[:, 0]), sample_weight=weights)
     errors = np.where(np.arange(40) % 10, 0.01, abs(fill))  # of rows that say nothing
     known = daskgp.ExactGP(progress=False).fit(X, np.sin(X[:, 0]), y_variance=errors)
     assert abs(known.predict(X) - np.sin(X[:, 0])).max() < 0.3
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.geomspace(1, 9999, 40).round(),  # numbers of measurements
+        np.where(np.arange(40) % 10, 5_000.0, 9_999.0),
+        np.where(np.arange(40) % 2, 1.0, 1_000.0),
+        np.full(40, 9999.0),
+        np.where(np.arange(40) == 7, 5_000.0, np.arange(40) % 3 + 1.0),
+    ],
+    ids=["counts", "beside large ones", "two kinds", "all alike", "one large one"],
+)
+def test_large_weights_beside_others_of_their_kind_are_taken(weights):
+    X = np.linspace(0, 5, 40)[:, None]
+    daskgp.ExactGP(optimizer=None, progress=False).fit(X, np.sin(X[:, 0]), sample_weight=weights)
 
 
 def with_noise(url, X, y, step=40):

@@ -1,6 +1,7 @@
 """Columns of a conversion: times as days, text that is refused, frames of other libraries."""
 
 import datetime
+import gc
 
 import dask.array as da
 import numpy as np
@@ -234,11 +235,24 @@ def csv_of(folder, lines):
     return path
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
         (["# lon,lat,z", *PLAIN[1:]], ""),
         (["lon, lat, z", *PLAIN[1:]], ""),
+        (["# stations of 2020", *PLAIN], ""),
+        (["# by me, in 2020", "#", "", "# units: m, m, K", *PLAIN], ""),
+        (["# stations", "# lon,lat,z", *PLAIN[1:]], ""),
+        (["sep=,", *PLAIN], ""),
+        ([PLAIN[0], *(f"{line}," for line in PLAIN[1:])], ""),
+        (["# first", PLAIN[0], *(f"{line}," for line in PLAIN[1:])], ""),
+        (["index,lon,lat,z", *(f"{i}.0,{line}" for i, line in enumerate(PLAIN[1:]))], "numbers"),
+        ([",lon,lat,z", *(f"{i}.0,{line}" for i, line in enumerate(PLAIN[1:]))], "no name and num"),
+        (
+            ["Unnamed: 0,lon,lat,z", *(f"{i}.0,{line}" for i, line in enumerate(PLAIN[1:]))],
+            "has no name and numbers the rows",
+        ),
         (["lon,lat,z,", *(f"{line}," for line in PLAIN[1:])], "is empty"),
         ([",lon,lat,z", *(f"{i},{line}" for i, line in enumerate(PLAIN[1:]))], "numbers the rows"),
         (
@@ -254,7 +268,11 @@ def csv_of(folder, lines):
             "holds whole numbers, as the index",
         ),
     ],
-    ids=["comment", "blanks", "trailing comma", "index", "index from 1", "shuffled", "filtered"],
+    ids=[
+        *("comment", "blanks", "comment above", "comments above", "two comments", "separator"),
+        *("comma of rows", "comment and comma", "index by name", "floats", "unnamed floats"),
+        *("trailing comma", "index", "index from 1", "shuffled", "filtered"),
+    ],
 )
 def test_headers_as_other_software_writes_them_give_the_same_columns(lines, said, tmp_path, caplog):
     found = convert(csv_of(tmp_path, lines), tmp_path / "out.zarr", target="z")
@@ -263,6 +281,67 @@ def test_headers_as_other_software_writes_them_give_the_same_columns(lines, said
     np.testing.assert_array_equal(X.compute(), [[1, 2], [3, 4], [5, 6]])
     np.testing.assert_array_equal(y.compute(), [10, 20, 30])
     assert (said in caplog.text) if said else not caplog.text
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["index", "Unnamed: 0"])
+def test_numbers_of_rows_of_a_data_frame_are_left_out_unless_they_are_all(name, tmp_path, caplog):
+    frame = pd.DataFrame({"lon": [1.0, 3, 5], "z": [10.0, 20, 30]}).reset_index(names=name)
+    assert convert(frame, tmp_path / "a.zarr", target="z").features == ("lon",)
+    assert "numbers the rows: left out" in caplog.text
+    assert convert(frame, tmp_path / "b.zarr", "z", [name, "lon"]).features == (name, "lon")
+    only = (
+        frame[["index", "z"]] if name == "index" else frame.assign(index=[0, 1, 2])[["index", "z"]]
+    )
+    assert convert(only, tmp_path / "c.zarr", target="z").features == ("index",)
+    kept = frame.rename(columns={name: "index"}).assign(index=[0.0, 2.0, 1.0])
+    assert convert(kept, tmp_path / "d.zarr", target="z").features == ("index", "lon")
+
+
+def test_two_columns_of_a_data_frame_with_one_name_are_refused(tmp_path):
+    frame = table()
+    twice = pd.concat([frame, frame[["a"]]], axis=1)
+    assert "has several columns named 'a': give each a name of its own" in message(
+        twice, tmp_path / "o.zarr", "y"
+    )
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("code", ["utf-16", "latin-1"])
+@pytest.mark.parametrize("deep", [0, 40_000])
+def test_a_csv_in_another_encoding_is_refused_with_the_remedy(code, deep, tmp_path):
+    lines = [*PLAIN[:2], *PLAIN[1:2] * deep, "1,2,3\u00e4"]
+    (tmp_path / "t.csv").write_text("\n".join(lines), encoding=code)
+    said = message(tmp_path / "t.csv", tmp_path / "o.zarr", "z")
+    plain = code.replace("latin-1", "latin1")
+    assert said.endswith(
+        f"it is no UTF-8 text: save it as UTF-8, such as by iconv -f {plain} -t utf-8"
+    )
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("last", ["Total,,", ",,60 in all", "# end,,"])
+def test_a_last_row_that_is_none_is_named_with_the_remedy(last, tmp_path):
+    source = csv_of(tmp_path, [*PLAIN, *PLAIN[1:] * 60, last])
+    said = message(source, tmp_path / "o.zarr", "z", block_rows=100)
+    assert "row 184 holds" in said
+    assert ": correct or delete row 184; else " in said
+
+
+def test_a_name_in_another_case_is_suggested(tmp_path):
+    source = csv_of(tmp_path, PLAIN)
+    for names in ({"target": "Z"}, {"target": "z", "features": ["Z", "lat"]}):
+        said = message(source, tmp_path / "o.zarr", **names)
+        assert said.endswith("which has lon, lat, z: did you mean 'z'?")
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_files_are_closed(tmp_path):
+    convert(csv_of(tmp_path, PLAIN), tmp_path / "o.zarr", target="z")
+    gc.collect()
+    message(csv_of(tmp_path, [*PLAIN, "1,x,3"]), tmp_path / "p.zarr", "z")
+    gc.collect()
 
 
 def with_empty(tmp_path, n=7):

@@ -657,3 +657,16 @@ def test_attributes_that_contradict_the_name_of_a_coordinate_are_refused(
     twice = grid(PLACE, ({"units": "degrees_north", "standard_name": "longitude"}, {}))
     with pytest.raises(InputError, match="'lon' is longitude by its standard_name 'longitude' and"):
         daskgp.ExactGP(**FIXED).fit(twice, twice)
+
+
+@pytest.mark.parametrize("fill", [-9999, -999])
+def test_places_that_are_fill_values_are_missing_in_fits_of_files(fill, tmp_path):
+    X, y = globe(60)
+    table = frame(X).assign(t=y)
+    table.loc[[3, 4, 5], list(PLACE)] = fill
+    table.to_csv(tmp_path / "t.csv", index=False)
+    found = daskgp.ExactGP(geographic=PLACE, **FIXED).fit(f"{tmp_path}/t.csv", "t")
+    assert found.n_rows_ == 57
+    says = rf"'lon' has longitudes from {fill} .*\(fill_values=\[{fill}\], or --fill {fill} of conv"
+    with pytest.raises(InputError, match=says):
+        daskgp.ExactGP(geographic=PLACE, fill_values=None, **FIXED).fit(f"{tmp_path}/t.csv", "t")

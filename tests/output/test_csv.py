@@ -136,7 +136,7 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
     ("text", "says"),
     [
         ("depth,lon,depth\n1,2,3\n", "has two columns 'depth'"),
-        ("id,lon,depth\n1,1,2,\n2,2,5,\n3,3,2,\n", "more fields than its header has names"),
+        ("id,lon,depth\n1,1,2,\n2,2,5,4\n3,3,2,\n", "more fields than its header has names"),
         ("lon,depth\n1,1,2\n2,2,5\n", "more fields than its header has names"),
         ("lon,depth\n1,deep\n", "the model needs numbers or times there"),
         ("", "places.csv"),
@@ -148,6 +148,22 @@ def test_a_table_that_cannot_be_read_is_refused(model, tmp_path, text, says):
     with pytest.raises(InputError, match=says):
         model.predict_store(str(source), str(tmp_path / "out.csv"))
     assert os.listdir(tmp_path) == ["places.csv"]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "text",
+    ["lon,depth\n1,2,\n4,5,\n", "# places\nlon,depth\n1,2\n4,5\n", "sep=,\nlon,depth\n1,2\n4,5\n"],
+    ids=["trailing comma", "comment", "separator"],
+)
+def test_tables_as_other_software_writes_them_are_predicted(model, tmp_path, text):
+    (tmp_path / "in.csv").write_text(text)
+    model.predict_store(str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert [*found] == ["lon", "depth", "heat_mean", "heat_std"]
+    np.testing.assert_array_equal(found[["lon", "depth"]], [[1, 2], [4, 5]])
+    wanted = model.predict(np.array([[1.0, 2.0], [4.0, 5.0]]))
+    np.testing.assert_allclose(found.heat_mean, wanted, rtol=1e-9)
 
 
 def test_names_of_columns_stay_as_they_were(model, tmp_path):

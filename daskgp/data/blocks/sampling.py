@@ -81,8 +81,11 @@ def _checksum_block(rows: Rows, span: Span) -> np.ndarray:
 
 def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple[float, float]:
     """Return the geometric means of weights and error variances; InputError for impossible ones."""
-    counts: np.ndarray = map_reduce(partial(_noise_block, rows), np.add, spans, executor, "errors")
+    found: _Noise = map_reduce(partial(_noise_block, rows), _both_noises, spans, executor, "errors")
+    counts = found.counts
     n, logs, wrong = counts[0], counts[1:3], counts[3:].reshape(2, 3).astype(int)
+    likely = fills.found(found.weights, [False], [(0.0, 0.0)])
+    wrong[0, 2] += sum(one.rows for one in likely if fills.KNOWN.get(one.value) == 2)
     for name, (not_positive, not_finite, fill) in zip((WEIGHT, Y_VARIANCE), wrong, strict=True):
         unusable = f"not finite, or beyond {1 / LARGEST:.0e} to {LARGEST:.0e},"
         below = "negative" if name == WEIGHT else "zero or negative"
@@ -105,8 +108,22 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
     return weight, error
 
 
-def _noise_block(rows: Rows, span: Span) -> np.ndarray:
-    """Return the number of complete rows, sums of log w and log e, and counts of wrong ones."""
+ENDS = (7, 44)
+"""Seed of the sample of rows whose weights tell which are fill values."""
+
+
+class _Noise(NamedTuple):
+    """Number of complete rows, sums of log w and log e, counts of wrong ones; ends of weights."""
+
+    counts: np.ndarray
+    weights: fills.Ends
+
+
+def _both_noises(a: _Noise, b: _Noise) -> _Noise:
+    return _Noise(a.counts + b.counts, fills.combine(a.weights, b.weights))
+
+
+def _noise_block(rows: Rows, span: Span) -> _Noise:
     X, y = rows.read(*span)
     noise = y[scaling.complete_rows(X, y[:, : rows.n_targets]), rows.noise_from :]
     # squares of others overflow, or vanish
@@ -118,7 +135,9 @@ def _noise_block(rows: Rows, span: Span) -> np.ndarray:
     if rows.y_variance is None:
         wrong[1] = 0
     logs = np.log(noise, out=np.zeros(noise.shape), where=finite & (noise > 0))
-    return np.array([len(noise), *logs.sum(axis=0), *wrong.ravel()])
+    keys = row_keys(ENDS, span.start, len(noise))
+    counts = np.array([len(noise), *logs.sum(axis=0), *wrong.ravel()])
+    return _Noise(counts, fills.local((noise[:, :1],), keys))
 
 
 def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:

@@ -30,6 +30,7 @@ from daskgp.data.writers import BY_ROW, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
+from daskgp.models.fills import SURE
 from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 
 __all__ = ["Conversion", "convert"]
@@ -554,7 +555,8 @@ class _Plan(NamedTuple):
         """Write all rows; InputError if there are none."""
         table, d, p = self.table, len(self.layout.features), len(self.layout.targets)
         names, place = self.layout.features, self.layout.geographic
-        columns = Columns(names, place_in(place or False, names, None))
+        fills = tuple(SURE if name in place else () for name in names)  # which fits find
+        columns = Columns(names, place_in(place or False, names, None), fills)
         rows = skipped = 0
         read = 0
         for block in _counted(self.blocks, table.rows, progress):

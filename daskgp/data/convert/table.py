@@ -46,10 +46,14 @@ class Other(NamedTuple):
 
     seen: str
     remedy: str = REMEDY
+    row: int = 0
+    """Number of the row that holds it, if it is the only one."""
 
     def error(self, name: str, source: str, targets: Names) -> ColumnError:
         """Return the error that names the column of a source."""
         remedy = OF_TARGET if name in targets else self.remedy
+        if self.row:
+            remedy = f"correct or delete row {self.row}; else {remedy}"
         return ColumnError((name,), f"column {name!r} of {source} {self.seen}", remedy)
 
 
@@ -120,7 +124,14 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
             shown = ", ".join(list(there)[:20]) or "no columns"
             more = f" and {len(there) - 20} more" if len(there) > 20 else ""
             more += _other_separator(there)
+            more += did_you_mean(name, there)
             raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
+
+
+def did_you_mean(name: str, there: Collection[str]) -> str:
+    """Return a remedy if a name is there in another case, else nothing."""
+    close = next((other for other in there if other.lower() == name.lower()), None)
+    return "" if close is None else f": did you mean {close!r}?"
 
 
 def _other_separator(columns: Collection[str]) -> str:

@@ -6,14 +6,15 @@ that it has the targets and yields a `Table`; it closes the source on leaving.
 
 import csv
 import io
+import itertools
 import os
 import re
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import fsspec
 import numpy as np
@@ -66,38 +67,98 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
     def whole() -> Any:
         return opened(source, compression="infer")
 
-    given, repeated = _names(header(source))
+    begin = _begin(source)
+    given, repeated = _names(begin.names)
     # All columns are read: with usecols, pandas lets rows with too many fields pass.
     # low_memory would guess the type of a column piece by piece.
-    how: dict[str, Any] = {"header": 0, "names": given, "low_memory": False, **EXACTLY}
+    how: dict[str, Any] = {"names": given + begin.beyond, "low_memory": False, **EXACTLY}
+    how |= {"header": 0, "skiprows": begin.above}
     with whole() as file:
         head = pd.read_csv(file, nrows=HEAD_ROWS, **how)
-    columns = tuple(str(name) for name in head.columns)
+    columns = tuple(given)
     check_known("target", targets, columns, source)
-    empty = _empty(whole, head, targets, how)
-    unused = {name: why for name in columns if (why := _unused(name, head[name], name in empty))}
+    unused = _all_unused(head[given], targets, _empty(whole, head[given], targets, how))
     defaults = tuple(name for name in columns if name not in unused)
 
     def kinds(names: Names) -> dict[str, str]:
-        _refuse_index(head, source)
+        _refuse_index(head, source, begin)
         twice = next((repeated[name] for name in names if name in repeated), None)
         if twice is not None:
             raise InputError(
                 f"{source} has several columns named {twice!r}: give each a name of its own"
             )
-        found = dict(zip(columns, (_kind(head[name]) for name in head), strict=True))
+        found = {name: _kind(head[name]) for name in columns}
         return refusing(source, found, targets)(names)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
         with whole() as file:  # evenly spaced numbers in front pass for an index of rows
-            _refuse_wide(file, len(columns), source, None if EARLIER else HEAD_ROWS)
-        with whole() as file:
-            for frame in pd.read_csv(file, chunksize=rows, **how):
-                _refuse_index(frame, source)
+            _refuse_wide(file, begin, source, None if EARLIER else HEAD_ROWS)
+        with whole() as file, pd.read_csv(file, chunksize=rows, **how) as frames:
+            for frame in frames:
+                _refuse_index(frame, source, begin)
                 start = int(frame.index[0]) if len(frame) else 0
                 yield _of_frame(frame, names, source, start, targets)
 
     yield Table(columns, targets, defaults, kinds, blocks, unused=unused)
+
+
+class _Begin(NamedTuple):
+    """How a csv begins: lines above its header, and the names in it as they are written.
+
+    ``beyond`` are names of fields that the rows have beyond those of the header: one that is empty,
+    where they end with a comma, or none.
+    """
+
+    above: int
+    names: list[str]
+    beyond: list[str]
+
+
+BEGIN_LINES = 50
+"""Most lines of a csv that are looked at for its header."""
+
+
+def _begin(source: str) -> _Begin:
+    """Return how a csv begins; InputError if it is empty."""
+    with reading(source), opened(source, compression="infer") as file:
+        with io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+            rows = csv.reader(text)
+            lines = [(rows.line_num, row) for row in islice(rows, BEGIN_LINES) if row]
+        if not lines:
+            raise pd.errors.EmptyDataError("No columns to parse from file")
+        lines.append((0, []))
+        pairs = enumerate(itertools.pairwise(row for _, row in lines))
+        at = next((i for i, pair in pairs if not _is_above(*pair)), len(lines) - 2)
+    names, first = lines[at][1], lines[at + 1][1]
+    longer = len(first) == len(names) + 1 and not first[-1].strip()
+    return _Begin(lines[at - 1][0] if at else 0, names, [BEYOND] * longer)
+
+
+BEYOND = "beyond the header"
+"""Name of an empty field behind the comma that ends a row."""
+
+
+def _is_above(line: list[str], following: list[str]) -> bool:
+    """Return whether a line is no header but a comment above it, or says what separates fields.
+
+    A header may begin with "#", too; numbers or times follow it.
+    """
+    if line[0].startswith("sep=") and len(line) <= 2:
+        return True
+    return line[0].startswith("#") and bool(following) and not any(map(_is_value, following))
+
+
+def _is_value(text: str) -> bool:
+    """Return whether a field holds a number, a time or what stands for a missing one."""
+    try:
+        float(text)
+    except ValueError:
+        return text.strip() in MISSING_TEXTS or bool(re.match(ISO, text.strip()))
+    return True
+
+
+MISSING_TEXTS = ("NA", "N/A", "NULL", "null", "None")
+"""Words for a missing value in a csv, beside NaN and nothing."""
 
 
 UNNAMED = "Unnamed: "
@@ -135,24 +196,44 @@ def _empty(whole: Callable[[], Any], head: Any, targets: Names, how: Mapping[str
     return found
 
 
+def _all_unused(head: Any, targets: Names, empty: Collection[str]) -> dict[str, str]:
+    """Return the columns of a frame that are no features by default, with the reasons.
+
+    Its first rows tell what they hold.  A column of an index with a name is kept if it is the only
+    one.
+    """
+    others = [name for name in head if name not in targets]
+    found = {name: why for name in others if (why := _unused(name, head[name], name in empty))}
+    if INDEX in found and len(found) == len(others):
+        del found[INDEX]
+    return found
+
+
+INDEX = "index"
+"""Name of the column that ``reset_index`` of a data frame makes of an index without one."""
+
+
 def _unused(name: str, values: Any, empty: bool) -> str:
     """Return why a column is no feature by default, from its first values; empty if it is one."""
     nameless = "has no name and " if name.startswith(UNNAMED) else ""
     if empty:
         return nameless + EMPTY
+    if not nameless and name != INDEX:
+        return ""
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    if not nameless or not len(numbers) or not (numbers == np.floor(numbers)).all():
+    if not len(numbers) or not (numbers == np.floor(numbers)).all():
         return ""
     if numbers[0] in (0, 1) and (np.diff(numbers) == 1).all():
         return f"{nameless}numbers the rows"
-    return f"{nameless}holds whole numbers, as the index of a sorted or filtered table does"
+    return (
+        nameless
+        and f"{nameless}holds whole numbers, as the index of a sorted or filtered table does"
+    )
 
 
 def header(source: str) -> list[str]:
     """Return the names of the columns of a csv as they are written; InputError without any."""
-    how = {"header": None, "nrows": 1, "dtype": str, "keep_default_na": False}
-    with reading(source), opened(source, compression="infer") as file:
-        return [str(name) for name in pd.read_csv(file, **how).iloc[0]]
+    return _begin(source).names
 
 
 def refuse_taken(output: str) -> None:
@@ -178,11 +259,13 @@ def write_beside(
     """
     ending = output[output.lower().rindex(".csv") :]
     part = f"{output[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"
-    text = {"dtype": str, "keep_default_na": False, "chunksize": WRITE_ROWS}
-    start = 0
+    begin, start = _begin(source), 0
+    text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "chunksize": WRITE_ROWS}
+    text |= {"header": 0, "skiprows": begin.above}
+    text["names"] = range(len(begin.names) + len(begin.beyond))
     try:
-        with opened(source, compression="infer") as file:
-            for frame in pd.read_csv(file, **text):
+        with opened(source, compression="infer") as file, pd.read_csv(file, **text) as frames:
+            for frame in (part[range(len(begin.names))] for part in frames):
                 values = columns(slice(start, start + len(frame))).reshape(len(frame), -1)
                 whole = pd.concat([frame, pd.DataFrame(values, frame.index)], axis=1)
                 whole.columns = pd.Index(names)
@@ -197,18 +280,21 @@ def write_beside(
             os.remove(part)
 
 
-def _refuse_index(frame: Any, source: str) -> None:
-    if not isinstance(frame.index, pd.RangeIndex):
+def _refuse_index(frame: Any, source: str, begin: _Begin) -> None:
+    """Raise InputError for rows with more fields than the header has names, but for empty ones."""
+    if not isinstance(frame.index, pd.RangeIndex) or frame[begin.beyond].notna().any(axis=None):
         raise InputError(f"rows of {source} have more fields than its header has names: correct it")
 
 
-def _refuse_wide(file: Any, width: int, source: str, most: int | None) -> None:
-    rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-    if any(len(row) > width for row in islice(rows, most)):
-        raise InputError(
-            f"rows of {source} have more fields than its header has names, the first in line "
-            f"{rows.line_num}: correct it"
-        )
+def _refuse_wide(file: Any, begin: _Begin, source: str, most: int | None) -> None:
+    width = len(begin.names) + len(begin.beyond)
+    with io.TextIOWrapper(file, "utf-8", newline="") as text:
+        rows = csv.reader(text)
+        if any(len(row) > width for row in islice(rows, most) if rows.line_num > begin.above):
+            raise InputError(
+                f"rows of {source} have more fields than its header has names, the first in line "
+                f"{rows.line_num}: correct it"
+            )
 
 
 def _kind(column: Any) -> str | Other:
@@ -253,7 +339,10 @@ def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | Non
         return numbers, None
     held, what = str(column.iloc[bad[0]]), "a time" if kind == TIMES else "numeric"
     remedy = WRITE_TIMES if kind == TIMES or _is_time(held) else REMEDY
-    return numbers, Other(f"is not {what}, row {start + bad[0] + 1} holds {held!r}", remedy)
+    row = int(start + bad[0] + 1)
+    dated = _is_time(held) or (kind == TIMES and re.search(r"\d", held))
+    alone = len(bad) == 1 < len(column) and not dated
+    return numbers, Other(f"is not {what}, row {row} holds {held!r}", remedy, row * alone)
 
 
 ISO = r"\d{4}-\d\d(-\d\d([T ].*)?)?$"
@@ -280,6 +369,9 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
     columns = tuple(str(name) for name in source.columns)
     check_known("target", targets, columns, what)
     head = source.partitions[0].compute() if lazy else source
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{what} has several columns named {twice!r}: give each a name of its own")
     found = [_kind(head[name]) for name in source.columns]
     kinds = refusing(what, dict(zip(columns, found, strict=True)), targets)
     none = [name for name in source.columns if len(head) and head[name].isna().all()]
@@ -287,6 +379,7 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
         some = source[none].count().compute()
         none = [name for name in none if not some[name]]
     empty = tuple(str(name) for name in none)
+    unused = _all_unused(head.set_axis(columns, axis=1), targets, empty)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
         begun = 0
@@ -298,7 +391,8 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
             begun += len(frame)
 
     rows = None if lazy else len(source)
-    yield Table(columns, targets, columns, kinds, blocks, rows=rows).without(empty)
+    defaults = tuple(name for name in columns if name not in unused or name in targets)
+    yield Table(columns, targets, defaults, kinds, blocks, rows=rows, unused=unused)
 
 
 @contextmanager
