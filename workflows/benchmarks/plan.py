@@ -51,7 +51,7 @@ CASES: dict[str, tuple[int, str, dict[str, Any]]] = {
 }
 """Rows, estimator and settings."""
 ITERATIONS = {"decoupled": 6, "svgp": 3, "svgp-float32": 3}
-"""Of training, for methods whose steps are short or whose bases grow; 2 for others."""
+"""Iterations of training, for methods whose steps are short or whose bases grow; 2 for others."""
 PARTS = ("worker", "predicting", "client", "disk")
 
 
