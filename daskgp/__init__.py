@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics, plot, priors
     from daskgp.assess.check import check
     from daskgp.assess.variogram import variogram
+    from daskgp.choose.auto import AutoGP
     from daskgp.data import open_dataset
     from daskgp.data.blocks.prepare import prepare
     from daskgp.data.convert.convert import convert
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         PIC,
         SGPR,
         SVGP,
-        AutoGP,
         CaGP,
         DecoupledGP,
         ExactGP,
@@ -89,7 +89,7 @@ _HOMES = {
     "PIC": "daskgp.estimators",
     "SGPR": "daskgp.estimators",
     "SVGP": "daskgp.estimators",
-    "AutoGP": "daskgp.estimators",
+    "AutoGP": "daskgp.choose.auto",
     "CaGP": "daskgp.estimators",
     "DaskgpError": "daskgp.errors",
     "DecoupledGP": "daskgp.estimators",

@@ -25,8 +25,7 @@ from daskgp.cli.options import (
 from daskgp.cli.run import command, note, result, since
 
 if TYPE_CHECKING:
-    import zarr
-
+    from daskgp.data.stores.groups import Group
     from daskgp.data.stores.locks import Claim
 
 COMPILED = ("vecchia",)
@@ -101,9 +100,9 @@ def fit(
                 estimator._fit(X, y, checkpoint=checkpoint, keep=keep, noise=noise, start=begun)
                 fitted: Any = getattr(estimator, "best_", estimator)
                 if columns["target"] is not None:
-                    fitted._seen[-1]["store"] = data
+                    fitted._fitted.seen[-1]["store"] = data
                 claim.check()
-                save_into(fitted, group, model_store)
+                save_into(fitted._model_to_save(), group, model_store)
     write_report(estimator, model_store, data)
     result(
         model=model_store,
@@ -117,7 +116,7 @@ def fit(
 
 
 @contextmanager
-def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[zarr.Group]:
+def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[Group]:
     """Yield the store that a fit fills, and say so if ``--resume`` finds nothing in it."""
     from daskgp.data.stores import models
 

@@ -10,26 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from daskgp.cli.cluster import Workers
+from daskgp.cli.methods import MODELS
 from daskgp.errors import SettingError
-
-MODELS = (
-    "sgpr",
-    "lma",
-    "pic",
-    "vecchia",
-    "experts",
-    "opticom",
-    "cagp",
-    "cggp",
-    "decoupled",
-    "svgp",
-    "ssgp",
-    "exact",
-)
-"""Names of the methods, known without the imports of their estimators."""
-
-AUTO = "auto"
-"""Name of the model that chooses one of the methods."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = Sequence[Callable[[F], F]]

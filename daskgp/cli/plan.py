@@ -43,13 +43,14 @@ def plan(
     DATA is a dataset store; or, with --target, any source of `daskgp convert`, which is converted
     to count its rows.
     """
+    from daskgp.choose.auto import AutoGP
     from daskgp.cli.settings import build_estimator
     from daskgp.cli.sources import training_rows
     from daskgp.cli.tables import describe_plan
     from daskgp.errors import PlanError
-    from daskgp.estimators import AutoGP
     from daskgp.fit.refusal import refuse
     from daskgp.fit.scratch import scratch_rows
+    from daskgp.fit.work import work_of
     from daskgp.runtime.connect import local_memory_limit
     from daskgp.runtime.executor import chosen
 
@@ -65,12 +66,12 @@ def plan(
     ):
         auto = isinstance(estimator, AutoGP)
         estimator, others = estimator._costliest(X, y) if auto else (estimator, [])
-        rows, remedy = estimator._rows_of(X, y, spill="", shared_memory=True), None
+        rows, remedy = estimator.recipe().rows_of(X, y, spill="", shared_memory=True), None
         threads = executor.threads() if started else cluster.workers or executor.threads()
         limit = local_memory_limit(cluster.memory_limit or "auto") or None
         if started:
             limit = executor.memory_per_task()
-        needs, work = estimator.plan(X, y).beside(others), estimator._workload(rows)
+        needs, work = estimator.plan(X, y).beside(others), work_of(estimator.recipe(), rows)
         try:
             refuse(work, limit)
         except PlanError as error:

@@ -214,7 +214,6 @@ def _kernel_alone(url: str, stored: models.Stored) -> str | None:
 
 
 def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
-    from daskgp.estimators.updating import seen_by
     from daskgp.posterior.layers import Tails
 
     posterior, inputs = estimator.solved_, estimator.solved_.theta.inputs
@@ -251,7 +250,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         if posterior.scaling.trend is None
         else [row._asdict() for row in estimator.trend_],
         "trials": _trials(estimator._board),
-        "seen": seen_by(estimator),
+        "seen": estimator._fitted.seen,
         "dtype": posterior.dtype,
         "device": posterior.device,
         "complete": True,

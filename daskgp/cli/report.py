@@ -20,8 +20,8 @@ from daskgp.data.stores import objects, remote
 from daskgp.errors import InputError
 
 if TYPE_CHECKING:
+    from daskgp.assess.leaderboard import HeldOut, Leaderboard
     from daskgp.estimators import GaussianProcess
-    from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard
 
 MOST_DOTS = 2_000
 LEVELS = (0.5, 0.8, 0.95)
@@ -116,7 +116,7 @@ def _head(best: GaussianProcess, model: str, source: str) -> str:
 
 def _data(best: GaussianProcess) -> str:
     posterior = best.solved_
-    ranges: Sequence[Any] = getattr(best, "_ranges", None) or ()
+    ranges: Sequence[Any] = best.solved_.ranges
     units = posterior.feature_units or ("",) * posterior.n_features
     rows = [
         (name, units[j], *(_end(ranges, j, side, units[j]) for side in (0, 1)))

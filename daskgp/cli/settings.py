@@ -15,12 +15,13 @@ import numpy as np
 
 from daskgp import checks, kernels
 from daskgp.checks import shown
-from daskgp.cli.options import AUTO
+from daskgp.cli.methods import AUTO
 from daskgp.errors import SettingError
 from daskgp.typing import Predictor
 
 if TYPE_CHECKING:
-    from daskgp.estimators import AutoGP, GaussianProcess
+    from daskgp.choose.auto import AutoGP
+    from daskgp.estimators import GaussianProcess
 
 UNITS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 WORDS = {"true": True, "false": False}
@@ -54,7 +55,8 @@ def build_estimator(
     SettingError
         If the model or a setting is unknown or of the wrong type; the message names it.
     """
-    from daskgp.estimators import ESTIMATORS, AutoGP
+    from daskgp.choose.auto import AutoGP
+    from daskgp.estimators import ESTIMATORS
     from daskgp.estimators.settings import check_settings
 
     in_file, settings = read_config(config) if config else (None, {})

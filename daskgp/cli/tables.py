@@ -15,8 +15,8 @@ from daskgp.data.stores import groups
 from daskgp.fit.plan import size_text
 
 if TYPE_CHECKING:
+    from daskgp.assess.leaderboard import Leaderboard
     from daskgp.estimators import CaGP, GaussianProcess
-    from daskgp.estimators.choosing.leaderboard import Leaderboard
     from daskgp.fit.plan import Plan
     from daskgp.posterior.posterior import Posterior
 
@@ -300,14 +300,12 @@ def _narrowed(row: dict[str, Any], metric: str) -> dict[str, Any]:
 
 def _seen_table(estimator: GaussianProcess) -> Table:
     """Return the rows that a model has seen, the latest at the bottom."""
-    from daskgp.estimators.updating import seen_by
-
     table = Table(title="rows seen")
     table.add_column("when", overflow="fold")
     for name in ("what", "rows", "from", "to"):
         table.add_column(name)
     table.add_column("dataset", overflow="fold")
-    for note in seen_by(estimator)[-SEEN_SHOWN:]:
+    for note in estimator._fitted.seen[-SEEN_SHOWN:]:
         first, last = note.get("span", ("", ""))
         where = str(note.get("store") or "given in Python")
         cells = (note.get("when"), note.get("what"), f"{note.get('rows'):,}", first, last, where)

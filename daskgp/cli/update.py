@@ -52,9 +52,9 @@ def update(
     with _repeatable(), locks.hold(model_store, *lock, resume=True) as claim:
         pending = look(model_store, data, ignore_errors, window, along, refit=not hold)
         growth = pending.growth
-        estimator = growth.gp
+        estimator = pending.gp
         if growth.changes or not hold:
-            big = cluster.chosen or not hold or growth.pays_a_cluster
+            big = cluster.chosen or not hold or pending.pays_a_cluster
             with cluster.executor_if(big, estimator.device) as executor:
                 if hold:
                     pending.write(claim, executor)

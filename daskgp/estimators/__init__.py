@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from daskgp.estimators.auto import AutoGP
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
@@ -27,7 +26,6 @@ __all__ = [
     "PIC",
     "SGPR",
     "SVGP",
-    "AutoGP",
     "CaGP",
     "DecoupledGP",
     "ExactGP",

@@ -8,11 +8,22 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 from sklearn.exceptions import NotFittedError
 
+from daskgp.fit.fitted import Fit
+
 T = TypeVar("T")
 
 
 class Learned(Generic[T]):
-    """An attribute that a fit sets; before one, NotFittedError names the estimator."""
+    """An attribute of what a fit has found; before one, NotFittedError names the estimator.
+
+    Parameters
+    ----------
+    read : callable, optional
+        Returns the value from a fit; default one that a fit sets.
+    """
+
+    def __init__(self, read: Callable[[Fit], T] | None = None) -> None:
+        self._read = read
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -25,9 +36,15 @@ class Learned(Generic[T]):
         if instance is None:
             return self
         kind = type(instance).__name__
-        if "solved_" in vars(instance):  # read from a store of an earlier version
-            raise AttributeError(f"this {kind} was stored without its {self._name}: fit it again")
-        raise NotFittedError(f"this {kind} is not fitted yet: call fit")
+        fit: Fit | None = vars(instance).get("_fitted")
+        if fit is None:
+            raise NotFittedError(f"this {kind} is not fitted yet: call fit")
+        if self._read is not None:
+            try:
+                return self._read(fit)
+            except TypeError:  # of a store of an earlier version
+                pass
+        raise AttributeError(f"this {kind} was stored without its {self._name}: fit it again")
 
 
 class _Offered:

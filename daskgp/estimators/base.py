@@ -2,75 +2,70 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, Self, cast, get_args
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, get_args
 
-import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import data, likelihoods, train
-from daskgp.checks import LARGEST, choice, place, shown
-from daskgp.data import partition, visibility
-from daskgp.data.blocks import filling, prepared, sampling
-from daskgp.data.feature_units import count_of
-from daskgp.data.folds import SHARE
-from daskgp.data.regressor import Known, residuals
-from daskgp.data.seen import noticed
+from daskgp import likelihoods
+from daskgp.assess.calibration import learned_layers
+from daskgp.checks import choice, place, shown
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
-from daskgp.data.whole_dates import named_as_time
-from daskgp.errors import InputError, MemoryRunError, RunError, SettingError
-from daskgp.estimators import settings_of_fit
-from daskgp.estimators.outcome import Outcome, Traits
+from daskgp.errors import MemoryRunError, RunError, SettingError
+from daskgp.estimators import requirements, saving, settings_of_fit
+from daskgp.estimators.requirements import ADAM, TRAINED, Requirements
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.estimators.updated import UpdatedGP
-from daskgp.estimators.updating import ranges_of, seen
-from daskgp.fit import (
-    control,
-    declared,
-    hyperparameters,
-    means,
-    named,
-    refusal,
-    rounds,
-    subset,
-    targets,
-    timing,
-    warm,
-)
+from daskgp.fit import constraints, inputs, means, named, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
-from daskgp.fit.arrange import Arrangement, AsStored, Home, SoFar
-from daskgp.fit.arrange.rewriting import seed_of
-from daskgp.fit.effects import ADAM, TRAINED, Effects
+from daskgp.fit.arrange import Arrangement, AsStored
+from daskgp.fit.fitted import Fit
 from daskgp.fit.inputs import Inputs
-from daskgp.fit.plan import Knob, Workload
-from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
-from daskgp.fit.subset import Start
+from daskgp.fit.recipe import Recipe, Trainer, Traits
+from daskgp.fit.scratch import scratch_rows
+from daskgp.fit.training import OnBlocks
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
-from daskgp.models import scaling
 from daskgp.models.method import Method as Contract
-from daskgp.models.method import Summed
-from daskgp.models.values import Theta
 from daskgp.posterior import training_rows
-from daskgp.posterior.layers import Tails, TrendLayer, chain
-from daskgp.posterior.posterior import Posterior
-from daskgp.posterior.training_rows import TrainingRows
-from daskgp.predict import hyperparameter_table, known_errors
+from daskgp.posterior.layers import Tails, TrendLayer
+from daskgp.predict import hyperparameter_table
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
+from daskgp.train.stochastic import Stopped
 from daskgp.typing import Device, DtypeName, Mean, OptimizerName
+from daskgp.update import changing
 
 logger = logging.getLogger("daskgp")
 
 DEFAULT_TOL = 0.1
-SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
+COMMON = (
+    "noise_variance",
+    "mean",
+    "standardize",
+    "target_transform",
+    "calibrate",
+    "optimizer",
+    "learning_rate",
+    "max_iter",
+    "train_blocks",
+    "random_state",
+    "geographic",
+    "fill_values",
+    "block_rows",
+    "store",
+    "dtype",
+    "device",
+    "progress",
+)
+"""Settings that a recipe has by the same names."""
 
 
 @dataclass(eq=False, repr=False)
@@ -110,7 +105,7 @@ class GaussianProcess(UpdatedGP):
     calibrate: Literal["blocks", "random", "loo"] | None = None
 
     model_name: ClassVar[str]
-    effects: ClassVar[Effects] = {
+    requirements: ClassVar[Requirements] = {
         "learning_rate": (ADAM,),
         "max_iter": (TRAINED,),
         "tol": (TRAINED,),
@@ -141,13 +136,45 @@ class GaussianProcess(UpdatedGP):
         """Return how the method needs its rows."""
         return AsStored(self._read_rows())
 
-    def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        """Return the best vector of hyper-parameters, the search's history and the curvature."""
-        return hyperparameters.on_blocks(self, stage, theta, run)
+    def _trainer(self) -> Trainer:
+        """Return how the method learns."""
+        return OnBlocks()
 
-    def _kept(self, stage: rounds.Rounds, theta: Theta) -> TrainingRows | None:
-        """Return the training rows that prediction reads back; None for a method without."""
-        return None
+    def _check_own(self) -> None:
+        """Raise SettingError for settings out of range that other estimators lack."""
+        return
+
+    def recipe(self) -> Recipe:
+        """Return all that a fit needs to know, as a value.
+
+        Raises
+        ------
+        SettingError
+            If a setting cannot be used.
+        """
+        model, settings = self._model(), self.get_params()
+        measured = model.likelihood_name == "gaussian"
+        return Recipe(
+            name=type(self).__name__,
+            method=model,
+            kernels=tuple(self._kernels()),
+            inputs=self._inputs,
+            arrangement=self._arrangement(),
+            trainer=self._trainer(),
+            traits=self.traits,
+            asked=constraints.Asked(self.fixed, self.limits, self.prior, measured),
+            settings=settings,
+            tol=DEFAULT_TOL if self.tol is None else self.tol,
+            **{name: getattr(self, name) for name in COMMON},
+        )
+
+    def _chosen_inputs(
+        self, name: str, number: str, label: str = Inputs.label, **more: Any
+    ) -> inputs.ChosenInputs:
+        """Return the inputs that two settings ask for: how they are chosen, and how many."""
+        given = getattr(self, name), number, getattr(self, number)
+        usual = requirements.defaults(type(self))[number]
+        return inputs.chosen(name, *given, usual, self.random_state, label, **more)
 
     def __sklearn_clone__(self) -> Any:
         """Return an unfitted copy; a fitted regressor that is the mean stays as it is."""
@@ -158,62 +185,22 @@ class GaussianProcess(UpdatedGP):
         copied.mean = self.mean
         return copied
 
-    def _so_far(self, executor: Executor) -> SoFar:
-        """Return what the fitted model knows of its rows."""
-        home = Home(self._own_rows, self._spare_rows, self.store)
-        return SoFar(self.solved_.theta, self.n_rows_, home)
-
-    def _check_fitted(self, *besides: str) -> None:
-        reading = ("device", "block_rows") if self.traits.reads_blocks else ("device",)
-        super()._check_fitted(*reading, *besides)
-        if self.device != self.solved_.device:
-            choice("device", self.device, get_args(Device))
-            self.solved_ = dataclasses.replace(self.solved_, device=self.device)
-
-    # -- small things ----------------------------------------------------------------------------
-
     @property
     def _codes(self) -> Likelihood | None:
         """Likelihood of targets that are codes or counts; None for those that are measured."""
         likelihood = likelihoods.by_name(self._model().likelihood_name)
         return likelihood if likelihood.discrete else None
 
-    def _choices(self, rows: data.Rows) -> list[Kernel]:
-        """Return the kernels to choose from, as kernels of the columns of the inputs."""
-        return [rows.columns.kernel(kernel) for kernel in self._kernels()]
-
-    def _kernel(self, rows: data.Rows) -> Kernel:
-        return self._choices(rows)[0]
-
-    def _rows_of(
-        self,
-        X: Any,
-        y: Any,
-        spill: str | None,
-        shared_memory: bool,
-        y_variance: Any = None,
-        weight: Any = None,
-    ) -> data.Rows:
-        """Return the rows of X and y, see `daskgp.data.rows_of`."""
-        beside = y_variance, weight, self.geographic
-        rows = data.rows_of(X, y, spill, shared_memory, self._read_rows(), *beside)
-        prepared.check_columns(rows)
-        return dataclasses.replace(rows, trend=means.columns(self.mean, rows.feature_names))
-
-    def _tol(self) -> float:
-        """Return the nats per hyper-parameter below which training stops."""
-        return DEFAULT_TOL if self.tol is None else self.tol
-
-    def _seed(self) -> int:
-        """Return the seed of samples; a new one each time if ``random_state`` is None."""
-        return seed_of(self.random_state)
-
     def _read_rows(self) -> int | None:
         """Return how many rows a task reads of the data in their original order."""
         return self.block_rows if self.traits.reads_blocks else None
 
-    def _spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
-        return tuple(partition.blocks(len(rows), rows.chunks, self._read_rows()))
+    def _check_fitted(self, *besides: str) -> None:
+        reading = ("device", "block_rows") if self.traits.reads_blocks else ("device",)
+        super()._check_fitted(*reading, *besides)
+        if self.device != self.solved_.device:
+            choice("device", self.device, get_args(Device))
+            self.solved_ = replace(self.solved_, device=self.device)
 
     # -- fit ---------------------------------------------------------------------------------
 
@@ -335,272 +322,21 @@ class GaussianProcess(UpdatedGP):
         ``noise`` are its ``y_variance`` and ``sample_weight``.
         """
         check_settings(self)
-        self._begun_from = _token_of(start)
-        if checkpoint and self.random_state is None and not self.traits.keeps_seed:
-            raise SettingError(
-                "random_state=None draws other rows each time, so no fit could continue from the "
-                "checkpoint: set random_state to a whole number"
-            )
-        if y is None:
-            raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
-        executor = Executor.current(self.progress, self.device)
-        # sizes first: what cannot fit in memory is refused before anything is written
-        sizes = self._rows_of(X, y, None, executor.shares_memory, *noise)
-        dataset = noticed(X, y, sizes)
-        self._say_geographic(sizes)
-        self._check(sizes, len(sizes))
-        if self.calibrate not in (None, "loo"):
-            self._check(sizes, len(sizes) - len(sizes) // SHARE)  # of the fit without some rows
-        control.check_names(self, self._kernel(sizes), sizes.n_features)
-        if all(given is None for given in noise):
-            if not sizes.n_noise:
-                data.warn_of_noise_behind(y)
-            found = sizes.y_variance, sizes.weight  # for which the store is not asked again
-            noise = (
-                False if found[0] is None else found[0],
-                False if found[1] is None else found[1],
-            )
-        work, limit = self._workload(sizes), executor.memory_per_task()
-        refusal.refuse(work, limit)
-        plan = planning.make_plan(work)
-        refusal.refuse_full_disk(plan.bytes_written, str(self.store or tempfile.gettempdir()))
-        if keep is not None:
-            refusal.refuse_full_disk(plan.bytes_on_disk, keep)
-        if self.store is not None and not plan.bytes_written:
-            logger.info("store=%s is not used: tasks read the rows where they are", self.store)
+        other = None if start is None else warm.Other(start.solved_, start._inputs)
+        recipe = replace(self.recipe(), begun_from=_token_of(start))
         try:
-            with scratch_rows(self.store) as spill:
-                whole = self._marked(
-                    self._rows_of(X, y, spill, executor.shares_memory, *noise), executor
-                )
-                rows = self._residuals(whole, executor, residual(spill))
-                with self._place(keep, spill) as place, executor.memory_is_kept():
-                    sums = self._fit_rows(rows, executor, checkpoint, place, start)
-                    self._recalibrate(rows, whole, executor)
-                url = None if dataset is None else dataset.url
-                self._seen = [seen("fit", self._of_whole(sums, rows, whole, executor), whole, url)]
-                self._sources = () if dataset is None else (dataset.source(executor),)
-        except MemoryRunError as error:
-            raise refusal.out_of_memory(error, plan, limit, work.knob) from error
+            fit = run.fitted(recipe, X, y, checkpoint, keep, noise, other, learned_layers)
+        except Stopped as error:
+            if isinstance(error.outcome, Fit):
+                self._remember(error.outcome)
+            raise
+        self._remember(fit)
         return self
 
-    def _marked(
-        self, rows: data.Rows, executor: Executor, known: filling.Known = None
-    ) -> data.Rows:
-        """Return rows that read fill values as missing, which the model will know, too.
-
-        ``known`` are ranges of the columns of other rows.
-        """
-        _check_seen(rows, executor)
-        classes = self._codes is not None
-        rows = filling.marked(rows, self.fill_values, self._spans(rows), executor, known, classes)
-        self._fills = rows.fills
-        return rows
-
-    def _residuals(self, rows: data.Rows, executor: Executor, url: str) -> data.Rows:
-        """Return rows with what a regressor leaves of y, kept at a URL; else the same rows."""
-        regressor = means.regressor(self.mean, rows)
-        if regressor is None:
-            return rows
-        left = residuals(rows, regressor, executor, url)
-        _check_seen(left, executor)
-        return left
-
-    def _of_whole(
-        self, sums: scaling.Sums, rows: data.Rows, whole: data.Rows, executor: Executor
-    ) -> scaling.Sums:
-        """Return sums over rows with the checksum of what they were before a regressor."""
-        if rows is whole:
-            return sums
-        return sums._replace(checksum=sampling.checksum_of(whole, self._spans(whole), executor))
-
-    def _place(self, keep: str | None, spill: str) -> AbstractContextManager[str]:
-        """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
-        if self._model().keeps_rows:
-            return kept_rows(keep, self.store)
-        return nullcontext(ordered(spill))
-
-    def _fit_rows(
-        self,
-        rows: data.Rows,
-        executor: Executor,
-        checkpoint: Place | None,
-        keep: str = "",
-        start: GaussianProcess | None = None,
-    ) -> scaling.Sums:
-        """Describe and scale the rows, start, arrange them, train and solve, and remember it."""
-        spans = self._spans(rows)
-        sums = self._described(rows, spans, executor)
-        scale = self._scaling(sums, rows)
-        scaling.check_range(sums, scale, self.dtype, rows.columns.inputs_names, rows.target_names)
-        units = partition.alone(spans)
-        stage = rounds.Rounds(rows, units, scale, executor, self.dtype, self.device)
-        if start is not None:
-            begun = warm.start(self, stage, sums, start)
-        else:
-            begun = hyperparameters.start(self, stage, sums)
-            if hyperparameters.refines(self, stage, begun):
-                begun = self._refined(stage, begun, sums, f"{keep}-first")
-        stage = self._arrangement().arrange(stage, begun.theta, sums, keep)
-        outcome = self._learn(stage, begun, sums, checkpoint, keep)
-        kernel, names = outcome.theta.kernel, rows.columns.inputs_names
-        hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
-        self._remember(outcome, int(sums.rows))
-        return sums
-
-    def _recalibrate(self, rows: data.Rows, whole: data.Rows, executor: Executor) -> None:
-        """Learn the spread of predictions and their tails, where the settings ask for it."""
-        if self.calibrate is not None:
-            from daskgp.estimators.calibration import learned_layers
-
-            self._settings_of_fit = settings_of_fit.of(self) | {"calibrate": None}
-            learned = learned_layers(self, rows, whole, executor)
-            self._set_solved(self.solved_.with_layers(*learned))
-            self._settings_of_fit = settings_of_fit.of(self)
-
-    def _refined(self, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str) -> Start:
-        """Return a start from some blocks of a first order, which is written and removed again."""
-        try:
-            first = self._arrangement().arrange(stage, begun.theta, sums, url)
-            return hyperparameters.refined(self, first, begun, sums)
-        finally:
-            data.remove(url)
-
-    def _say_geographic(self, rows: data.Rows) -> None:
-        """Log that the data themselves name columns of longitude and latitude."""
-        if rows.geographic is not None and self.geographic is None:
-            lon, lat = (rows.feature_names[j] for j in rows.geographic)
-            logger.info(
-                "features %r and %r are longitude and latitude by their attributes: distances are "
-                "taken on the sphere, in km (geographic=False for those in degrees)",
-                lon,
-                lat,
-            )
-
-    def _described(
-        self, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
-    ) -> scaling.Sums:
-        """Return sums over rows; InputError for rows to which nothing can be fitted."""
-        if self._codes is not None:
-            targets.check(rows, spans, executor, self._codes)
-        transform = None
-        if self.target_transform is not None:
-            transform = targets.transformed(rows, spans, executor, self.target_transform)
-        sums = sampling.describe(rows, spans, executor, transform)
-        self._check_columns(sums, rows)
-        self._check(rows, int(sums.rows))
-        self._ranges = ranges_of(sums, rows.columns)
-        scaling.warn_of_missing(sums.dropped, rows.weight is not None)
-        measured: Sequence[str] = rows.target_names if self._codes is None else ()
-        if measured:
-            scaling.warn_of_discrete(sums, measured)
-        names = rows.columns.inputs_names
-        units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
-        times = {name for name, unit in units.items() if count_of(unit)}
-        times |= {name for name in rows.feature_names if named_as_time(name)}
-        scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
-        return sums
-
-    def _check_columns(self, sums: scaling.Sums, rows: data.Rows) -> None:
-        """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
-        names = rows.columns.inputs_names
-        largest = LARGEST if self.standardize else scaling.LARGEST_SCALED[self.dtype]
-        scaling.check(sums, names, rows.target_names, 1.0 / largest)
-        kernel = self._kernel(rows).resolve(np.ones(rows.n_features), 1.0)
-        varies = ~scaling.constant(sums, rows.n_features)
-        seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
-        if seen and all(scaling.left_out(unit, varies) for unit in seen):
-            columns = sorted({j for unit in seen for j in unit.columns})
-            constant = ", ".join(repr(names[j]) for j in columns)
-            raise InputError(
-                f"the kernel sees only {constant}, the same in every row: give it a feature that "
-                "varies by active_dims"
-            )
-        scaling.warn_of_columns(sums, self._tied(rows), names)
-
-    def _scaling(self, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
-        """Return the units that the method works in, and the mean function."""
-        coded, p = self._codes is not None, rows.n_targets
-        mean, tied = "zero" if coded else means.described(self.mean), self._tied(rows)
-        scale = scaling.solve(sums, rows.n_features, mean, self.standardize, tied)
-        if not coded:
-            return means.of_columns(scale, rows, int(sums.rows))
-        return dataclasses.replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
-
-    def _tied(self, rows: data.Rows) -> scaling.Ties:
-        """Return the columns that share a scale."""
-        return self._kernel(rows).tied_columns(rows.n_features)
-
-    def _learn(
-        self,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
-        """Train from initial hyper-parameters, and solve; rows may be kept at ``keep``."""
-        trained = hyperparameters.train_theta(self, stage, begun, sums, checkpoint)
-        theta, history, errors = trained
-        stage = self._arrangement().settle(stage, theta)
-        method, total = self._method(stage), None
-        if method.why_no_update() is None:
-            summed = cast(Summed, method)
-            prepared, total = summed.totals(theta, stage)
-            state, objective = summed.concluded(theta, prepared, total, stage)
-        else:
-            state, objective = method.solve(theta, stage)
-        kept = self._kept(stage, theta)
-        return Outcome(stage, theta, state, objective, history, kept, errors, total)
-
-    def _method(self, stage: rounds.Rounds) -> Contract:
-        """Return the method for rows in units."""
-        return self._objective_of(stage).of_units(stage.n_units)
-
-    def _objective_of(self, stage: rounds.Rounds) -> Any:
-        """Return the method for rows as their scaling makes them, whatever their units."""
-        return means.with_trend(self._model(), stage.scaling)
-
-    def _remember(self, outcome: Outcome, n: int) -> None:
-        """Set what is learned, from n usable rows."""
-        stage, rows = outcome.stage, outcome.stage.rows
-        posterior = Posterior(
-            self._method(stage),
-            outcome.theta,
-            outcome.state,
-            stage.scaling,
-            rows.feature_names,
-            rows.target_names,
-            rows.y.ndim == 1,
-            stage.dtype,
-            stage.device,
-            outcome.kept,
-            target_units=rows.target_units,
-            geographic=rows.geographic,
-            feature_units=rows.feature_units if any(rows.feature_units) else (),
-            fills=self._fills,
-            ranges=self._ranges,
-            finds_fills=isinstance(self.fill_values, str),
-        )
-        layers = chain.of_fit(posterior.parts(self._known(rows)))
-        self._set_solved(dataclasses.replace(posterior, layers=layers))
-        self.objective_, self.history_ = outcome.objective, outcome.history
-        self._errors, self._total, self.n_rows_ = outcome.errors, outcome.total, n
+    def _remember(self, fit: Fit) -> None:
+        """Set what is learned."""
+        self._fitted = fit
         self._settings_of_fit = settings_of_fit.of(self)
-
-    def _known(self, rows: data.Rows) -> Known | None:
-        """Return the regressor that is the mean function, if it is one."""
-        regressor = means.regressor(self.mean, rows)
-        return None if regressor is None else Known.of(regressor, rows)
-
-    def _set_solved(self, posterior: Posterior) -> None:
-        self.solved_ = posterior
-        self.kernel_ = posterior.users_kernel
-        self.noise_variance_ = posterior.theta.noise_variance
-        self.n_features_in_ = posterior.n_features
-        self.feature_names_in_ = np.array(posterior.feature_names, dtype=object)
 
     @property
     def trend_(self) -> hyperparameter_table.Table:
@@ -640,7 +376,7 @@ class GaussianProcess(UpdatedGP):
         The errors come from the curvature of the objective on the rows that were trained on.
         """
         check_is_fitted(self, "solved_")
-        return hyperparameter_table.table(self.solved_, getattr(self, "_errors", None))
+        return hyperparameter_table.table(self.solved_, self._fitted.errors)
 
     # -- what it will take -----------------------------------------------------------------------
 
@@ -686,16 +422,39 @@ class GaussianProcess(UpdatedGP):
                 columns.converted(url, self.progress) as (X, y, _),
             ):
                 return self.plan(X, y, measure)
-        executor = Executor.current(self.progress)
-        rows = self._rows_of(X, y, None, executor.shares_memory, y_variance, sample_weight)
-        self._check(rows, len(rows))
-        control.check_names(self, self._kernel(rows), rows.n_features)
-        work = self._workload(rows)
+        recipe, executor = self.recipe(), Executor.current(self.progress)
+        rows = recipe.rows_of(X, y, None, executor.shares_memory, y_variance, sample_weight)
+        work.check(recipe, rows, len(rows))
+        recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
+        load = work.work_of(recipe, rows)
         cache = training_rows.most_kept(executor.memory_per_task() or executor.memory())
-        planned = planning.with_kept(planning.make_plan(work), work, executor, cache)
+        planned = planning.with_kept(planning.make_plan(load), load, executor, cache)
         if measure:
-            planned = timing.measured(planned, self, work, executor)
+            planned = timing.measured(planned, self._timed, load, executor)
         return planned
+
+    def _timed(self, settings: Mapping[str, Any], X: Any, y: Any, threads: int) -> timing.Timed:
+        """Time a few silent iterations on all blocks of some rows, with the settings it has."""
+        wanted = {"max_iter": timing.ITERATIONS, "progress": False, "train_blocks": None}
+        known, usual = self.get_params(deep=False), requirements.defaults(type(self))
+        quick = clone(self)
+        quick.set_params(**{k: v for k, v in {**wanted, **settings}.items() if k in known})
+        # settings that these made idle would be refused
+        quick.set_params(**{name: usual[name] for name in requirements.idle(quick)})
+        began = time.perf_counter()
+        quick.fit(X, y)
+        whole = time.perf_counter() - began
+        recipe = quick.recipe()
+        load = work.work_of(recipe, recipe.rows_of(X, y, None, True))
+        return timing.timed(quick.history_, whole, quick.n_iter_ + 1, load, threads)
+
+    def _windows(self, executor: Executor) -> Any:
+        """Return the rounds that the posterior of a local method was solved on; None for others."""
+        arrangement, fit = self._arrangement(), self._fitted
+        so_far = arrangement.so_far(fit.posterior, fit.n, fit.home, executor)
+        if so_far.stage is None:
+            return None
+        return arrangement.settle(so_far.stage, so_far.theta)
 
     # -- stores ----------------------------------------------------------------------------------
 
@@ -720,83 +479,28 @@ class GaussianProcess(UpdatedGP):
         >>> bool((loaded.predict(X) == model.predict(X)).all())
         True
         """
-        from daskgp.estimators.saving import save
-
         self._check_fitted()
         with locks.hold(str(url), wait, clear_lock, resume=True):
-            save(self, url)
+            self._fitted = saving.save(self._model_to_save(), url)
 
-    # -- plan --------------------------------------------------------------------------------
+    def _model_to_save(self) -> saving.Model:
+        """Return what a store keeps of the estimator."""
+        settings, kind, notes = self.get_params(deep=False), type(self).__name__, self._notes()
+        if self._board is not None:
+            notes["leaderboard"] = self._board.to_dict()
+        return saving.Model(kind, self.model_name, settings, self._fitted, notes)
 
-    def _check(self, rows: data.Rows, n: int | None) -> None:
-        """Raise InputError for settings or sizes of data that the method cannot be fitted with.
+    def _notes(self) -> dict[str, Any]:
+        """Return what stores note of this class alone."""
+        return {}
 
-        ``n`` counts the usable rows; None if more of them will follow.
-        """
-        arrangement, name = self._arrangement(), type(self).__name__
-        declared.check_noise(self._model(), rows, name)
-        declared.check_arrangement(self._model(), arrangement, name)
-        arrangement.check(rows, name)
-        if n is None:
-            return
-        if n == 0:
-            raise InputError("no rows: the training data has length 0")
-        if n == 1:
-            raise scaling.one_row()
-        if self.target_transform is not None and rows.y_variance is not None:
-            raise SettingError(
-                f"y_variance is that of y and target_transform={self.target_transform!r} takes "
-                "noise of the transformed y: leave one of them out (y_variance=False where the "
-                "store has it), or give sample_weight"
-            )
-        if self.calibrate is not None and rows.y_variance is not None:
-            raise SettingError(
-                f"calibrate={self.calibrate!r} learns a factor on the whole spread, and y_variance "
-                "is known: leave one of them out (y_variance=False where the store has it)"
-            )
-        if self.calibrate is not None:
-            known_errors.refuse_weights(self._model(), rows)
-        self._inputs.check(n)
-        arrangement.check_number(n)
+    def _take_notes(self, notes: Mapping[str, Any]) -> None:
+        """Set what a store has noted."""
+        return
 
-    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        """Return what a fit to rows works on, on request with another value of its knob."""
-        planned, own = self._arrangement().planned(rows, value), self._inputs
-        rows, largest = planned.rows, planned.largest
-        units, trained = f"blocks of {largest} rows", self.train_blocks
-        return Workload(
-            self._model().of_units(len(planned.units)),
-            self._kernel(rows),
-            rows,
-            planned.units,
-            own.planned(rows.n_features),
-            Knob("block_rows", largest, units, self._planning(rows), note=SMALL_CHUNKS),
-            timing.in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
-            np.dtype(self.dtype).itemsize,
-            block_rows=planned.block_rows,
-            window_rows=planned.window_rows,
-            near_rows=planned.near_rows,
-            per_task=planned.per_task,
-            written=planning.spilled_bytes(rows) + self._residual_bytes(rows) + planned.written,
-            train_units=hyperparameters.SECOND if isinstance(trained, str) else trained,
-            iterations=None if self.optimizer is None else self.max_iter,
-        )
-
-    def _residual_bytes(self, rows: data.Rows) -> int:
-        """Return the bytes of what a regressor leaves of y, which is written for tasks to read."""
-        known = means.regressor(self.mean, rows) is None or rows.chunks is None
-        return 0 if known else 8 * len(rows) * rows.n_targets
-
-    def _planning(self, rows: data.Rows) -> Callable[[int], planning.Plan]:
-        """Return the plan of a fit to rows as a function of its knob's value."""
-        return lambda value: planning.make_plan(self._workload(rows, value))
-
-
-def _check_seen(rows: data.Rows, executor: Executor) -> None:
-    """Raise InputError for rows that not all workers see."""
-    for array in rows.arrays.values():
-        remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
-        visibility.check(executor, array, "the training data", remedy)
+    def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
+        """Return a fit that has learned from more rows, as this class does."""
+        return changing.changed(recipe, fit, X, y, y_variance, weight)
 
 
 def _token_of(start: Any) -> str | None:

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
-from daskgp import data
 from daskgp.checks import positive
-from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.outcome import Outcome
-from daskgp.fit import rounds
+from daskgp.estimators.requirements import Requirements
 from daskgp.fit.arrange import AsStored
-from daskgp.fit.effects import Effects
-from daskgp.fit.plan import Workload, rows_bytes
-from daskgp.fit.subset import Start
-from daskgp.fit.task import HELD_POINTS
-from daskgp.models import scaling
+from daskgp.fit.solving import BySteps
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
-from daskgp.models.actions.passes import Paired
-from daskgp.posterior import action_points
 from daskgp.typing import OptimizerName
-
-logger = logging.getLogger("daskgp")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -73,11 +59,11 @@ fill_values
     True
     """
 
-    residual_ = Learned[float]()
-    n_iter_ = Learned[int]()
+    residual_ = Learned[float](lambda fit: fit.left[1])
+    n_iter_ = Learned[int](lambda fit: fit.left[0])
 
     model_name: ClassVar[str] = "cggp"
-    effects: ClassVar[Effects] = {}
+    requirements: ClassVar[Requirements] = {}
 
     target_transform: None = field(default=None, init=False)
     calibrate: None = field(default=None, init=False)
@@ -98,43 +84,17 @@ fill_values
     def _arrangement(self) -> AsStored:
         return AsStored(self.block_rows, keeps_rows=True)
 
-    def _check(self, rows: data.Rows, n: int | None) -> None:
+    def _trainer(self) -> BySteps:
+        return BySteps(self.solver_tol)
+
+    def _check_own(self) -> None:
         positive("solver_tol", self.solver_tol)
-        super()._check(rows, n)
 
-    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        work, n = super()._workload(rows, value), len(rows)
-        return dataclasses.replace(
-            work,
-            window_rows=max(work.largest, min(n, HELD_POINTS)),
-            near_rows=n,
-            written=work.written + (0 if isinstance(rows.X, np.ndarray) else rows_bytes(rows)),
-            iterations=self.max_iter,
-        )
+    def _notes(self) -> dict[str, Any]:
+        left: tuple[int, float] | None = self._fitted.left
+        return {} if left is None else {"steps": left[0], "residual": left[1]}
 
-    def _learn(
-        self,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
-        theta = begun.theta
-        rows, quiet = stage.rows, stage.quiet
-        pairs = Paired(quiet, quiet, int(sums.rows), rows.n_targets, 0)
-        solution = self._model().weights(theta, pairs, self.solver_tol, self.max_iter)
-        self.n_iter_, self.residual_ = solution.steps, solution.residual
-        if self.residual_ > 2 * self.solver_tol:
-            logger.warning(
-                "conjugate gradients stopped after %d steps at a relative residual of %.2g: raise "
-                "max_iter or the noise variance",
-                self.n_iter_,
-                self.residual_,
-            )
-        v, complete = solution.weights, pairs.complete
-        plain = rows.with_arrays({"X": rows.X, "y": rows.y})
-        values = np.where(complete[:, None], v, np.nan)
-        kept = action_points.keep(plain, values, None, stage.executor, keep)
-        state = ConjugateGradients.state_type(np.array(complete.sum(), np.int64))
-        return Outcome(stage, theta, state, None, [], kept)
+    def _take_notes(self, notes: Mapping[str, Any]) -> None:
+        if {"steps", "residual"} <= notes.keys():
+            left = int(notes["steps"]), float(notes["residual"])
+            self._fitted = dataclasses.replace(self._fitted, left=left)

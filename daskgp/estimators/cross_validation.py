@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import clone
 
 from daskgp import data
 from daskgp.assess import scores as scoring
+from daskgp.assess.calibration import learned_layers
 from daskgp.assess.loo import leave_one_out
+from daskgp.assess.refits import fitted, fitted_to, scratch
 from daskgp.assess.scores import METRICS, Sums, aligned
 from daskgp.checks import choice, place, shown, whole
 from daskgp.data import folds as splitting
@@ -27,18 +28,13 @@ from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
-from daskgp.fit import named
-from daskgp.fit.scratch import scratch_rows
+from daskgp.fit import declared, named
 from daskgp.models.scaling import one_row
 from daskgp.posterior.posterior import Posterior
-from daskgp.predict import known_errors
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
-
-if TYPE_CHECKING:
-    import zarr
 
 logger = logging.getLogger("daskgp")
 
@@ -246,7 +242,7 @@ def cross_validate(
         noise = y_variance, sample_weight
         # a fit to all rows says itself what their fill values are
         rows = rows_at(f"{url}-rows", X, y, noise, model, executor, silent=loo)
-        known_errors.refuse_weights(model._model(), rows)
+        declared.refuse_weights(model._model(), rows)
         output = None
         if predictions is not None:
             output = stack.enter_context(_output(str(predictions), rows))
@@ -330,17 +326,6 @@ def _check_loo(model: GaussianProcess, folds: Any, **others: Any) -> None:
 # -- rows and stores -----------------------------------------------------------------------
 
 
-@contextmanager
-def scratch(store: str | None) -> Iterator[str]:
-    """Yield a URL beside which held-out folds keep what they write; all of it is removed."""
-    with scratch_rows(store) as url:
-        try:
-            yield url
-        finally:
-            for what in ("named", "rows", "parts", "groups", "fold", "kept"):
-                data.remove(f"{url}-{what}")
-
-
 def rows_at(
     url: str,
     X: Any,
@@ -368,7 +353,7 @@ def rows_at(
 
 
 @contextmanager
-def _output(url: str, rows: data.Rows) -> Iterator[zarr.Group]:
+def _output(url: str, rows: data.Rows) -> Iterator[stores.Group]:
     """Yield a new store of held-out predictions; it is removed again if the block fails."""
     step = splitting.even_spans(rows)[0].rows
     said = {"target_names": list(rows.target_names), **writers.marks()}
@@ -395,46 +380,18 @@ def fold_of(
     parts: Parts,
     url: str,
     drawn: tuple[int | None, int],
-    output: zarr.Group | None,
+    output: stores.Group | None,
     executor: Executor,
     number: int,
 ) -> Found:
     """Fit to the rows of a fold and sum over the values of those that it leaves out."""
     began, fold, most = time.perf_counter(), parts.folds[number], drawn[0]
-    with fitted_to(model, parts, url, drawn, executor, number) as posterior:
+    given = parts, url, drawn, executor, number
+    with fitted_to(model.recipe(), *given, learned_layers) as posterior:
         sums = held_out(posterior, parts, fold, executor, output, number)
     _say(number, len(parts.folds), sums)
     trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
     return Found(sums, trained, time.perf_counter() - began)
-
-
-@contextmanager
-def fitted_to(
-    model: GaussianProcess,
-    parts: Parts,
-    url: str,
-    drawn: tuple[int | None, int],
-    executor: Executor,
-    number: int,
-) -> Iterator[Posterior]:
-    """Yield the fit to the training rows of a fold, which are written for as long as it takes."""
-    fold, (most, seed) = parts.folds[number], drawn
-    training, kept = f"{url}-fold", f"{url}-kept"
-    try:
-        parts.write(training, fold, most, seed, executor)
-        own = clone(model).set_params(fill_values=None)  # the fold's rows have none left
-        yield _fitted(own, *data.open_dataset(training), (None, None), kept)
-    finally:
-        for store in (training, kept):
-            data.remove(store)
-
-
-def _fitted(model: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any], keep: str) -> Posterior:
-    fitted: GaussianProcess = clone(model)
-    fitted._fit(X, y, keep=keep, noise=noise)
-    posterior = fitted.solved_
-    posterior.refuse_spread(include_noise=True)
-    return posterior
 
 
 def _say(number: int, count: int, sums: Sums) -> None:
@@ -448,7 +405,7 @@ def held_out(
     parts: Parts,
     fold: Fold,
     executor: Executor,
-    output: zarr.Group | None = None,
+    output: stores.Group | None = None,
     number: int = 0,
 ) -> Sums:
     """Return sums over the values of the rows that a fold is tested on, predicted in tasks."""
@@ -467,7 +424,7 @@ def _plus(a: Sums, b: Sums) -> Sums:
 
 
 def _tested(
-    parts: Parts, fold: Fold, output: zarr.Group | None, number: int, span: Span, node: Node
+    parts: Parts, fold: Fold, output: stores.Group | None, number: int, span: Span, node: Node
 ) -> Sums:
     posterior, places = opened(node), parts.places(fold, span)
     X, y = parts.rows.raw(*span)
@@ -480,7 +437,7 @@ def _judged(
     y: np.ndarray,
     places: np.ndarray,
     predict: scoring.Predict,
-    into: tuple[zarr.Group | None, int, Span],
+    into: tuple[stores.Group | None, int, Span],
 ) -> Sums:
     """Return the sums over some rows of a span, whose predictions may be written."""
     with single_blas_thread():
@@ -505,13 +462,13 @@ def _loo(
     rows: data.Rows,
     given: tuple[Any, Any, tuple[Any, Any]],
     url: str,
-    output: zarr.Group | None,
+    output: stores.Group | None,
     executor: Executor,
 ) -> Found:
     """Fit to all rows, and sum over the values of each as the others predict it."""
     began, kept = time.perf_counter(), f"{url}-kept"
     try:
-        posterior = _fitted(model, *given, kept)
+        posterior = fitted(model.recipe(), *given, kept, learned_layers)
         task = partial(_left_out, rows, output)
         sums = _summed(task, splitting.even_spans(rows), posterior, executor)
     finally:
@@ -519,7 +476,7 @@ def _loo(
     return Found(sums, len(rows), time.perf_counter() - began)
 
 
-def _left_out(rows: data.Rows, output: zarr.Group | None, span: Span, node: Node) -> Sums:
+def _left_out(rows: data.Rows, output: stores.Group | None, span: Span, node: Node) -> Sums:
     X, y = rows.raw(*span)
     places = np.arange(len(X))
     return _judged(opened(node), X, y, places, leave_one_out, (output, 0, span))

@@ -8,13 +8,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from daskgp import data
 from daskgp.checks import positive, whole
-from daskgp.errors import InputError, SettingError
-from daskgp.estimators.ascending import Form
+from daskgp.errors import SettingError
+from daskgp.estimators.requirements import Needs, Requirements, among, chosen
 from daskgp.estimators.variational import STREAM, VariationalGP
-from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
-from daskgp.fit.inputs import Inputs
+from daskgp.fit.by_batches import Form
+from daskgp.fit.inputs import WAYS, Inputs
 from daskgp.fit.svi import Precondition
 from daskgp.kernels import RBF, Kernel
 
@@ -130,8 +129,8 @@ fill_values, fixed, limits, prior, target_transform, calibrate
     """
 
     model_name: ClassVar[str] = "decoupled"
-    effects: ClassVar[Effects] = {
-        **VariationalGP.effects,
+    requirements: ClassVar[Requirements] = {
+        **VariationalGP.requirements,
         "n_covariance": (chosen("inducing", *WAYS, STREAM),),
         "share": (among("parametrization", "direct"),),
         "natural": (among("parametrization", "hybrid"),),
@@ -185,6 +184,7 @@ fill_values, fixed, limits, prior, target_transform, calibrate
             precondition=self.precondition,
             mean_rate=self.mean_learning_rate,
             moves_mean=self.train_mean_points,
+            basis_asked=self.basis,
         )
 
     @property
@@ -208,13 +208,7 @@ fill_values, fixed, limits, prior, target_transform, calibrate
     def _inputs(self) -> Inputs:
         return self._inducing_inputs("n_covariance", "functions of the covariance")
 
-    def _check(self, rows: data.Rows, n: int | None) -> None:
-        kernel = self._kernel(rows)
-        if self.basis != "kernel" and type(kernel) is not RBF:
-            raise SettingError(
-                f"basis={self.basis!r} needs an RBF kernel, not {type(kernel).__name__}: "
-                "choose kernel='rbf(ard=true)' or basis='kernel'"
-            )
+    def _check_own(self) -> None:
         if self.mean_learning_rate is not None:
             positive("mean_learning_rate", self.mean_learning_rate)
         number = self._inputs.count
@@ -224,11 +218,4 @@ fill_values, fixed, limits, prior, target_transform, calibrate
                 f"n_covariance={number} exceeds n_mean={self.n_mean}, which counts those of the "
                 "covariance too: raise n_mean, or choose parametrization='direct' and share=False"
             )
-        super()._check(rows, n)
-        if n is None:
-            return
-        left = n - self._arrangement().held_out(n)
-        if self.n_mean is not None and self.n_mean > left:
-            raise InputError(
-                f"n_mean={self.n_mean} for {left} rows to train on: choose at most {left}"
-            )
+        super()._check_own()

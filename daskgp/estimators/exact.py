@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from daskgp import data
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.outcome import Traits
-from daskgp.fit.plan import Probe, Workload
+from daskgp.fit.recipe import Traits
+from daskgp.fit.training import OnAll
 from daskgp.models.exact import Exact
-
-PROBE_ROWS = (1_536, 3_072)
-"""Rows of the short runs by which iterations are timed."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -54,8 +50,5 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     def _model(self) -> Exact:
         return Exact()
 
-    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        work = super()._workload(rows, value)
-        knob = replace(work.knob, otherwise="choose fewer rows or another method")
-        numbers = sorted({min(len(rows), number) for number in PROBE_ROWS})
-        return replace(work, knob=knob, probes=lambda _: [Probe({}, n) for n in numbers])
+    def _trainer(self) -> OnAll:
+        return OnAll()

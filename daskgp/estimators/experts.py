@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import data, train
+from daskgp import train
 from daskgp.checks import choice, share, whole
-from daskgp.data.stores.checkpoints import Place
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.outcome import Outcome
+from daskgp.estimators.requirements import TRAINED, Needs, Requirements, among, chosen
 from daskgp.estimators.settings import JITTER
-from daskgp.fit import hyperparameters, rounds
-from daskgp.fit.arrange import Parts, SoFar
-from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
-from daskgp.fit.experts import Objectives
-from daskgp.fit.inputs import Inputs
-from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.plan import Knob, Probe, Workload
-from daskgp.fit.subset import Start
-from daskgp.models import scaling
+from daskgp.fit.arrange import Parts
+from daskgp.fit.arrange.rewriting import seed_of
+from daskgp.fit.experts import OfExperts
+from daskgp.fit.inputs import WAYS, Inputs
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
-from daskgp.models.values import Theta
-from daskgp.posterior.expert_rows import Members
 from daskgp.posterior.posterior import in_users_units
-from daskgp.runtime.executor import Executor
 from daskgp.train import federated
 from daskgp.typing import OptimizerName
 
-logger = logging.getLogger("daskgp")
-
-EXACT_PROBE_ROWS = 2_048
-"""Maximum rows of an exact expert in a short run."""
 ROUNDS_TOL = 1e-4
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam per round; ADMM's experts must get close to the optimum of their penalised loss."""
@@ -152,8 +136,8 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     """
 
     model_name: ClassVar[str] = "experts"
-    effects: ClassVar[Effects] = {
-        **GaussianProcess.effects,
+    requirements: ClassVar[Requirements] = {
+        **GaussianProcess.requirements,
         "order": (among("partition", "block"),),
         "weights": (OPTIMAL,),
         "variance": (OPTIMAL,),
@@ -270,7 +254,7 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     def _inputs(self) -> Inputs:
         if self._exact:
             return Inputs()
-        return chosen_inputs(self, "inducing", "n_inducing", trained=self.train_inducing)
+        return self._chosen_inputs("inducing", "n_inducing", trained=self.train_inducing)
 
     def _arrangement(self) -> Parts:
         number = self.n_experts
@@ -284,7 +268,7 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
             self.random_state,
         )
 
-    def _check(self, rows: data.Rows, n: int | None) -> None:
+    def _check_own(self) -> None:
         if self.aggregation == "grbcm" and self.partition == "block":
             raise SettingError(
                 "aggregation='grbcm' needs a first expert whose rows are spread over all data: "
@@ -292,12 +276,10 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
             )
         self._check_weights()
         federated.check(self._federated("fedavg" if self.training == "fact" else self.training))
-        super()._check(rows, n)
-        if n is not None and self.central is not None and self.central * n < 1:
-            raise InputError(
-                f"central={self.central} of {n} usable rows is less than one row: choose a larger "
-                "share"
-            )
+
+    def _trainer(self) -> OfExperts:
+        rounds = None if self.training == "fact" else self._federated(self.training)
+        return OfExperts(rounds, self.central, self.aggregation == "optimal")
 
     def _check_weights(self) -> None:
         """Raise SettingError for settings of optimal weights out of range."""
@@ -308,64 +290,6 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
             share("shrinkage", self.shrinkage, zero=True)
         if self.central is not None:
             share("central", self.central)
-
-    # -- rows --------------------------------------------------------------------------------
-
-    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        work, n = super()._workload(rows, value), len(rows)
-        count = len(work.units)
-        units = f"experts of up to {-(-n // count)} rows"
-        fewer = "choose another aggregation or fewer inducing inputs"
-        knob = Knob("n_experts", count, units, self._planning(rows), finer=True, otherwise=fewer)
-        counted = "evaluations" if self.training == "fact" else "iteration"
-        probes = partial(self._probes, n, count)
-        return dataclasses.replace(work, knob=knob, probes=probes, counted=counted)
-
-    def _probes(self, n: int, count: int, threads: int) -> list[Probe]:
-        each = -(-n // count)
-        if self._exact:
-            each = min(each, EXACT_PROBE_ROWS)
-        part = self._arrangement().part_rows(n, count)
-        settings = {"partition": "random", "order": "auto", "block_rows": part}
-        return [
-            Probe(settings | {"n_experts": k}, max(k * each, self._inputs.count))
-            for k in sorted({min(count, threads), min(count, 3 * threads)})
-        ]
-
-    def _so_far(self, executor: Executor) -> SoFar:
-        """Return what the fitted model knows of its rows, and how many experts have them."""
-        return super()._so_far(executor)._replace(units=self.n_experts_)
-
-    # -- stages ------------------------------------------------------------------------------
-
-    def _learn(
-        self,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
-        if self.aggregation == "optimal" and self.partition == "block":
-            logger.warning(
-                "optimal weights are one number for each expert, which does not suit experts that "
-                "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
-            )
-        return super()._learn(stage, begun, sums, checkpoint, keep)
-
-    def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        method, moved = self._model().of_units(stage.n_units), self._inputs.trained
-        experts = Objectives(method, stage, theta, moved)
-        if self.training == "fact":
-            values = int(experts.counts.sum())
-            return hyperparameters.maximise(
-                self, partial(train.fact, experts), run, values, self._tol()
-            )
-        settings = self._federated(self.training)
-        trained = train.train_experts(
-            experts, run.start, run.bounds, settings, run.describe, run.tape
-        )
-        return train.Trained(*trained)
 
     def _federated(self, method: train.FederatedName) -> train.Federated:
         steps = self.local_steps
@@ -381,10 +305,6 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
             self.rho,
             self.mu,
             self.lipschitz,
-            self._seed(),
+            seed_of(self.random_state),
             self.progress,
         )
-
-    def _kept(self, stage: rounds.Rounds, theta: Theta) -> Members | None:
-        starts = self._arrangement().around(stage, theta)
-        return None if starts is None else Members(stage.rows, starts)

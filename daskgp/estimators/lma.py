@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -10,31 +9,22 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import data, train
 from daskgp.checks import whole
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.outcome import Traits
+from daskgp.estimators.requirements import TRAINED, Needs, Requirements, among, chosen
 from daskgp.estimators.settings import JITTER
-from daskgp.fit import conditionals, hyperparameters, means, rounds, subset, timing
-from daskgp.fit.arrange import Blocks, SoFar
-from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, among, chosen
-from daskgp.fit.inputs import ChosenInputs
-from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.plan import Workload
-from daskgp.models import scaling
+from daskgp.fit.arrange import Blocks
+from daskgp.fit.inputs import WAYS, ChosenInputs
+from daskgp.fit.recipe import Traits
+from daskgp.fit.training import OnNearby
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.markov.vecchia import Vecchia
-from daskgp.models.values import Theta
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.posterior import in_users_units
-from daskgp.runtime.executor import Executor
 
 DEFAULT_ORDER = 3
-FEW_ROWS, FEW_FEATURES = 10_000, 4
-"""Most rows that are trained on blocks by default, and most features of those that are not: with
-more, the nearest rows say less than blocks."""
 JOINED = Needs("markov_order", lambda gp: gp.markov_order != 0, "choose a markov_order from 1")
 
 
@@ -131,8 +121,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 
     model_name: ClassVar[str] = "lma"
     traits: ClassVar[Traits] = Traits(ard_reach=100.0, knows_enough_blocks=True, reads_blocks=False)
-    effects: ClassVar[Effects] = {
-        **GaussianProcess.effects,
+    requirements: ClassVar[Requirements] = {
+        **GaussianProcess.requirements,
         "n_support": (chosen("support", *WAYS),),
         "train_support": (TRAINED, among("train_with", "auto", "blocks")),
         "train_blocks": (TRAINED, among("train_with", "auto", "blocks")),
@@ -210,103 +200,11 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     @property
     def _inputs(self) -> ChosenInputs:
         moved = self.train_support
-        return chosen_inputs(self, "support", "n_support", "support inputs", trained=moved)
+        return self._chosen_inputs("support", "n_support", "support inputs", trained=moved)
 
-    def _check(self, rows: data.Rows, n: int | None) -> None:
-        super()._check(rows, n)
-        if n is not None and self.optimizer is not None and self._trains_on_rows(rows):
-            conditionals.refuse_few(self, rows, n)
-
-    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        work, n = super()._workload(rows, value), len(rows)
-        largest, near, m = work.largest, work.near_rows, work.n_inputs
-        d, p, count = rows.n_features, rows.n_sides, len(work.units)
-        window = work.window_rows or largest
-        # the trust region trains on a part of the blocks first, which takes other times
-        usual = self.optimizer in ("auto", "trust-region")
-        settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
-        if self.optimizer is not None and self._trains_on_rows(rows):
-            work = dataclasses.replace(work, beside=work.beside.with_compiled(predicting=False))
-        return dataclasses.replace(
-            work,
-            kept=round(count * work.trained) * self._model().window_bytes(window, m, p),
-            cached=8 * n * (2 * d + p + m) + count * 8 * near * (near + m + d + p),
-            staged=usual and not self._inputs.trained,
-            probes=timing.in_blocks(n, 2 * largest, m, **settings),
-        )
-
-    # -- training on conditionals ------------------------------------------------------------
-
-    def _rows_model(self, stage: rounds.Rounds) -> Vecchia:
-        """Return the method whose conditionals hyper-parameters are trained on."""
-        model: Vecchia = means.with_trend(
-            Vecchia(jitter=JITTER[self.dtype], seed=self.random_state or 0), stage.scaling
-        )
-        return model
-
-    def _trains_on_rows(self, rows: data.Rows) -> bool:
-        """Return whether hyper-parameters are trained on conditionals of rows."""
-        if self.train_with != "auto":
-            return self.train_with == "vecchia"
-        usual = self.optimizer in ("auto", "trust-region") and self.train_blocks == "auto"
-        spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
-        return usual and not self.train_support and spatial
-
-    def _refined(
-        self, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums, url: str
-    ) -> subset.Start:
-        if not self._trains_on_rows(stage.rows):
-            return super()._refined(stage, begun, sums, url)
-        try:
-            first = self._arrangement().arrange(stage, begun.theta, sums, url)
-            return self._started(first, begun, sums)
-        finally:
-            data.remove(url)
-
-    def _started(
-        self, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
-    ) -> subset.Start:
-        """Return the start with the largest evidence of some conditionals."""
-        model, near = self._rows_model(stage), self._beside(stage, begun.theta)
-        return conditionals.best_start(self, model, near, begun, sums, model.first(near))
-
-    def _train(self, stage: rounds.Rounds, theta: Theta, run: hyperparameters.Run) -> train.Trained:
-        if not self._trains_on_rows(stage.rows):
-            return super()._train(stage, theta, run)
-        model, near = self._rows_model(stage), self._beside(stage, theta)
-        return conditionals.on_conditionals(self, model, near, theta, run, model.first(near))
-
-    def _beside(self, stage: rounds.Rounds, theta: Theta) -> rounds.Rounds:
-        """Return blocks with those in which their rows find their earlier neighbours."""
-        return self._arrangement().with_beside(stage, theta)
-
-    # -- blocks ------------------------------------------------------------------------------
-
-    def _so_far(self, executor: Executor) -> SoFar:
-        """Return what the fitted model knows of its rows, and the rounds over them."""
-        posterior = self.solved_
-        assert isinstance(posterior.rows, Nearby)
-        stage = rounds.Rounds(
-            posterior.rows.rows,
-            (),
-            posterior.scaling,
-            executor,
-            posterior.dtype,
-            posterior.device,
-            posterior.rows.layout,
-            getattr(posterior.rows.around, "landmarks", None),
-            least_tasks=rounds.WINDOW_TASKS,
-        )
-        return super()._so_far(executor)._replace(stage=stage)
-
-    def _windows(self, executor: Executor) -> rounds.Rounds:
-        so_far = self._so_far(executor)
-        assert so_far.stage is not None
-        return self._arrangement().settle(so_far.stage, so_far.theta)
-
-    def _kept(self, stage: rounds.Rounds, theta: Theta) -> Nearby:
-        assert stage.layout is not None
-        return Nearby(stage.rows, stage.layout, self._arrangement().around(stage, theta))
+    def _trainer(self) -> OnNearby:
+        model = Vecchia(jitter=JITTER[self.dtype], seed=self.random_state or 0)
+        return OnNearby(model, self.train_with, self.training_rows)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

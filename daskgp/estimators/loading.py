@@ -13,15 +13,14 @@ from typing import Any, get_args
 import numpy as np
 
 from daskgp import kernels
+from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data.seen import Source
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
-from daskgp.estimators import settings_of_fit
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
-from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
@@ -32,8 +31,8 @@ from daskgp.estimators.settings import kernel_of
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
-from daskgp.estimators.variational import VariationalGP
 from daskgp.estimators.vecchia import VecchiaGP
+from daskgp.fit.fitted import Fit
 from daskgp.kernels.units import in_users_units
 from daskgp.models.method import Method
 from daskgp.models.values import Want
@@ -208,14 +207,15 @@ def _restored(
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
-    estimator._set_solved(stored.restored(content, settings["device"], url, regressor))
+    posterior = stored.restored(content, settings["device"], url, regressor)
+    estimator._remember(_fit_of(content, url, posterior))
     if stored.KERNEL_UNITS not in attributes and estimator.kernel is not None:
         estimator.kernel = _kernel_of_before(estimator)
-    estimator._settings_of_fit = settings_of_fit.of(estimator)
-    estimator._total = partial(_sums_of, url, content, estimator.solved_.method)
-    estimator._rows_in = str(attributes.get(stores.ROWS_IN, stores.ROWS))
-    estimator._sources = partial(_sources_of, url, content)
-    _remember(estimator, content)
+        estimator._remember(estimator._fitted)
+    board = content.notes.get("leaderboard")
+    if isinstance(board, dict):
+        estimator._board = Leaderboard.from_dict(board)
+    estimator._take_notes(content.notes)
     return estimator
 
 
@@ -230,30 +230,27 @@ def _kernel_of_before(estimator: GaussianProcess) -> kernels.Kernel:
     return columns.users_kernel(in_users_units(own, len(columns), scale.size))
 
 
-def _remember(estimator: GaussianProcess, content: stores.Stored) -> None:
-    """Set what a store notes beside what predictions need."""
-    attributes = content.attributes
-    objective = attributes["objective"]
-    estimator.objective_ = None if objective is None else float(objective)
-    estimator.n_rows_ = int(attributes["n_rows"])
-    estimator.history_ = list(content.notes.get("history", []))
-    errors = content.notes.get("standard_errors")
-    if isinstance(errors, list) and len(errors) == 1 + len(estimator.kernel_.parameter_names):
-        estimator._errors = np.array(errors, np.float64)
-    ranges = content.notes.get("feature_ranges")
-    if isinstance(ranges, list) and len(ranges) == estimator.n_features_in_:
-        estimator._ranges = ranges
-    seen = content.notes.get("seen")
-    if isinstance(seen, list):
-        estimator._seen = [note for note in seen if isinstance(note, dict)]
-    board = content.notes.get("leaderboard")
-    if isinstance(board, dict):
-        estimator._board = Leaderboard.from_dict(board)
-    if isinstance(estimator, VariationalGP):
-        estimator._streamed = content.notes.get("streamed") is True
-    if isinstance(estimator, CGGP) and {"steps", "residual"} <= content.notes.keys():
-        estimator.n_iter_ = int(content.notes["steps"])
-        estimator.residual_ = float(content.notes["residual"])
+def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
+    """Return the fit of a stored model, with what the store notes beside the posterior."""
+    attributes, notes, objective = (
+        content.attributes,
+        content.notes,
+        content.attributes["objective"],
+    )
+    errors, seen = notes.get("standard_errors"), notes.get("seen")
+    named = len(posterior.users_kernel.parameter_names) + 1
+    known = isinstance(errors, list) and len(errors) == named
+    return Fit(
+        posterior,
+        int(attributes["n_rows"]),
+        None if objective is None else float(objective),
+        list(notes.get("history", [])),
+        np.array(errors, np.float64) if known else None,
+        partial(_sums_of, url, content, posterior.method),
+        [note for note in seen if isinstance(note, dict)] if isinstance(seen, list) else [],
+        partial(_sources_of, url, content),
+        rows_in=str(attributes.get(stores.ROWS_IN, stores.ROWS)),
+    )
 
 
 def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:

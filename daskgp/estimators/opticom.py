@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from daskgp.checks import choice, positive, shown, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.requirements import Requirements, among
 from daskgp.estimators.settings import JITTER
 from daskgp.fit import rounds
-from daskgp.fit.effects import Effects, among
 from daskgp.fit.inputs import Inputs
 from daskgp.models import scaling
 from daskgp.models.sparse import sparse_grid
@@ -90,8 +90,8 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     """
 
     model_name: ClassVar[str] = "opticom"
-    effects: ClassVar[Effects] = {
-        **GaussianProcess.effects,
+    requirements: ClassVar[Requirements] = {
+        **GaussianProcess.requirements,
         "ridge": (among("weights", "projection", "paper"),),
     }
 

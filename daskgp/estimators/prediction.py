@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,6 +24,7 @@ from daskgp.estimators import nested, settings_of_fit
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
 from daskgp.fit import named
+from daskgp.fit.fitted import Fit
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.output import csv as to_csv
@@ -47,14 +49,34 @@ class FittedGP(RegressorMixin, BaseEstimator):
     store: str | None
     fill_values: Any
 
-    solved_ = Learned[Posterior]()
-    objective_ = Learned[float | None]()
-    n_rows_ = Learned[int]()
-    history_ = Learned[list[dict[str, Any]]]()
-    kernel_ = Learned[Kernel]()
-    noise_variance_ = Learned[float]()
-    n_features_in_ = Learned[int]()
-    feature_names_in_ = Learned[np.ndarray]()
+    _fitted: Fit
+    """What a fit has found; estimators that are not fitted lack it."""
+
+    objective_ = Learned[float | None](lambda fit: fit.objective)
+    n_rows_ = Learned[int](lambda fit: fit.n)
+    history_ = Learned[list[dict[str, Any]]](lambda fit: fit.history)
+    kernel_ = Learned[Kernel](lambda fit: fit.posterior.users_kernel)
+    noise_variance_ = Learned[float](lambda fit: fit.posterior.theta.noise_variance)
+    n_features_in_ = Learned[int](lambda fit: fit.posterior.n_features)
+    feature_names_in_ = Learned[np.ndarray](
+        lambda fit: np.array(fit.posterior.feature_names, dtype=object)
+    )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether there is a fit, for scikit-learn."""
+        return "_fitted" in vars(self)
+
+    @property
+    def solved_(self) -> Posterior:
+        """The posterior: a method and the layers around it."""
+        fit: Fit | None = vars(self).get("_fitted")
+        if fit is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit")
+        return fit.posterior
+
+    @solved_.setter
+    def solved_(self, posterior: Posterior) -> None:
+        self._fitted = self._fitted.of(posterior)
 
     acting: ClassVar[frozenset[str]] = frozenset({"progress", "store"})
     """Settings that a fitted estimator reads anew; others have to be those of the fit."""
@@ -116,8 +138,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled; SettingError where training rows would be left behind."""
         state = dict(super().__getstate__())
-        if isinstance(state.get("solved_"), Posterior):
-            state["solved_"] = carried(state["solved_"], type(self).__name__)
+        fit: Fit | None = state.get("_fitted")
+        if fit is not None:
+            state["_fitted"] = fit.of(carried(fit.posterior, type(self).__name__))
         return state
 
     def __copy__(self) -> Any:
@@ -257,7 +280,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         True
         """
         self._check_fitted()
-        known = leaving_out.KnownRows.of(getattr(self, "_seen", ()), self.n_rows_)
+        known = leaving_out.KnownRows.of(self._fitted.seen, self.n_rows_)
         return leaving_out.left_out(self.solved_, known, X, y, y_variance, sample_weight)
 
     def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
@@ -516,7 +539,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         names = self.solved_.feature_names
-        known = getattr(self, "_ranges", None)
+        known = self.solved_.ranges
         pairs = () if known is None else zip(names, known, strict=True)
         ranges = {name: pair for name, pair in pairs if pair is not None}
         units = self.solved_.feature_units

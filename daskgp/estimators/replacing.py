@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from sklearn.base import clone
 
 from daskgp import data
 from daskgp.data.stores import checkpoints, locks, models
 from daskgp.errors import SettingError
-from daskgp.estimators import growing, saving
+from daskgp.estimators import saving
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import load
-from daskgp.estimators.updating import elsewhere, seen_by
-from daskgp.posterior.neighbour_rows import Nearby
+from daskgp.fit.arrange import Home
+from daskgp.output import store
 from daskgp.runtime.executor import Executor
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
+from daskgp.update import growing
+from daskgp.update.changing import elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,24 +24,37 @@ class Pending:
     """An update of the model in a store, whose lock is held, by what a dataset store has for it."""
 
     url: str
+    gp: GaussianProcess
     growth: growing.Growth
+
+    @property
+    def pays_a_cluster(self) -> bool:
+        """True if the rows are so much work that it pays to start a cluster."""
+        growth = self.growth
+        count = growth.new + growth.old.stop - growth.old.start
+        return store.effort(growth.fit.posterior, count) > store.SMALL
 
     def write(self, claim: locks.Claim, executor: Executor) -> None:
         """Add new rows to the model, take out old ones, and write it in the place of the old."""
-        gp = self.growth.gp
+        gp, growth = self.gp, self.growth
         spare = models.next_rows(self.url)
-        gp._own_rows = models.rows_url(self.url, gp._rows_in)
-        gp._spare_rows = models.rows_url(self.url, spare)
-        self.growth.take(executor)
-        kept = gp.solved_.rows
-        if isinstance(kept, Nearby) and kept.lies_at(gp._spare_rows):
-            gp._rows_in = spare
-        saving.save_in_place(gp, self.url, claim)
+        home = Home(
+            models.rows_url(self.url, growth.fit.rows_in),
+            models.rows_url(self.url, spare),
+            growth.recipe.store,
+        )
+        growth = replace(growth, fit=replace(growth.fit, home=home))
+        fit = growth.taken(executor, gp._more)
+        kept = fit.posterior.rows
+        if kept is not None and kept.lies_at(str(home.spare)):
+            fit = replace(fit, rows_in=spare)
+        gp._fitted = fit
+        gp._fitted = saving.save_in_place(gp._model_to_save(), self.url, claim)
 
     def retrain(self, claim: locks.Claim, executor: Executor) -> GaussianProcess:
         """Train on all rows from where the model is, write the result in its place, return it."""
-        growth, old = self.growth, self.growth.gp
-        others = elsewhere(old, growth.dataset.url)
+        growth, old = self.growth, self.gp
+        others = elsewhere(growth.fit, growth.dataset.url)
         if others:
             raise SettingError(
                 "--retrain takes all rows from one dataset, but the model has also seen "
@@ -53,16 +65,16 @@ class Pending:
                 "--retrain: the model keeps its hyper-parameters (optimizer=None): leave it out"
             )
         gp: GaussianProcess = clone(old)
-        gp._rows_in = models.next_rows(self.url)
+        rows_in = models.next_rows(self.url)
         place = checkpoints.Place(f"{self.url}/{models.CHECKPOINT}", claim, renew=True)
-        keep = models.rows_url(self.url, gp._rows_in)
+        keep = models.rows_url(self.url, rows_in)
         with growth.window() as (X, y, noise):
             gp._fit(X, y, place, keep, noise, old)
-        saving.bring_rows(gp, keep)
-        growth.note(gp, growth.start, len(growth.dataset.rows))
-        gp._seen = [*seen_by(old), *gp._seen]
-        gp._sources = growth.sources(executor, growth.start)
-        saving.save_in_place(gp, self.url, claim)
+        saving.bring_rows(gp._fitted, keep)
+        fit = growth.noted(gp._fitted, growth.start, len(growth.dataset.rows))
+        seen, sources = [*growth.fit.seen, *fit.seen], growth.sources(executor, growth.start)
+        gp._fitted = replace(fit, rows_in=rows_in, seen=seen, sources=sources)
+        gp._fitted = saving.save_in_place(gp._model_to_save(), self.url, claim)
         return gp
 
 
@@ -85,9 +97,10 @@ def look(
     """
     gp = load(url)
     noise = (False, False) if ignore_errors else (None, None)
-    growth = growing.look(gp, *data.open_dataset(dataset), noise, window, along, refit)
+    given = *data.open_dataset(dataset), noise, window, along, refit
+    growth = growing.look(gp.recipe(), gp._fitted, *given)
     if growth is None:
         raise SettingError(
             f"{dataset} is a single file: give a store that is a folder, or is in a bucket"
         )
-    return Pending(str(url).rstrip("/"), growth)
+    return Pending(str(url).rstrip("/"), gp, growth)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from daskgp import models
 from daskgp.data import remove
-from daskgp.data.stores import locks
+from daskgp.data.stores import groups, locks
 from daskgp.data.stores import models as stores
 from daskgp.errors import SettingError, StoreError
-from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.cggp import CGGP
-from daskgp.estimators.updating import seen_by
-from daskgp.estimators.variational import VariationalGP
 from daskgp.fit import means
+from daskgp.fit.fitted import Fit
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.posterior.layers import chain
@@ -27,54 +24,82 @@ from daskgp.posterior.posterior import Posterior
 from daskgp.predict import stored
 from daskgp.priors import Prior
 
-if TYPE_CHECKING:
-    import zarr
-
 logger = logging.getLogger("daskgp")
 
 SETTING, REGRESSOR = "setting_", "regressor"
 
 
-def save(estimator: GaussianProcess, url: str) -> None:
-    """Write a fitted estimator to a new model store."""
-    name = estimator.solved_.method.name
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What a store keeps of a fitted estimator.
+
+    Attributes
+    ----------
+    name : str
+        Name of its class in messages.
+    kind : str
+        Name of its class in stores.
+    settings : mapping
+    fit : Fit
+    notes : mapping
+        What else it notes.
+    """
+
+    name: str
+    kind: str
+    settings: Mapping[str, Any]
+    fit: Fit
+    notes: Mapping[str, Any]
+
+
+def save(model: Model, url: str) -> Fit:
+    """Write a fitted estimator to a new model store, and return the fit with its origin."""
+    name, kept = model.fit.posterior.method.name, model.fit.posterior.rows
     if name not in models.REGISTRY:
         raise SettingError(
-            f"{type(estimator).__name__} cannot be saved: a store names its method {name!r}, which "
+            f"{model.name} cannot be saved: a store names its method {name!r}, which "
             "is not in daskgp.models.REGISTRY: add it there, or pickle the model"
         )
-    kept = estimator.solved_.rows
     write_rows = None if kept is None else kept.write
-    content = _stored(estimator)
-    stores.write(str(url), content, _notes(estimator), write_rows)
-    origin = stored.origin_of(str(url), content.checksum)
-    estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
+    model, content = _stored(model)
+    stores.write(str(url), content, _notes(model), write_rows)
+    return _at(model.fit, str(url), content)
 
 
-def save_into(estimator: GaussianProcess, group: zarr.Group, url: str) -> None:
+def save_into(model: Model, group: groups.Group, url: str) -> None:
     """Write a fitted estimator into a store reserved before the fit, which keeps its rows."""
-    bring_rows(estimator, stores.rows_url(url))
-    stores.fill(group, _stored(estimator), _notes(estimator))
+    bring_rows(model.fit, stores.rows_url(url))
+    model, content = _stored(model)
+    stores.fill(group, content, _notes(model))
 
 
-def bring_rows(estimator: GaussianProcess, rows_url: str) -> None:
+def bring_rows(fit: Fit, rows_url: str) -> None:
     """Write the rows that predictions read back to a URL in a model store, if not there yet."""
-    kept = estimator.solved_.rows
+    kept = fit.posterior.rows
     if kept is not None and not kept.lies_at(rows_url):  # in memory, or those of a prepared store
         remove(rows_url)
         kept.write(rows_url)
 
 
-def save_in_place(estimator: GaussianProcess, url: str, claim: locks.Claim) -> None:
-    """Write an estimator in the place of that in its store; its rows lie there already."""
-    content = _stored(estimator, estimator._rows_in)
-    stores.replace(url, content, _notes(estimator), claim)
+def save_in_place(model: Model, url: str, claim: locks.Claim) -> Fit:
+    """Write an estimator in the place of that in its store, whose rows lie there already.
+
+    Return the fit with its origin.
+    """
+    model, content = _stored(model, model.fit.rows_in)
+    stores.replace(url, content, _notes(model), claim)
+    return _at(model.fit, url, content)
+
+
+def _at(fit: Fit, url: str, content: stores.Stored) -> Fit:
     origin = stored.origin_of(url, content.checksum)
-    estimator.solved_ = dataclasses.replace(estimator.solved_, origin=origin)
+    return fit.of(replace(fit.posterior, origin=origin))
 
 
-def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.Stored:
-    posterior = estimator.solved_
+def _stored(model: Model, rows_in: str = stores.ROWS) -> tuple[Model, stores.Stored]:
+    """Return a model with all that its store keeps, and this content."""
+    fit, for_updates = _for_updates(model.fit)
+    posterior = fit.posterior
     arrays: dict[str, np.ndarray] = {
         f"state_{name}": np.asarray(value)
         for name, value in posterior.state._asdict().items()
@@ -86,10 +111,10 @@ def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.St
         arrays["inputs"] = posterior.theta.inputs
     if posterior.rows is not None:
         arrays |= {stored.NEAR + name: values for name, values in posterior.rows.arrays().items()}
-    settings, more = _settings(estimator)
+    settings, more = _settings(model.settings)
     arrays |= more
     attributes: dict[str, Any] = {
-        "model": estimator.model_name,
+        "model": model.kind,
         "method": posterior.method.name,
         "model_settings": vars(posterior.method),
         "settings": settings,
@@ -100,27 +125,28 @@ def _stored(estimator: GaussianProcess, rows_in: str = stores.ROWS) -> stores.St
         "target_names": list(posterior.target_names),
         "vector_target": posterior.vector_target,
         "dtype": posterior.dtype,
-        "objective": estimator.objective_,
-        "n_rows": estimator.n_rows_,
+        "objective": fit.objective,
+        "n_rows": fit.n,
     }
     attributes |= _beside(posterior)
     if rows_in != stores.ROWS:
         attributes[stores.ROWS_IN] = rows_in
     # a reader checks what JSON makes of the attributes
-    return stores.stored(arrays, json.loads(json.dumps(attributes)), _for_updates(estimator))
+    content = stores.stored(arrays, json.loads(json.dumps(attributes)), for_updates)
+    return replace(model, fit=fit), content
 
 
-def _for_updates(estimator: GaussianProcess) -> dict[str, dict[str, np.ndarray]]:
+def _for_updates(fit: Fit) -> tuple[Fit, dict[str, dict[str, np.ndarray]]]:
     """Return the arrays that updates alone need, by the name of their group."""
     try:
-        total, sources = estimator._total_sums(), estimator._known_sources()
+        fit = fit.read()
     except StoreError as error:
         logger.warning("saved without what an update needs, so it must be fitted again: %s", error)
-        estimator._total, estimator._sources = None, ()
-        return {}
+        return replace(fit, totals=None, sources=()), {}
+    total, sources = fit.totals, fit.known_sources
     sums = {} if total is None else {k: np.asarray(v) for k, v in total._asdict().items()}
     marks = {f"{i}_{k}": v for i, one in enumerate(sources) for k, v in one.stored.items()}
-    return {stores.SUMS: sums, stores.SEEN: marks}
+    return fit, {stores.SUMS: sums, stores.SEEN: marks}
 
 
 def _beside(posterior: Posterior) -> dict[str, Any]:
@@ -139,11 +165,11 @@ def _beside(posterior: Posterior) -> dict[str, Any]:
     return said
 
 
-def _settings(estimator: GaussianProcess) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the settings that JSON can hold, and those that are arrays."""
     settings: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
-    for name, value in estimator.get_params(deep=False).items():
+    for name, value in given.items():
         value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, str | bool | int | float | None):
             settings[name] = value
@@ -173,21 +199,16 @@ def _plain(value: Any) -> Any:
     return None if value is None else float(value)
 
 
-def _notes(estimator: GaussianProcess) -> dict[str, Any]:
-    notes: dict[str, Any] = {"history": estimator.history_}
-    errors = getattr(estimator, "_errors", None)
-    if errors is not None:
-        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in errors]
-    if getattr(estimator, "_ranges", None):
-        notes["feature_ranges"] = estimator._ranges
-    if seen_by(estimator):
-        notes["seen"] = seen_by(estimator)
-    if estimator._known_sources():
-        notes["sources"] = [source.described() for source in estimator._known_sources()]
-    if estimator._board is not None:
-        notes["leaderboard"] = estimator._board.to_dict()
-    if isinstance(estimator, VariationalGP):
-        notes["streamed"] = estimator._streamed
-    if isinstance(estimator, CGGP) and hasattr(estimator, "residual_"):
-        notes |= {"steps": estimator.n_iter_, "residual": estimator.residual_}
-    return notes
+def _notes(model: Model) -> dict[str, Any]:
+    fit = model.fit
+    notes: dict[str, Any] = {"history": fit.history}
+    if fit.errors is not None:
+        notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in fit.errors]
+    if fit.posterior.ranges:
+        notes["feature_ranges"] = list(fit.posterior.ranges)
+    if fit.seen:
+        notes["seen"] = fit.seen
+    sources = fit.known_sources
+    if sources:
+        notes["sources"] = [source.described() for source in sources]
+    return notes | dict(model.notes)

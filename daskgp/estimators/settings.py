@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import fields
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from daskgp import kernels, likelihoods
 from daskgp.checks import choice, options, place, positive, shown, whole
 from daskgp.data.valid import numbers_of
 from daskgp.errors import SettingError
-from daskgp.fit import control, effects, means
+from daskgp.estimators import requirements
+from daskgp.fit import constraints, means
 from daskgp.kernels import Kernel
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
 
 _VALUES: dict[Any, tuple[Any, ...]] = {bool: (True, False), NoneType: (None,)}
 
@@ -23,7 +21,7 @@ JITTER = {"float64": 1e-8, "float32": 1e-5}
 """Jitter relative to the prior variance; rounding of float32 tiles must stay below it."""
 
 
-def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) -> None:
+def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
     """Raise SettingError for a common setting out of range, or any setting without effect.
 
     Settings in ``besides`` have an effect whatever the others are.
@@ -50,20 +48,23 @@ def check_settings(estimator: GaussianProcess, besides: Collection[str] = ()) ->
         _whole_or_none("training_rows", estimator.training_rows, True)
     kernel_of(estimator.kernel)
     numbers_of(estimator.fill_values)
-    means.check(estimator)
     if hasattr(estimator, "learning_rate"):
         positive("learning_rate", estimator.learning_rate)
-    control.check(estimator)
-    effects.check(estimator, besides)
-    missing = estimator._model().why_no_variance() if estimator.calibrate is not None else None
+    constraints.Asked(estimator.fixed, estimator.limits, estimator.prior).check()
+    requirements.check(estimator, besides)
+    estimator._check_own()
+    model, codes = estimator._model(), estimator._codes
+    name = type(estimator).__name__
+    means.check(estimator.mean, model, codes, name, estimator.target_transform)
+    missing = model.why_no_variance() if estimator.calibrate is not None else None
     if missing:
         raise SettingError(f"calibrate={estimator.calibrate!r} needs a variance: {missing}")
-    unable = estimator._model().why_no_loo() if estimator.calibrate == "loo" else None
+    unable = model.why_no_loo() if estimator.calibrate == "loo" else None
     if unable:
         raise SettingError(f"calibrate='loo': {unable}; or choose 'random'")
 
 
-def choices(kind: type[GaussianProcess]) -> dict[str, tuple[Any, ...]]:
+def choices(kind: type) -> dict[str, tuple[Any, ...]]:
     """Return the settings of a class that take one of several values, with these values.
 
     They are the settings that are annotated with strings, booleans and None alone.

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.outcome import Traits
+from daskgp.estimators.requirements import TRAINED, Requirements, chosen
 from daskgp.estimators.settings import JITTER
-from daskgp.fit.effects import TRAINED, WAYS, Effects, chosen
-from daskgp.fit.inputs import ChosenInputs
-from daskgp.fit.inputs import chosen as chosen_inputs
+from daskgp.fit.inputs import WAYS, ChosenInputs
+from daskgp.fit.recipe import Traits
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.posterior.posterior import in_users_units
 
@@ -133,8 +132,8 @@ class SGPR(GaussianProcess):
 
     model_name: ClassVar[str] = "sgpr"
     traits: ClassVar[Traits] = Traits(ard_reach=100.0)
-    effects: ClassVar[Effects] = {
-        **GaussianProcess.effects,
+    requirements: ClassVar[Requirements] = {
+        **GaussianProcess.requirements,
         "n_inducing": (chosen("inducing", *WAYS),),
         "train_inducing": (TRAINED,),
     }
@@ -155,4 +154,4 @@ class SGPR(GaussianProcess):
     @property
     def _inputs(self) -> ChosenInputs:
         moved, finer = self.train_inducing, "raise n_inducing"
-        return chosen_inputs(self, "inducing", "n_inducing", trained=moved, finer=finer)
+        return self._chosen_inputs("inducing", "n_inducing", trained=moved, finer=finer)

@@ -9,9 +9,9 @@ import numpy as np
 
 from daskgp.checks import whole
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.requirements import TRAINED, Requirements
 from daskgp.estimators.settings import kernel_of
 from daskgp.fit import rounds
-from daskgp.fit.effects import TRAINED, Effects
 from daskgp.fit.inputs import Inputs
 from daskgp.kernels import RBF, Kernel
 from daskgp.kernels.spectrum import check_spectrum, sample_spectrum
@@ -70,7 +70,10 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     """
 
     model_name: ClassVar[str] = "ssgp"
-    effects: ClassVar[Effects] = {**GaussianProcess.effects, "train_spectral": (TRAINED,)}
+    requirements: ClassVar[Requirements] = {
+        **GaussianProcess.requirements,
+        "train_spectral": (TRAINED,),
+    }
 
     n_spectral: int = 256
     train_spectral: bool = False

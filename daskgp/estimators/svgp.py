@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from daskgp.estimators.requirements import Needs, Requirements, among, chosen
 from daskgp.estimators.variational import STREAM, VariationalGP
-from daskgp.fit.effects import WAYS, Effects, Needs, among, chosen
-from daskgp.fit.inputs import Inputs
+from daskgp.fit.inputs import WAYS, Inputs
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -60,8 +60,8 @@ fixed, limits, prior, target_transform, calibrate
     """
 
     model_name: ClassVar[str] = "svgp"
-    effects: ClassVar[Effects] = {
-        **VariationalGP.effects,
+    requirements: ClassVar[Requirements] = {
+        **VariationalGP.requirements,
         "n_inducing": (chosen("inducing", *WAYS, STREAM),),
         "n_added": (among("inducing", STREAM),),
         "learning_rate": (

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, cast
+from abc import abstractmethod
+from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp.data.seen import Source
-from daskgp.data.stores import models
-from daskgp.estimators import growing, updating
-from daskgp.estimators.choosing.leaderboard import Leaderboard
+from daskgp.assess.leaderboard import Leaderboard
 from daskgp.estimators.prediction import FittedGP
-from daskgp.models.fills import Fills
+from daskgp.fit.recipe import Recipe
 from daskgp.runtime.executor import Executor
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
+from daskgp.update import changing, growing
 
 
 class UpdatedGP(FittedGP):
     """A fitted estimator to which rows may be added, or from which some may be taken."""
 
-    _total: Any = None
-    """Sums over rows that the fit follows from, or a function that reads them; None if unknown."""
-    _seen: list[dict[str, Any]]
-    """Rows that were fitted, added and taken, in order."""
-    _sources: tuple[Source, ...] | Callable[[], tuple[Source, ...]] = ()
-    """Dataset stores of which the first rows were seen, with marks by which new ones are told."""
-    _rows_in: str = models.ROWS
-    """Name in its model store of the rows that predictions read back."""
-    _own_rows: str | None = None
-    """URL of rows in blocks that nobody but this estimator adds to."""
-    _spare_rows: str | None = None
-    """URL for rows in blocks of the model store that is updated, whose lock is held."""
-    _begun_from: str | None = None
-    """Identity of the model that training began from; None for a search for a start."""
     _board: Leaderboard | None = None
     """Trials of the search that has chosen this estimator; None if nothing was searched."""
-    _fills: Fills = ()
-    """Values of columns that rows of a fit had in place of missing ones."""
-    _said_left_out: bool = False
-    """True if a warning has told that a column that the model leaves out now varies."""
+
+    @abstractmethod
+    def recipe(self) -> Recipe:
+        """Return all that a fit needs to know, as a value."""
 
     @property
     def leaderboard_(self) -> Leaderboard:
@@ -50,18 +31,6 @@ class UpdatedGP(FittedGP):
         if self._board is None:
             raise AttributeError("leaderboard_ belongs to models that AutoGP has chosen")
         return self._board
-
-    def _total_sums(self) -> Any:
-        """Return the sums over rows; None where they are not known."""
-        if callable(self._total):
-            self._total = self._total()
-        return self._total
-
-    def _known_sources(self) -> tuple[Source, ...]:
-        """Return the dataset stores of which rows were seen."""
-        if callable(self._sources):
-            self._sources = self._sources()
-        return self._sources
 
     def update(
         self,
@@ -114,19 +83,15 @@ class UpdatedGP(FittedGP):
         >>> model.update(X[200:], y[200:]).n_rows_
         300
         """
-        gp = cast("GaussianProcess", self)
         self._check_fitted()
-        updating.total_of(gp)
-        growth = growing.look(gp, X, y, (y_variance, sample_weight), window, along)
+        recipe, noise = self.recipe(), (y_variance, sample_weight)
+        fit = changing.with_totals(recipe, self._fitted)
+        growth = growing.look(recipe, fit, X, y, noise, window, along)
         if growth is None:
-            updating.changed(gp, X, y, y_variance, sample_weight)
+            self._fitted = changing.changed(recipe, fit, X, y, *noise)
         elif growth.changes:
-            growth.take(Executor.current(gp.progress, gp.device))
+            self._fitted = growth.taken(Executor.current(recipe.progress, recipe.device))
         return self
-
-    def _take(self, X: Any, y: Any, y_variance: Any, weight: Any) -> None:
-        """Learn from more rows, as this class does."""
-        updating.changed(cast("GaussianProcess", self), X, y, y_variance, weight)
 
     def forget(self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None) -> Self:
         """Take rows out of the fitted model, in a pass over these rows alone.
@@ -161,6 +126,6 @@ class UpdatedGP(FittedGP):
         200
         """
         self._check_fitted()
-        gp = cast("GaussianProcess", self)
-        growing.forget(gp, X, y, (y_variance, sample_weight))
+        noise = y_variance, sample_weight
+        self._fitted = growing.forget(self.recipe(), self._fitted, X, y, noise)
         return self

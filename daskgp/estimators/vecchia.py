@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import data
 from daskgp.checks import whole
-from daskgp.data.stores.checkpoints import Place
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.lma import LMA
-from daskgp.estimators.outcome import Outcome, Traits
+from daskgp.estimators.requirements import TRAINED, Needs, Requirements, chosen
 from daskgp.estimators.settings import JITTER
-from daskgp.fit import conditionals, rounds
 from daskgp.fit.arrange import Blocks
 from daskgp.fit.arrange.blocks import NEAR_BLOCKS
-from daskgp.fit.effects import TRAINED, WAYS, Effects, Needs, chosen
-from daskgp.fit.inputs import Inputs
-from daskgp.fit.inputs import chosen as chosen_inputs
-from daskgp.fit.plan import NOTHING, Workload
-from daskgp.fit.subset import Start
-from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
-from daskgp.kernels.compose import Constant
-from daskgp.models import scaling
+from daskgp.fit.inputs import WAYS, Inputs
+from daskgp.fit.recipe import Traits
+from daskgp.fit.training import OnRows
 from daskgp.models.markov.vecchia import Vecchia
-from daskgp.models.values import Theta
-
-logger = logging.getLogger("daskgp")
 
 LEAST_ROWS, MULTIPLE = 2_048, 8
 """Rows around a cell among which the neighbours of its places are looked for: at least so many, and
@@ -112,8 +100,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 
     model_name: ClassVar[str] = "vecchia"
     traits: ClassVar[Traits] = Traits(ard_reach=100.0, reads_blocks=False)
-    effects: ClassVar[Effects] = {
-        **GaussianProcess.effects,
+    requirements: ClassVar[Requirements] = {
+        **GaussianProcess.requirements,
         "n_support": (chosen("support", *WAYS),),
         "support": (SOME,),
         "training_rows": (TRAINED,),
@@ -149,7 +137,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     def _inputs(self) -> Inputs:  # type: ignore[override]
         if isinstance(self.support, str) and not whole("n_support", self.n_support, 0):
             return Inputs()
-        return chosen_inputs(self, "support", "n_support", "support inputs")
+        return self._chosen_inputs("support", "n_support", "support inputs")
 
     @property
     def support_(self) -> np.ndarray:
@@ -164,49 +152,5 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         blocks = super()._arrangement()
         return dataclasses.replace(blocks, near="both", reach=NEAR_BLOCKS, predict_rows=rows)
 
-    def _workload(self, rows: data.Rows, value: int | None = None) -> Workload:
-        work = super()._workload(rows, value)
-        drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
-        number = len(rows) if drawn is None else min(int(drawn), len(rows))
-        each = 4 * (self.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
-        beside = NOTHING.with_compiled(predicting=True)
-        return dataclasses.replace(work, kept=number * each, staged=False, beside=beside)
-
-    # -- training ----------------------------------------------------------------------------
-
-    def _rows_model(self, stage: rounds.Rounds) -> Vecchia:
-        model: Vecchia = self._objective_of(stage)
-        return model
-
-    def _learn(
-        self,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
-        self._warn_of_kernel(stage, begun.theta)
-        if self.optimizer is not None:
-            begun = self._started(stage, begun, sums)
-        return super()._learn(stage, begun, sums, checkpoint, keep)
-
-    def _warn_of_kernel(self, stage: rounds.Rounds, theta: Theta) -> None:
-        """Warn if the nearest rows do not say most about a row, and nothing else says the rest."""
-        if theta.inputs is None and _reaches_far(theta.kernel):
-            logger.warning(
-                "a linear or periodic part of the kernel ties rows far apart, and rows are "
-                "conditioned on the nearest %d alone: choose n_support=256 or more, or take LMA or "
-                "SGPR",
-                self.n_neighbours,
-            )
-
-
-def _reaches_far(kernel: Kernel) -> bool:
-    """Return whether a summand's correlation does not fall with distance."""
-    if isinstance(kernel, Sum):
-        return any(map(_reaches_far, kernel.parts))
-    if isinstance(kernel, Product):
-        parts = [part for part in kernel.parts if not isinstance(part, Constant)]
-        return bool(parts) and all(map(_reaches_far, parts))
-    return isinstance(kernel, Linear | Periodic)
+    def _trainer(self) -> OnRows:
+        return OnRows(self._model(), training_rows=self.training_rows)

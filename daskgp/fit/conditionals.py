@@ -14,7 +14,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from dask.delayed import Delayed
@@ -24,9 +24,12 @@ from daskgp.arrays.backend import resolve_device
 from daskgp.checks import whole
 from daskgp.data import Rows, partition
 from daskgp.errors import NumericalError, SettingError
-from daskgp.fit import control, hyperparameters, rounds, subset
-from daskgp.fit.hyperparameters import ROUGH, TOLERATED, Run, continued
+from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.fit.hyperparameters import ROUGH, TOLERATED, continued
+from daskgp.fit.recipe import Recipe, Run
 from daskgp.fit.task import TaskRounds
+from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
+from daskgp.kernels.compose import Constant
 from daskgp.models import scaling
 from daskgp.models.markov.conditionals import Conditionals, Scores, scores
 from daskgp.models.markov.earlier import ranks
@@ -37,9 +40,6 @@ from daskgp.models.values import Block, Piece, Theta, add, move
 from daskgp.runtime.executor import mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train.callbacks import calling
-
-if TYPE_CHECKING:
-    from daskgp.estimators.lma import LMA
 
 logger = logging.getLogger("daskgp")
 
@@ -161,12 +161,11 @@ class Memory:
         return self.compute(vector)[2]
 
 
-def refuse_few(estimator: LMA, rows: Rows, n: int) -> None:
+def refuse_few(recipe: Recipe, asked: int | Literal["auto"] | None, rows: Rows, n: int) -> None:
     """Raise SettingError if hyper-parameters are to be trained on a handful of n rows."""
-    asked = estimator.training_rows
     if asked is None or isinstance(asked, str):
         return
-    count = control.learned(estimator, estimator._kernel(rows), rows.n_features)
+    count = recipe.asked.learned(recipe.kernel(rows), rows.n_features)
     least = min(FEWEST * count, n)
     if asked < least:
         raise SettingError(
@@ -176,7 +175,8 @@ def refuse_few(estimator: LMA, rows: Rows, n: int) -> None:
 
 
 def on_conditionals(
-    estimator: LMA,
+    recipe: Recipe,
+    asked: int | Literal["auto"] | None,
     model: Vecchia,
     stage: rounds.Rounds,
     theta: Theta,
@@ -186,25 +186,26 @@ def on_conditionals(
     """Maximise the log evidence of drawn conditionals.
 
     The units of ``stage`` are blocks with those in which their rows find their neighbours.
+    ``asked`` is the setting ``training_rows``.
     """
-    number = _wanted(estimator.training_rows, stage, len(run.start))
+    number = _wanted(asked, stage, len(run.start))
     result, times = train.Trained(run.start, []), 0
     while True:
         times += 1
         now = theta.from_vector(run.start)
         shared = model.shared(now, first)
-        drawn = draw(model, stage, shared, number, estimator._seed())
+        drawn = draw(model, stage, shared, number, recipe.seed())
         tape = run.tape and run.tape.stage(times - 1)
         staged = run._replace(tape=tape)
         last = drawn.rows >= _total(stage) or number >= MOST
-        trained = _maximised(estimator, drawn, theta, staged, estimator._tol())
+        trained = _maximised(recipe, drawn, theta, staged, recipe.tol)
         result = trained._replace(history=continued(result.history, trained.history))
         if trained.stopped or times == TIMES:
             break
         found = model.shared(theta.from_vector(trained.vector), first)
         lost = _lost(drawn, theta, trained, run)
         more = drawn.rows
-        if estimator.training_rows == "auto" and lost > TOLERATED:
+        if asked == "auto" and lost > TOLERATED:
             more = int(min(MOST, _total(stage), drawn.rows * lost / TOLERATED))
         if not _moved(shared.lengths, found.lengths) and (last or more <= number):
             break
@@ -216,7 +217,7 @@ def on_conditionals(
 
 
 def best_start(
-    estimator: LMA,
+    recipe: Recipe,
     model: Vecchia,
     stage: rounds.Rounds,
     begun: subset.Start,
@@ -229,12 +230,12 @@ def best_start(
     its lengthscales.
     """
     shared = model.shared(begun.theta, first)
-    drawn = draw(model, stage, shared, FIRST + TRIAL, estimator._seed())
+    drawn = draw(model, stage, shared, FIRST + TRIAL, recipe.seed())
     best: tuple[float, subset.Start] | None = None
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
         run = hyperparameters.plan_run(
-            estimator, stage, begun._replace(theta=theta, curvature=None), sums, None
+            recipe, stage, begun._replace(theta=theta, curvature=None), sums, None
         )
         starts = [np.clip(at, *run.bounds.T) for at in _scales(theta, run.start)]
         values = [_value(drawn, theta, at) for at in starts]
@@ -243,7 +244,7 @@ def best_start(
         run = run._replace(start=starts[int(np.nanargmax(values))])
         with calling(None):  # the history begins later
             trained = _maximised(
-                estimator, drawn, theta, run, max(ROUGH, estimator._tol()), TRIED_ITERATIONS
+                recipe, drawn, theta, run, max(ROUGH, recipe.tol), TRIED_ITERATIONS
             )
         value = max((entry["objective"] for entry in trained.history), default=-np.inf)
         if best is None or value > best[0]:
@@ -369,7 +370,7 @@ def _value(drawn: Drawn, theta: Theta, vector: np.ndarray) -> float:
 
 
 def _maximised(
-    estimator: LMA,
+    recipe: Recipe,
     drawn: Drawn,
     theta: Theta,
     run: Run,
@@ -381,8 +382,8 @@ def _maximised(
     more: dict[str, Any] = {"information": memory.information, "quiet": True}
     run = run._replace(curvature=None)
     if iterations is not None:
-        more |= {"max_iter": min(iterations, estimator.max_iter), "progress": False}
-    return hyperparameters.maximise(estimator, memory, run, values, tol, **more)
+        more |= {"max_iter": min(iterations, recipe.max_iter), "progress": False}
+    return hyperparameters.maximise(recipe, memory, run, values, tol, **more)
 
 
 def _wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:
@@ -440,3 +441,24 @@ def _say(trained: train.Trained, drawn: Drawn, stage: rounds.Rounds, lost: float
         _total(stage),
         "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
     )
+
+
+def warn_of_kernel(model: Vecchia, theta: Theta) -> None:
+    """Warn if the nearest rows do not say most about a row, and nothing else says the rest."""
+    if theta.inputs is None and _reaches_far(theta.kernel):
+        logger.warning(
+            "a linear or periodic part of the kernel ties rows far apart, and rows are "
+            "conditioned on the nearest %d alone: choose n_support=256 or more, or take LMA or "
+            "SGPR",
+            model.n_neighbours,
+        )
+
+
+def _reaches_far(kernel: Kernel) -> bool:
+    """Return whether a summand's correlation does not fall with distance."""
+    if isinstance(kernel, Sum):
+        return any(map(_reaches_far, kernel.parts))
+    if isinstance(kernel, Product):
+        parts = [part for part in kernel.parts if not isinstance(part, Constant)]
+        return bool(parts) and all(map(_reaches_far, parts))
+    return isinstance(kernel, Linear | Periodic)

@@ -7,6 +7,17 @@ from daskgp.errors import SettingError
 from daskgp.fit.arrange import Arrangement
 from daskgp.models.method import Declared
 
+NOISY = (
+    "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
+    "with noise_in_experts=False"
+)
+
+
+def refuse_weights(model: Declared, rows: Rows) -> None:
+    """Raise SettingError for rows with weights if a method does not tell noise from f."""
+    if model.noisy and rows.weight is not None:
+        raise SettingError(NOISY)
+
 
 def check_noise(method: Declared, rows: Rows, name: str) -> None:
     """Raise SettingError for noise variances of rows that a method would ignore.

@@ -1,20 +1,114 @@
-"""Objectives of experts as functions of a vector, for federated training."""
+"""Training of experts, on the sum of their objectives or in rounds of steps of their own."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from daskgp import train
+from daskgp.data import Rows
+from daskgp.data.stores.checkpoints import Place
+from daskgp.errors import InputError
+from daskgp.fit import hyperparameters
+from daskgp.fit.arrange import Parts
+from daskgp.fit.plan import Knob, Probe, Workload
+from daskgp.fit.recipe import Outcome, Recipe, Run
 from daskgp.fit.rounds import Rounds
+from daskgp.fit.subset import Start
 from daskgp.fit.task import TaskRounds
+from daskgp.fit.training import OnBlocks
 from daskgp.models.experts.ensemble import Ensemble
+from daskgp.models.scaling import Sums
 from daskgp.models.values import Objective, Theta
 
+logger = logging.getLogger("daskgp")
+
+EXACT_PROBE_ROWS = 2_048
+"""Maximum rows of an exact expert in a short run."""
+
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class OfExperts(OnBlocks):
+    """Training of experts.
+
+    Attributes
+    ----------
+    rounds : Federated, optional
+        How experts make steps of their own; None for one search on the sum of their objectives.
+    central : float, optional
+        Share of the rows that optimal weights are measured on.
+    weighed : bool
+        Whether every expert has one weight for all places.
+    """
+
+    rounds: train.Federated | None
+    central: float | None
+    weighed: bool
+
+    def check_number(self, recipe: Recipe, rows: Rows, n: int) -> None:
+        """Raise InputError for a share of n rows that is none."""
+        if self.central is not None and self.central * n < 1:
+            raise InputError(
+                f"central={self.central} of {n} usable rows is less than one row: choose a larger "
+                "share"
+            )
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit, whose knob is the number of experts."""
+        n, count = len(work.rows), len(work.units)
+        units = f"experts of up to {-(-n // count)} rows"
+        fewer = "choose another aggregation or fewer inducing inputs"
+        planned = work.knob.planned
+        knob = Knob("n_experts", count, units, planned, finer=True, otherwise=fewer)
+        counted = "evaluations" if self.rounds is None else "iteration"
+        return replace(work, knob=knob, probes=partial(_probes, recipe, n, count), counted=counted)
+
+    def learn(
+        self,
+        recipe: Recipe,
+        stage: Rounds,
+        begun: Start,
+        sums: Sums,
+        checkpoint: Place | None,
+        keep: str,
+    ) -> Outcome:
+        """Train from initial hyper-parameters, and solve for all rows."""
+        if self.weighed and cast(Parts, recipe.arrangement).partition == "block":
+            logger.warning(
+                "optimal weights are one number for each expert, which does not suit experts that "
+                "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
+            )
+        return super().learn(recipe, stage, begun, sums, checkpoint, keep)
+
+    def train(self, recipe: Recipe, stage: Rounds, theta: Theta, run: Run) -> train.Trained:
+        """Return the best vector of hyper-parameters, and the search's history."""
+        method = cast(Ensemble, recipe.method.of_units(stage.n_units))
+        experts = Objectives(method, stage, theta, recipe.inputs.trained)
+        if self.rounds is None:
+            values = int(experts.counts.sum())
+            sum_of = partial(train.fact, experts)
+            return hyperparameters.maximise(recipe, sum_of, run, values, recipe.tol)
+        own = experts, run.start, run.bounds, self.rounds, run.describe, run.tape
+        return train.Trained(*train.train_experts(*own))
+
+
+def _probes(recipe: Recipe, n: int, count: int, threads: int) -> list[Probe]:
+    parts, each = cast(Parts, recipe.arrangement), -(-n // count)
+    if parts.whole:
+        each = min(each, EXACT_PROBE_ROWS)
+    rows = parts.part_rows(n, count)
+    settings = {"partition": "random", "order": "auto", "block_rows": rows}
+    return [
+        Probe(settings | {"n_experts": k}, max(k * each, recipe.inputs.count))
+        for k in sorted({min(count, threads), min(count, 3 * threads)})
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Hyper-parameters of an estimator: where they start, their bounds, and their training."""
+"""Hyper-parameters: where they start, their bounds, and their training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import dask
 import numpy as np
@@ -17,19 +17,17 @@ from daskgp.data import partition, whole_dates
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.data.stores.checkpoints import Place
-from daskgp.fit import control, means, rounds, subset
+from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
+from daskgp.fit.recipe import Recipe, Run
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import identity
-from daskgp.kernels.units import in_model_units, left_open, opened
+from daskgp.kernels.units import left_open, opened
 from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
 from daskgp.models.values import Theta
 from daskgp.train import callbacks, newton
 from daskgp.train.callbacks import calling
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
 
 logger = logging.getLogger("daskgp")
 
@@ -56,55 +54,31 @@ LEAP = 1.25
 """Ratio of all blocks to those of a stage below which the stage takes all of them."""
 
 
-class Run(NamedTuple):
-    """One training run: its start (k,), bounds (k, 2), names for its history, and its tape.
-
-    Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
-    the evidence per value of y at the start.  Training in stages begins with so many ``blocks``.
-    The ``prior`` counts in full with all ``values`` of y, and in proportion with some of them.
-    """
-
-    start: np.ndarray
-    bounds: np.ndarray
-    describe: Callable[[np.ndarray], dict[str, Any]]
-    tape: checkpoints.Checkpoint | None
-    coordinates: np.ndarray
-    curvature: newton.Curvature | None = None
-    blocks: int = FIRST
-    prior: control.LogPrior = control.NONE.prior
-    values: int = 1
-
-    @property
-    def hyperparameters(self) -> int:
-        """Number of hyper-parameters, inducing inputs not counted."""
-        return len(self.coordinates)
-
-
-def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) -> subset.Start:
+def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.Start:
     """Return the initial hyper-parameters, from a sample of rows."""
-    own = estimator._inputs
+    own = recipe.inputs
     number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
     rows = stage.rows, stage.spans, stage.scaling
-    keys = sampling.Keys.by_content((estimator._seed(), 1), stage.rows, sums)
+    keys = sampling.Keys.by_content((recipe.seed(), 1), stage.rows, sums)
     sample = sampling.draw(*rows, number, keys, stage.executor)
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
     whole_dates.warn(stage.rows.feature_names, places, stage.rows.feature_units)
-    kernel = _choices(estimator, stage)[0]
-    _say_without_unit(estimator._kernel(stage.rows), stage.scaling)
+    kernel = recipe.choices_in_units(stage)[0]
+    _say_without_unit(recipe.kernel(stage.rows), stage.scaling)
     median = subset.median_distances(sample.rows.X)
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = subset.Distances(per_column, median.euclidean)
     periods = subset.periods(kernel, sample.smallest(subset.ROWS).rows, stage.rows.n_targets)
-    plain = Theta(periods.resolved(kernel, distances), _first_noise(estimator, sums))
-    plain = control.of(estimator, plain, stage.scaling).started(plain)
-    control.check_sizes(estimator, plain)
-    begun = _searched(estimator, stage, sums, sample, distances, periods, keys)
+    plain = Theta(periods.resolved(kernel, distances), _first_noise(recipe, sums))
+    plain = recipe.constraints(plain, stage.scaling).started(plain)
+    recipe.asked.check_sizes(plain)
+    begun = _searched(recipe, stage, sums, sample, distances, periods, keys)
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
-    if begun.theta == plain or not own.count or estimator._model().keeps_rows:
+    if begun.theta == plain or not own.count or recipe.method.keeps_rows:
         starts = [begun]
     placed = own.placed(stage, sums)
     candidates = [_with_inputs(own, stage, placed, sample.rows.X, one) for one in starts]
@@ -113,23 +87,17 @@ def start(estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums) 
         units = partition.sample(stage.units, FIRST, np.random.default_rng(0))
         part = dataclasses.replace(stage, units=units)
         # methods with inducing inputs are
-        model = cast(Additive, estimator._objective_of(stage))
+        model = cast(Additive, recipe.objective_of(stage))
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
         own.warn(chosen.theta.inputs, sums, stage.scaling)
     return chosen._replace(searched=begun.searched, evidence=begun.evidence, sample=sample.rows.X)
 
 
-def _first_noise(estimator: GaussianProcess, sums: scaling.Sums) -> float:
+def _first_noise(recipe: Recipe, sums: scaling.Sums) -> float:
     """Return the noise variance given, or where training begins, which is for usual weights."""
-    given = float(estimator.noise_variance)
-    return given if estimator.optimizer is None else given * sums.usual
-
-
-def _choices(estimator: GaussianProcess, stage: rounds.Rounds) -> list[Kernel]:
-    """Return the kernels to choose from, whose numbers are in the units of the model."""
-    d, size = stage.rows.n_features, stage.scaling.size
-    return [in_model_units(kernel, d, size) for kernel in estimator._choices(stage.rows)]
+    given = float(recipe.noise_variance)
+    return given if recipe.optimizer is None else given * sums.usual
 
 
 def _say_without_unit(kernel: Kernel, scale: scaling.Scaling) -> None:
@@ -162,7 +130,7 @@ def _with_inputs(
 
 
 def _searched(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     stage: rounds.Rounds,
     sums: scaling.Sums,
     sample: sampling.Drawn,
@@ -171,25 +139,25 @@ def _searched(
     keys: sampling.Keys,
 ) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
-    noise, choices = _first_noise(estimator, sums), _choices(estimator, stage)
+    noise, choices = _first_noise(recipe, sums), recipe.choices_in_units(stage)
     kernel = choices[0]
     theta = Theta(periods.resolved(kernel, distances), noise)
     given = kernel == theta.kernel
-    theta = control.of(estimator, theta, stage.scaling).started(theta)
-    if estimator.optimizer is None or not estimator.traits.searches_start:
+    theta = recipe.constraints(theta, stage.scaling).started(theta)
+    if recipe.optimizer is None or not recipe.traits.searches_start:
         return subset.Start(theta)
     rows = subset.subset_rows(stage, sample, keys)
-    limits = partial(bounds, estimator, sums=sums, scale=stage.scaling)
+    limits = partial(bounds, recipe, sums=sums, scale=stage.scaling)
     if len(rows.X) < 2:
         return subset.Start(theta)
     share = rows.y.size / (sums.rows * stage.rows.n_targets)
 
     def prior(theta: Theta) -> train.Evaluate:
-        return scaled(control.of(estimator, theta, stage.scaling).prior, share)
+        return scaled(recipe.constraints(theta, stage.scaling).prior, share)
 
     free = opened(kernel)
     instead = Theta(subset.periods(free, rows, rows.y.shape[1]).resolved(free, distances), noise)
-    evidence = subset.Evidence(rows, limits, estimator._tol(), prior, instead)
+    evidence = subset.Evidence(rows, limits, recipe.tol, prior, instead)
     if given:  # nothing is left to search for
         return subset.at(evidence, theta)._replace(evidence=evidence)
     names = np.array([name.rpartition(".")[2] for name in theta.kernel.parameter_names])
@@ -200,7 +168,7 @@ def _searched(
     return found._replace(evidence=evidence)
 
 
-def scaled(prior: control.LogPrior, share: float) -> train.Evaluate:
+def scaled(prior: constraints.LogPrior, share: float) -> train.Evaluate:
     """Return a log prior times a share, and its gradient, as a function."""
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
@@ -240,7 +208,7 @@ class Learned(NamedTuple):
 
 
 def train_theta(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     stage: rounds.Rounds,
     begun: subset.Start,
     sums: scaling.Sums,
@@ -249,26 +217,26 @@ def train_theta(
     """Train the hyper-parameters, or keep them if there is no optimizer."""
     theta = begun.theta
     unknown = np.full(len(theta.to_vector(False)), np.nan)
-    if estimator.optimizer is None:
+    if recipe.optimizer is None:
         return Learned(theta, [], unknown)
-    _warn_of_few_blocks(estimator.train_blocks, len(stage.units))
-    run = plan_run(estimator, stage, begun, sums, checkpoint)
-    trained = estimator._train(stage, theta, run)
+    _warn_of_few_blocks(recipe.train_blocks, len(stage.units))
+    run = plan_run(recipe, stage, begun, sums, checkpoint)
+    trained = recipe.trainer.train(recipe, stage, theta, run)
     errors = unknown
     if trained.curvature is not None and trained.curvature.exact:
         errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
     found = theta.from_vector(trained.vector)
-    own = estimator._inputs
+    own = recipe.inputs
     if begun.searched and own.finer and found.inputs is not None:
         inputs = f"{len(found.inputs)} {own.label}"
         begun.searched.warn_of_coarse(found, inputs, f"{own.finer}, or take LMA")
-    if begun.evidence and control.NOISE not in control.fixed_values(estimator.fixed):
+    if begun.evidence and constraints.NOISE not in constraints.fixed_values(recipe.asked.fixed):
         begun.evidence.warn_of_nothing(theta, found)
     return Learned(found, trained.history, errors)
 
 
 def plan_run(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     stage: rounds.Rounds,
     begun: subset.Start,
     sums: scaling.Sums,
@@ -277,14 +245,14 @@ def plan_run(
     """Return the run that trains from a start."""
     theta, values = begun.theta, begun.rows * stage.rows.n_targets
     curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
-    limits = bounds(estimator, theta, sums, stage.scaling)
+    limits = bounds(recipe, theta, sums, stage.scaling)
     varies = newton.varies(limits)[: len(theta.kernel.parameter_names)]
-    prior = control.of(estimator, theta, stage.scaling).prior
+    prior = recipe.constraints(theta, stage.scaling).prior
     return Run(
-        np.clip(theta.to_vector(estimator._inputs.trained), *limits.T),
+        np.clip(theta.to_vector(recipe.inputs.trained), *limits.T),
         limits,
         partial(_named, theta),
-        _tape(estimator, checkpoint, sums),
+        _tape(recipe, checkpoint, sums),
         subset.with_noise(theta.kernel.coordinates(varies)),
         curvature,
         SECOND if begun.refined else FIRST,
@@ -293,21 +261,21 @@ def plan_run(
     )
 
 
-def refines(estimator: GaussianProcess, stage: rounds.Rounds, begun: subset.Start) -> bool:
+def refines(recipe: Recipe, stage: rounds.Rounds, begun: subset.Start) -> bool:
     """Return True if the order of blocks is worth making again from lengthscales of some blocks.
 
     That is where columns have lengthscales of their own, or the subset leaves several kernels.
     """
-    if estimator.optimizer is None or not estimator.traits.knows_enough_blocks:
+    if recipe.optimizer is None or not recipe.traits.knows_enough_blocks:
         return False
     uses = stage.scaling.uses
-    groups = [[j for j in group if uses[j]] for group in estimator._tied(stage.rows)]
+    groups = [[j for j in group if uses[j]] for group in recipe.tied(stage.rows)]
     lengths = uses.sum() - sum(len(group) - 1 for group in groups if group)
     return bool(begun.rivals) or lengths > 1
 
 
 def refined(
-    estimator: GaussianProcess, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
+    recipe: Recipe, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
 ) -> subset.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
@@ -315,17 +283,17 @@ def refined(
     lengthscales are rough.  Inputs that are chosen are those for the lengthscales found.
     """
     total = len(stage.units)
-    line = np.random.default_rng(estimator.random_state).permutation(total)
-    number = min(FIRST, _most_blocks(estimator.train_blocks, total, total))
+    line = np.random.default_rng(recipe.random_state).permutation(total)
+    number = min(FIRST, _most_blocks(recipe.train_blocks, total, total))
     units = tuple(stage.units[j] for j in np.sort(line[:number]))
     scored: list[tuple[float, subset.Start]] = []
-    rows, own = sum(unit.own.rows for unit in units), estimator._inputs
+    rows, own = sum(unit.own.rows for unit in units), recipe.inputs
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
-        run = plan_run(estimator, stage, begun._replace(theta=theta), sums, None)
-        more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, estimator._tol())}
+        run = plan_run(recipe, stage, begun._replace(theta=theta), sums, None)
+        more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, recipe.tol)}
         with calling(None):  # the history begins later
-            trained = _on(estimator, stage, theta, run, units, **more)
+            trained = _on(recipe, stage, theta, run, units, **more)
         value = max((entry["objective"] for entry in trained.history), default=-np.inf)
         curvature = trained.curvature and trained.curvature._replace(exact=False)
         found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
@@ -337,28 +305,26 @@ def refined(
     return _with_inputs(own, stage, own.placed(stage, sums), begun.sample, best)
 
 
-def on_blocks(
-    estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
-) -> train.Trained:
+def on_blocks(recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
     """Maximise the objective of the blocks to train on."""
-    settings = _settings(estimator, run, estimator._tol())
-    if estimator.traits.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
-        return on_growing_blocks(estimator, stage, theta, run)
-    if estimator.train_blocks == "auto":
+    settings = _settings(recipe, run, recipe.tol)
+    if recipe.traits.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
+        return on_growing_blocks(recipe, stage, theta, run)
+    if recipe.train_blocks == "auto":
         logger.info(
             "hyper-parameters trained on %d of %d blocks; the loss compared with training on "
             "all (train_blocks=None) is not known with optimizer=%r or trained inputs",
             min(SECOND, len(stage.units)),
             len(stage.units),
-            estimator.optimizer,
+            recipe.optimizer,
         )
-    number = _most_blocks(estimator.train_blocks, len(stage.units), SECOND)
-    units = partition.sample(stage.units, number, np.random.default_rng(estimator.random_state))
-    return _on(estimator, stage, theta, run, units)
+    number = _most_blocks(recipe.train_blocks, len(stage.units), SECOND)
+    units = partition.sample(stage.units, number, np.random.default_rng(recipe.random_state))
+    return _on(recipe, stage, theta, run, units)
 
 
 def on_growing_blocks(
-    estimator: GaussianProcess, stage: rounds.Rounds, theta: Theta, run: Run
+    recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run
 ) -> train.Trained:
     """Maximise on some blocks, then on more, until training on all of them would gain little.
 
@@ -367,11 +333,11 @@ def on_growing_blocks(
     Each stage conditions its blocks on those that are nearest under the hyper-parameters so far,
     and takes curvature from the first CURVED of its blocks.
     """
-    total, enough = len(stage.units), estimator.train_blocks == "auto"
-    most, number = _most_blocks(estimator.train_blocks, total, total), run.blocks
-    line = np.random.default_rng(estimator.random_state).permutation(total)
+    total, enough = len(stage.units), recipe.train_blocks == "auto"
+    most, number = _most_blocks(recipe.train_blocks, total, total), run.blocks
+    line = np.random.default_rng(recipe.random_state).permutation(total)
     result, lost, needed = train.Trained(run.start, []), np.nan, most
-    tol, model = estimator._tol(), estimator._objective_of(stage)
+    tol, model = recipe.tol, recipe.objective_of(stage)
     while True:
         number = most if most < LEAP * number else number
         units, leading, several = (
@@ -383,7 +349,7 @@ def on_growing_blocks(
         more["verify"] = last or number == SECOND
         more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
         staged = run._replace(tape=run.tape and run.tape.stage(number if result.history else 0))
-        trained = _on(estimator, stage, theta, staged, units, **more)
+        trained = _on(recipe, stage, theta, staged, units, **more)
         result = trained._replace(history=continued(result.history, trained.history))
         if number == most or trained.stopped:
             break
@@ -398,7 +364,7 @@ def on_growing_blocks(
                 break
             needed = int(np.ceil(MARGIN * total * spread / (spread + 2.0 * TOLERATED)))
             needed = min(max(needed, int(1.25 * number)), most)
-        stage = estimator._arrangement().settle(stage, theta.from_vector(trained.vector))
+        stage = recipe.arrangement.settle(stage, theta.from_vector(trained.vector))
         before, number = number, min(needed, GROWTH * number)
         if not callbacks.has_room(number / before):
             callbacks.cut()
@@ -466,7 +432,7 @@ def _spread(
 
 
 def _on(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     stage: rounds.Rounds,
     theta: Theta,
     run: Run,
@@ -481,24 +447,24 @@ def _on(
     """
     values = _values(units, stage)
     if few:
-        sampled = _objective(estimator, stage, theta, few, values / _values(few, stage))
+        sampled = _objective(recipe, stage, theta, few, values / _values(few, stage))
         more["sampled"] = sampled
-    evaluate = _objective(estimator, stage, theta, units)
-    tol = estimator._tol() if tol is None else tol
-    return maximise(estimator, evaluate, run, values, tol, **more)
+    evaluate = _objective(recipe, stage, theta, units)
+    tol = recipe.tol if tol is None else tol
+    return maximise(recipe, evaluate, run, values, tol, **more)
 
 
 def _objective(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     stage: rounds.Rounds,
     theta: Theta,
     units: tuple[partition.Unit, ...],
     factor: float = 1.0,
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
-    with_inputs = estimator._inputs.trained
+    with_inputs = recipe.inputs.trained
     part = dataclasses.replace(stage, units=units)
-    model = estimator._objective_of(stage)
+    model = recipe.objective_of(stage)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         objective = model.evaluate(theta.from_vector(vector), part)
@@ -512,7 +478,7 @@ def _values(units: Sequence[partition.Unit], stage: rounds.Rounds) -> int:
 
 
 def maximise(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     evaluate: train.Evaluate,
     run: Run,
     values: int,
@@ -531,7 +497,7 @@ def maximise(
         if more.get("information"):
             more["information"] = with_curvature(more["information"], prior)
     curvature = run.curvature and run.curvature.scaled(values)
-    settings = _settings(estimator, run, tol, curvature=curvature, **more)
+    settings = _settings(recipe, run, tol, curvature=curvature, **more)
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
@@ -547,19 +513,19 @@ def with_curvature(
     return both
 
 
-def _settings(estimator: GaussianProcess, run: Run, tol: float, **more: Any) -> train.Training:
-    """Return the settings of a training loop; ``more`` comes before those of the estimator."""
-    assert estimator.optimizer is not None
+def _settings(recipe: Recipe, run: Run, tol: float, **more: Any) -> train.Training:
+    """Return the settings of a training loop; ``more`` comes before those of the recipe."""
+    assert recipe.optimizer is not None
     settings: dict[str, Any] = {
-        "max_iter": estimator.max_iter,
+        "max_iter": recipe.max_iter,
         "tol": tol,
-        "learning_rate": estimator.learning_rate,
-        "progress": estimator.progress,
+        "learning_rate": recipe.learning_rate,
+        "progress": recipe.progress,
         "hyperparameters": run.hyperparameters,
         "coordinates": run.coordinates,
-        "precision": estimator.dtype,
+        "precision": recipe.dtype,
     }
-    return train.Training(estimator.optimizer, **settings | more)
+    return train.Training(recipe.optimizer, **settings | more)
 
 
 def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -572,9 +538,7 @@ def continued(history: list[dict[str, Any]], more: list[dict[str, Any]]) -> list
     ]
 
 
-def bounds(
-    estimator: GaussianProcess, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling
-) -> np.ndarray:
+def bounds(recipe: Recipe, theta: Theta, sums: scaling.Sums, scale: scaling.Scaling) -> np.ndarray:
     """Return bounds (k, 2) of the vector of hyper-parameters; equal ones for columns left out."""
     d = len(scale.x_scale)
     spread = (sums.high[:d] - sums.low[:d]) / scale.x_scale
@@ -582,9 +546,9 @@ def bounds(
     # an input with its own lengthscale may turn out not to matter
     single = np.array(["lengthscale[" in name for name in theta.kernel.parameter_names], dtype=bool)
     single &= len(spread) > 1
-    kernel[single, 1] += np.log(estimator.traits.ard_reach)
+    kernel[single, 1] += np.log(recipe.traits.ard_reach)
     # bounds of variances are for targets of variance 1
-    unit = scaling.target_variance(sums, scale, means.described(estimator.mean))
+    unit = scaling.target_variance(sums, scale, means.described(recipe.mean))
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
     # the noise variance is that of a row of weight 1, which may be far from the weights there are
@@ -598,8 +562,8 @@ def bounds(
     limits = np.stack([np.minimum(limits[:, 0], start), np.maximum(limits[:, 1], start)], axis=1)
     idle = [scaling.left_out(unit, scale.uses) for unit in theta.kernel.units(d)]
     limits[:-1][idle] = start[:-1][idle, None]
-    limits = control.of(estimator, theta, scale).bounded(limits)
-    if not estimator._inputs.trained or theta.inputs is None:
+    limits = recipe.constraints(theta, scale).bounded(limits)
+    if not recipe.inputs.trained or theta.inputs is None:
         return limits
     return np.concatenate([limits, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
 
@@ -627,22 +591,22 @@ def warn_of_periods(
 
 
 def _tape(
-    estimator: GaussianProcess, checkpoint: Place | None, sums: scaling.Sums
+    recipe: Recipe, checkpoint: Place | None, sums: scaling.Sums
 ) -> checkpoints.Checkpoint | None:
     if checkpoint is None:
         return None
     url, claim, renew = checkpoint
-    return checkpoints.Checkpoint(url, run_identity(estimator, sums), claim, renew)
+    return checkpoints.Checkpoint(url, run_identity(recipe, sums), claim, renew)
 
 
 def run_identity(
-    estimator: GaussianProcess, sums: scaling.Sums, free: Sequence[str] = ("progress",)
+    recipe: Recipe, sums: scaling.Sums, free: Sequence[str] = ("progress",)
 ) -> dict[str, Any]:
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
     free = (*free, "calibrate")  # a fit of its own
-    settings = {k: identity_of(v) for k, v in estimator.get_params().items() if k not in free}
+    settings = {k: identity_of(v) for k, v in recipe.settings.items() if k not in free}
     data = dask.base.tokenize(*sums.parts)
-    begun = {} if estimator._begun_from is None else {"start": estimator._begun_from}
+    begun = {} if recipe.begun_from is None else {"start": recipe.begun_from}
     return {"settings": settings, "data": data} | begun
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from daskgp.checks import whole
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import effects, rounds
+from daskgp.fit import rounds
 from daskgp.kernels import Kernel
 from daskgp.models import inducing, scaling
 from daskgp.models.scaling import usable_rows
 
 logger = logging.getLogger("daskgp")
 
+WAYS = ("greedy", "kmeans", "random")
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
@@ -145,25 +145,29 @@ class ChosenInputs(Inputs):
 
 
 def chosen(
-    estimator: BaseEstimator, name: str, number: str, label: str = Inputs.label, **more: Any
+    name: str,
+    setting: Any,
+    number: str,
+    count: Any,
+    usual: int,
+    seed: int | None,
+    label: str = Inputs.label,
+    **more: Any,
 ) -> ChosenInputs:
-    """Return the inputs that two settings of an estimator ask for.
+    """Return the inputs that two settings ask for, with these names and values.
 
-    They are ``name``, how inputs are chosen, and ``number``, how many.
+    They are ``setting``, how inputs are chosen, and ``count``, how many; ``usual`` is its default.
     """
-    setting, count = getattr(estimator, name), getattr(estimator, number)
-    usual = isinstance(setting, str) and count == effects.defaults(type(estimator))[number]
-    if not isinstance(setting, str):
-        count = len(given(name, setting))
-    elif setting not in effects.WAYS:
+    by_name = isinstance(setting, str)
+    if by_name and setting not in WAYS:
         raise inducing.unknown(setting)
     return ChosenInputs(
-        whole(number, count, 1),
+        whole(number, count if by_name else len(given(name, setting)), 1),
         label,
-        usual=usual,
+        usual=by_name and count == usual,
         name=name,
         setting=setting,
-        seed=estimator.random_state,
+        seed=seed,
         **more,
     )
 

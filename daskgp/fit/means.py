@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -14,13 +14,11 @@ from daskgp.checks import shown
 from daskgp.data import Rows
 from daskgp.data.regressor import Regressor
 from daskgp.errors import InputError, SettingError
+from daskgp.likelihoods import Likelihood
 from daskgp.models.method import Declared
 from daskgp.models.scaling import Scaling
 from daskgp.models.trend import collinear
 from daskgp.typing import MeanName
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
 
 logger = logging.getLogger("daskgp")
 
@@ -41,9 +39,14 @@ def is_integrated(mean: Any) -> bool:
     return not is_regressor(mean)
 
 
-def check(estimator: GaussianProcess) -> None:
-    """Raise SettingError for a mean function that is none, or that the method does not take."""
-    mean: Any = estimator.mean
+def check(
+    mean: Any, method: Declared, codes: Likelihood | None, name: str, transform: str | None
+) -> None:
+    """Raise SettingError for a mean function that is none, or that the method does not take.
+
+    ``codes`` is the likelihood of targets that are not measured, ``name`` what messages call the
+    method, and ``transform`` that of the targets.
+    """
     if isinstance(mean, str):
         if mean not in WORDS:
             words = ", ".join(map(repr, WORDS))
@@ -52,7 +55,7 @@ def check(estimator: GaussianProcess) -> None:
                 "or a fitted regressor"
             )
     elif is_regressor(mean):
-        _check_regressor(estimator, mean)
+        _check_regressor(mean, transform)
     elif not (isinstance(mean, Sequence) and all(isinstance(name, str) for name in mean)):
         raise SettingError(
             f"mean={shown(mean)}: give {', '.join(map(repr, WORDS))}, a list of names of columns, "
@@ -60,21 +63,20 @@ def check(estimator: GaussianProcess) -> None:
         )
     if isinstance(mean, str) and mean in ("zero", "constant"):
         return
-    codes = estimator._codes
     if codes is not None:
         raise SettingError(
             f"mean={shown(mean)} is a mean of measured targets: with likelihood={codes.name!r} "
             "choose 'constant' or 'zero'"
         )
-    if is_integrated(mean) and not estimator._model().takes_trend:
+    if is_integrated(mean) and not method.takes_trend:
         raise SettingError(
             f"mean={shown(mean)} is a trend that is integrated over, which "
-            f"{type(estimator).__name__} does not support: choose mean='ols', least squares whose "
+            f"{name} does not support: choose mean='ols', least squares whose "
             f"uncertainty is not counted, a fitted regressor, or {INTEGRATED}"
         )
 
 
-def _check_regressor(estimator: GaussianProcess, mean: Any) -> None:
+def _check_regressor(mean: Any, transform: str | None) -> None:
     name = shown(mean)
     if isinstance(mean, type):
         raise SettingError(f"mean={name} is a class: give a fitted instance of it")
@@ -86,9 +88,9 @@ def _check_regressor(estimator: GaussianProcess, mean: Any) -> None:
                 f"mean={name} is not fitted: fit it to X and y before the GP, which models its "
                 "residuals"
             ) from error
-    if estimator.target_transform is not None:
+    if transform is not None:
         raise SettingError(
-            f"mean={name} predicts y, but target_transform={estimator.target_transform!r} "
+            f"mean={name} predicts y, but target_transform={transform!r} "
             "transforms its residuals: fit both to transformed targets, or leave one out"
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskgp.arrays.linalg import inverse_from_factor, whiten_rows
 from daskgp.data.blocks import ordering
-from daskgp.fit.control import LogPrior
+from daskgp.fit.constraints import LogPrior
 from daskgp.fit.minibatches import Share
 from daskgp.fit.steps import Steps, diverging
 from daskgp.kernels import Kernel

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from sklearn.base import clone
 
 from daskgp.data import grids
-from daskgp.fit import effects
 from daskgp.fit.plan import Plan, Probe, Probes, Workload, make_plan
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
-    from daskgp.runtime.executor import Executor
-
-E = TypeVar("E", bound="GaussianProcess")
+from daskgp.runtime.executor import Executor
 
 ITERATIONS = 3
 """Iterations of a run, the first of which warms up."""
@@ -32,15 +25,19 @@ class Timed(NamedTuple):
     seconds: float
 
 
-def measured(plan: Plan, estimator: GaussianProcess, work: Workload, executor: Executor) -> Plan:
+Quick: TypeAlias = Callable[[Mapping[str, Any], Any, Any, int], Timed]
+"""Times a short fit with some settings to X and y on a number of threads."""
+
+
+def measured(plan: Plan, quick: Quick, work: Workload, executor: Executor) -> Plan:
     """Return a plan with the measured seconds of an iteration, and of each of its tasks."""
-    spent = seconds(estimator, work, executor)
+    spent = seconds(quick, work, executor)
     turns = -(-work.trained_tasks // executor.threads())
     each = None if work.iterations is None else spent / turns
     return replace(plan, seconds=spent, task_seconds=each)
 
 
-def seconds(estimator: GaussianProcess, work: Workload, executor: Executor) -> float:
+def seconds(quick: Quick, work: Workload, executor: Executor) -> float:
     """Measure the seconds per iteration of training, or of a whole fit that trains nothing.
 
     Two runs of different size separate the time that grows with the work from the rest.
@@ -49,8 +46,8 @@ def seconds(estimator: GaussianProcess, work: Workload, executor: Executor) -> f
     measured: list[Timed] = []
     for probe in work.probes(threads):
         X, y = (np.asarray(part[: probe.rows]) for part in (rows.X, rows.y))
-        quickly = quick(estimator, geographic=rows.geographic or False, **probe.settings)
-        measured.append(_timed(quickly, *grids.tables(X, y, rows.feature_names), threads))
+        settings = {"geographic": rows.geographic or False, **probe.settings}
+        measured.append(quick(settings, *grids.tables(X, y, rows.feature_names), threads))
     return _at(_share(work, threads), measured)
 
 
@@ -76,29 +73,13 @@ def sizes(n: int, step: int, least: int) -> list[int]:
     return [small, large] if large > small else [n]
 
 
-def quick(estimator: E, **settings: Any) -> E:
-    """Return a copy that makes a few silent iterations on all blocks of its rows.
+def timed(history: list[dict[str, Any]], whole: float, steps: int, work: Workload, n: int) -> Timed:
+    """Return the operations and seconds per iteration of a run on n threads.
 
-    It has those of ``settings`` that the estimator has.
+    It took ``whole`` seconds; one that trains nothing made so many ``steps`` of its solve.
     """
-    wanted = {"max_iter": ITERATIONS, "progress": False, "train_blocks": None, **settings}
-    known = estimator.get_params(deep=False)
-    copy: E = clone(estimator)
-    copy.set_params(**{name: value for name, value in wanted.items() if name in known})
-    # settings that these made idle would be refused
-    usual = effects.defaults(type(copy))
-    copy.set_params(**{name: usual[name] for name in effects.idle(copy)})
-    return copy
-
-
-def _timed(estimator: GaussianProcess, X: Any, y: Any, threads: int) -> Timed:
-    began = time.perf_counter()
-    estimator.fit(X, y)
-    whole = time.perf_counter() - began
-    work = estimator._workload(estimator._rows_of(X, y, None, True))
-    history, alone = estimator.history_, estimator.n_iter_ + 1  # without any, steps of the solve
-    spent = _of_history(history, work.counted) if history else whole / alone
-    return Timed(_share(work, threads), spent)
+    spent = _of_history(history, work.counted) if history else whole / steps
+    return Timed(_share(work, n), spent)
 
 
 def _of_history(history: list[dict[str, Any]], counted: str) -> float:

@@ -5,30 +5,35 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from daskgp import train
+from daskgp.data import Rows
 from daskgp.data.blocks import sampling
 from daskgp.data.rows import names_differ
 from daskgp.errors import SettingError
-from daskgp.fit import control, hyperparameters, rounds, subset
+from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.fit.inputs import Inputs
+from daskgp.fit.recipe import Recipe
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import identity
 from daskgp.models import inducing, scaling
 from daskgp.models.values import Theta
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
-    from daskgp.posterior.posterior import Posterior
+from daskgp.posterior.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 
 
-def start(
-    estimator: GaussianProcess, stage: rounds.Rounds, sums: scaling.Sums, other: GaussianProcess
-) -> subset.Start:
+class Other(NamedTuple):
+    """Another fitted model, and how its inputs were chosen."""
+
+    posterior: Posterior
+    inputs: Inputs
+
+
+def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums, other: Other) -> subset.Start:
     """Return the hyper-parameters of another fitted model in the units of these rows.
 
     Inducing inputs are the other model's too, if there are to be as many.
@@ -38,40 +43,33 @@ def start(
     SettingError
         If it has other columns, or a kernel of another structure.
     """
-    posterior, own = other.solved_, estimator._inputs
-    _check(estimator, stage, sums, posterior, other)
+    posterior, own = other.posterior, recipe.inputs
+    _check(recipe, stage.rows, posterior)
     theta = Theta(_kernel(stage, posterior), _noise(stage, posterior))
-    theta = control.of(estimator, theta, stage.scaling).started(theta)
+    theta = recipe.constraints(theta, stage.scaling).started(theta)
     number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
     rows = stage.rows, stage.spans, stage.scaling
-    keys = sampling.Keys.by_content((estimator._seed(), 1), stage.rows, sums)
+    keys = sampling.Keys.by_content((recipe.seed(), 1), stage.rows, sums)
     sample = sampling.draw(*rows, number, keys, stage.executor)
-    theta = replace(theta, inputs=_inputs(estimator, stage, sums, sample.rows.X, theta, other))
+    theta = replace(theta, inputs=_inputs(recipe, stage, sums, sample.rows.X, theta, other))
     begun = subset.Start(theta)
-    if estimator.optimizer is not None and estimator.traits.searches_start:
+    if recipe.optimizer is not None and recipe.traits.searches_start:
         few = subset.subset_rows(stage, sample, keys)
-        limits = partial(hyperparameters.bounds, estimator, sums=sums, scale=stage.scaling)
+        limits = partial(hyperparameters.bounds, recipe, sums=sums, scale=stage.scaling)
         if len(few.X) > 1:
             share = few.y.size / (sums.rows * stage.rows.n_targets)
 
             def prior(theta: Theta) -> train.Evaluate:
-                found = control.of(estimator, theta, stage.scaling).prior
+                found = recipe.constraints(theta, stage.scaling).prior
                 return hyperparameters.scaled(found, share)
 
-            evidence = subset.Evidence(few, limits, estimator._tol(), prior)
+            evidence = subset.Evidence(few, limits, recipe.tol, prior)
             begun = subset.at(evidence, replace(theta, inputs=None))._replace(theta=theta)
     return begun._replace(sample=sample.rows.X)
 
 
-def _check(
-    estimator: GaussianProcess,
-    stage: rounds.Rounds,
-    sums: scaling.Sums,
-    posterior: Posterior,
-    other: GaussianProcess,
-) -> None:
+def _check(recipe: Recipe, rows: Rows, posterior: Posterior) -> None:
     """Raise SettingError unless a model has these columns and a kernel of the same structure."""
-    rows = stage.rows
     own, others = rows.feature_names, posterior.feature_names
     if (
         len(own) != len(others)
@@ -84,11 +82,11 @@ def _check(
             "the same columns"
         )
     distances = np.ones(rows.n_features), 1.0
-    choices = [_plain(kernel.resolve(*distances)) for kernel in estimator._choices(rows)]
+    choices = [_plain(kernel.resolve(*distances)) for kernel in recipe.choices(rows)]
     if _plain(posterior.theta.kernel) not in choices:
         raise SettingError(
-            f"start has the kernel {other.kernel_!r:.200}, but this estimator has another one: "
-            "give it kernel=start.kernel_, or leave kernel out of both"
+            f"start has the kernel {posterior.users_kernel!r:.200}, but this estimator has "
+            "another one: give it kernel=start.kernel_, or leave kernel out of both"
         )
 
 
@@ -122,19 +120,20 @@ def _noise(stage: rounds.Rounds, posterior: Posterior) -> float:
 
 
 def _inputs(
-    estimator: GaussianProcess,
+    recipe: Recipe,
     stage: rounds.Rounds,
     sums: scaling.Sums,
     sample: np.ndarray,
     theta: Theta,
-    other: GaussianProcess,
+    other: Other,
 ) -> np.ndarray | None:
     """Return the inducing inputs: those of the model, or chosen as without it."""
-    own, Z = estimator._inputs, other.solved_.theta.inputs
+    own, posterior = recipe.inputs, other.posterior
+    Z = posterior.theta.inputs
     placed = own.placed(stage, sums)
     if placed is not None or not own.count:
         return placed
-    if Z is not None and own.takes(other._inputs) and len(Z) == own.of(int(sums.rows)):
-        return own.moved(Z, other.solved_.scaling, stage.scaling)
+    if Z is not None and own.takes(other.inputs) and len(Z) == own.of(int(sums.rows)):
+        return own.moved(Z, posterior.scaling, stage.scaling)
     logger.info("%s are chosen again: start has %d", own.label, 0 if Z is None else len(Z))
     return own.choose(stage, sample, theta.kernel)

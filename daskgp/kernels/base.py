@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from daskgp.errors import SettingError
 from daskgp.kernels.weights import WeightedGradient, Weights, checked_weights
 from daskgp.typing import Array
-
-if TYPE_CHECKING:
-    from daskgp.kernels.compose import Product, Sum
 
 VARIANCE_BOUNDS = (1e-4, 1e4)
 ALPHA_BOUNDS = (1e-2, 1e3)
@@ -28,6 +25,8 @@ LENGTHSCALE_BOUNDS = (1e-3, 1e1)  # times the range of the input
 
 REGISTRY: dict[str, type[Kernel]] = {}
 """Classes of kernels by name; ``register`` adds to them."""
+OPERATORS: dict[str, Callable[[Any, Any], Kernel]] = {}
+"""What makes a sum of two kernels or numbers, and a product; ``compose`` adds them."""
 
 
 class KernelGradient(NamedTuple):
@@ -422,22 +421,14 @@ class Kernel(ABC):
                 f"daskgp.kernels.register({kind.__name__})"
             )
 
-    def __add__(self, other: Kernel | float) -> Sum:
-        from daskgp.kernels.compose import Sum
+    def __add__(self, other: Kernel | float) -> Kernel:
+        return OPERATORS["+"](self, other)
 
-        return Sum.of(self, other)
+    def __radd__(self, other: float) -> Kernel:
+        return OPERATORS["+"](other, self)
 
-    def __radd__(self, other: float) -> Sum:
-        from daskgp.kernels.compose import Sum
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        return OPERATORS["*"](self, other)
 
-        return Sum.of(other, self)
-
-    def __mul__(self, other: Kernel | float) -> Product:
-        from daskgp.kernels.compose import Product
-
-        return Product.of(self, other)
-
-    def __rmul__(self, other: float) -> Product:
-        from daskgp.kernels.compose import Product
-
-        return Product.of(other, self)
+    def __rmul__(self, other: float) -> Kernel:
+        return OPERATORS["*"](other, self)

@@ -16,7 +16,7 @@ from scipy.linalg import block_diag
 from daskgp.arrays.backend import namespace, number
 from daskgp.checks import shown
 from daskgp.errors import SettingError
-from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
+from daskgp.kernels.base import OPERATORS, VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -469,3 +469,6 @@ def _scaling(kernel: Kernel) -> tuple[str, ...]:
 
 def _numbered(i: int, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{i}.{name}" for name in names)
+
+
+OPERATORS.update({"+": Sum.of, "*": Product.of})

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import shown
 from daskgp.errors import InputError
-from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.plot.canvas import (
     BAR,
     GREY,

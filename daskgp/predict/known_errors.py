@@ -10,19 +10,8 @@ import numpy as np
 from daskgp import checks, data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
-from daskgp.models.method import Declared
+from daskgp.fit.declared import NOISY
 from daskgp.posterior.posterior import Posterior
-
-NOISY = (
-    "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
-    "with noise_in_experts=False"
-)
-
-
-def refuse_weights(model: Declared, rows: data.Rows) -> None:
-    """Raise SettingError for rows with weights if a method does not tell noise from f."""
-    if model.noisy and rows.weight is not None:
-        raise SettingError(NOISY)
 
 
 def check(posterior: Posterior, y_variance: Any, noisy: bool) -> None:

@@ -209,7 +209,12 @@ class _NotFinite(NumericalError):
 
 
 class Stopped(NumericalError):
-    """Error for numbers that are not finite; ``run`` is the last whose gradient was known."""
+    """Error for numbers that are not finite; ``run`` is the last whose gradient was known.
+
+    Whoever concludes it may leave the ``outcome``.
+    """
+
+    outcome: Any = None
 
     def __init__(self, message: str, run: Run, history: list[dict[str, Any]]) -> None:
         super().__init__(message)

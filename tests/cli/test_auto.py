@@ -181,7 +181,7 @@ def test_a_plan_is_of_the_costliest_method_and_the_most_memory(table):
 def test_a_killed_search_goes_on(table, tmp_path):
     kill = (
         "import sys, os\n"
-        "from daskgp.estimators.choosing import trials\n"
+        "from daskgp.choose import trials\n"
         "keep = trials.Trials._keep\n"
         "def killed(self, one, rows):\n"
         "    keep(self, one, rows)\n"

@@ -95,7 +95,7 @@ def test_rows_of_another_store_are_added_once(fitted, tmp_path):
     new = dataset(tmp_path / "new.zarr", X[200:250], Y[200:250], step=20)
     assert succeed("update", model, new)["total"] == 250
     assert succeed("update", model, new)["rows"] == 0
-    said = [(note["what"], note["rows"], note["span"]) for note in daskgp.load(model)._seen]
+    said = [(note["what"], note["rows"], note["span"]) for note in daskgp.load(model)._fitted.seen]
     assert said == [("fit", 200, [0, 200]), ("update", 50, [0, 50])]
     shown = invoke("info", model).stdout
     assert "rows seen" in shown
@@ -170,7 +170,7 @@ def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     found = daskgp.load(model)
     assert found.kernel_ != first.kernel_
     assert len(found.history_) <= len(first.history_) + 1  # of twice the rows
-    assert [note["what"] for note in found._seen] == ["fit", "fit"]
+    assert [note["what"] for note in found._fitted.seen] == ["fit", "fit"]
     assert not (model / models.CHECKPOINT).exists()
     new = dataset(tmp_path / "new.zarr", X[:9], Y[:9])
     assert "--retrain takes all rows from one dataset" in refused("update", model, new, "--retrain")
@@ -343,10 +343,10 @@ def test_a_model_that_is_killed_at_any_moment_is_the_old_or_the_new_one(name, ki
         if left.solved_.token == before.solved_.token:
             equal(cases.moments(left, T), cases.moments(before, T), rtol=0)
         else:
-            assert [note["what"] for note in left._seen[-2:]] == ["update", "forget"]
+            assert [note["what"] for note in left._fitted.seen[-2:]] == ["update", "forget"]
     succeed("update", model, data, "--window", 120)
     found = daskgp.load(model)
-    first = found._known_sources()[0].start
+    first = found._fitted.known_sources[0].start
     assert found.n_rows_ == n + 10 - first
     wanted = one(name).fit(X_LINE[first : n + 10], Y_LINE[first : n + 10])
     equal(cases.moments(found, T), cases.moments(wanted, T), rtol=1e-8)

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 
 from daskgp import kernels
-from daskgp.estimators import ESTIMATORS
-from daskgp.fit import effects
+from daskgp.estimators import ESTIMATORS, requirements
 
 N = 150
 KERNEL = kernels.Matern32((0.8, 0.8), variance=1.2)
@@ -39,7 +38,7 @@ VARIANTS = {
 
 def sized(kind, sizes):
     """Those of some settings that a class has, but for those that are 0 by default."""
-    usual = effects.defaults(kind)
+    usual = requirements.defaults(kind)
     return {key: size for key, size in sizes.items() if usual.get(key, 0) != 0}
 
 
@@ -67,7 +66,7 @@ def kind(name):
 
 def has(name, *settings):
     """Whether a case has settings of these names."""
-    return set(settings) <= set(effects.defaults(kind(name)))
+    return set(settings) <= set(requirements.defaults(kind(name)))
 
 
 def make(name, **settings):
@@ -116,7 +115,7 @@ def fixed(name, **settings):
     """A case whose hyper-parameters are kept."""
     untrained = {} if name in UNTRAINED else {"optimizer": None}
     chosen = make(name, **settings).get_params(deep=False) | untrained
-    if "max_iter" in effects.idle(kind(name)(**chosen)):
+    if "max_iter" in requirements.idle(kind(name)(**chosen)):
         chosen.pop("max_iter")
     return kind(name)(**chosen)
 

@@ -5,7 +5,7 @@ import pytest
 
 import daskgp
 from daskgp import kernels
-from daskgp.fit.effects import defaults
+from daskgp.estimators.requirements import defaults
 from daskgp.models.columns import RADIUS
 from tests.contract.cases import NO_SPREAD, SETTINGS, fixed, kind, make, moments
 from tests.contract.cases import N as ROWS

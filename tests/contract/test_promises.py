@@ -390,7 +390,7 @@ def test_tails_are_those_of_intervals_of_y_alone(name, tmp_path):
     plain = cases.fixed(name).fit(*cases.rows())
     model = cases.fixed(name).fit(*cases.rows())
     tails = Tails((0.5, 0.95), (0.5, 2.4))
-    model._set_solved(model.solved_.with_layers(tails))
+    model.solved_ = model.solved_.with_layers(tails)
     mean, std = plain.predict(T, return_std=True, include_noise=True)
     levels, widths = (0.025, 0.25, 0.5, 0.75, 0.975), np.array([-2.4, -0.5, 0.0, 0.5, 2.4])
     wanted = mean[:, None] + std[:, None] * widths

@@ -1,6 +1,7 @@
 """Rows added to a fitted model and taken out again, for every method."""
 
 import copy
+import dataclasses
 import shutil
 from functools import partial
 
@@ -121,22 +122,22 @@ def test_a_stored_model_is_updated_as_one_in_memory(name, tmp_path):
     again = daskgp.load(tmp_path / "c.zarr")
     assert (again.n_rows_, again.objective_) == (model.n_rows_, model.objective_)
     assert cases.bits(again, T) == cases.bits(model, T)
-    assert [note["what"] for note in again._seen] == ["fit", "update"]
+    assert [note["what"] for note in again._fitted.seen] == ["fit", "update"]
 
 
 def test_experts_get_equal_random_shares_of_new_rows():
     X, y = cases.rows()
     model = plain("experts").fit(X[:100], y[:100])
     for rows in (slice(100, 101), slice(101, 103), slice(103, None)):
-        held = list(model._total.rows)
+        held = list(model._fitted.totals.rows)
         model.update(X[rows], y[rows])
-        counts = np.array(model._total.rows) - held
+        counts = np.array(model._fitted.totals.rows) - held
         assert counts.max() - counts.min() <= 1
-    assert max(model._total.rows) - min(model._total.rows) <= 2
+    assert max(model._fitted.totals.rows) - min(model._fitted.totals.rows) <= 2
     # the same rows for each expert, whichever these are, must give the same sums
     solved = model.solved_
     total = solved.method.local(solved.method.prepare(solved.theta), Block(X, y[:, None]))
-    for name, value in model._total._asdict().items():
+    for name, value in model._fitted.totals._asdict().items():
         np.testing.assert_allclose(value.sum(axis=0), getattr(total, name), rtol=1e-9, atol=1e-9)
 
 
@@ -189,7 +190,7 @@ def test_experts_that_other_rows_would_rearrange_refuse(settings, said):
 def test_rows_that_do_not_suit_leave_the_model_as_it_was(name):
     X, y = cases.rows()
     model = cases.make(name).fit(X, y)
-    wanted = cases.bits(model, T), model.objective_, model.n_rows_, model._seen
+    wanted = cases.bits(model, T), model.objective_, model.n_rows_, model._fitted.seen
     for bad, said in (
         ((X[:, :1], y), "X has 1 features"),
         ((X, np.column_stack([y, y])), "y has 2 targets, but the model was fitted with 1"),
@@ -200,7 +201,7 @@ def test_rows_that_do_not_suit_leave_the_model_as_it_was(name):
     ):
         with pytest.raises(InputError, match=said):
             model.update(*bad)
-    assert (cases.bits(model, T), model.objective_, model.n_rows_, model._seen) == wanted
+    assert (cases.bits(model, T), model.objective_, model.n_rows_, model._fitted.seen) == wanted
 
 
 @additive
@@ -229,7 +230,7 @@ def test_training_is_advised_where_the_rows_surprise_the_model(name, caplog):
 def test_a_store_without_sums_says_so(tmp_path):
     X, y = cases.rows()
     model = cases.make("sgpr").fit(X, y)
-    model._total = None  # as stores of earlier versions
+    model._fitted = dataclasses.replace(model._fitted, totals=None)  # as stores of earlier versions
     model.save(tmp_path / "m.zarr")
     loaded = daskgp.load(tmp_path / "m.zarr")
     with pytest.raises(StoreError, match=r"stored without the sums over its rows.*fit it again"):
@@ -440,7 +441,7 @@ def test_a_window_slides_over_a_store_that_grows(case, store):
         close(model, make().fit(X[first:n], y[first:n]), rtol=1e-8)
         before = learned(model)
         equal(learned(model.update(*store(n), window=100)), before, rtol=0)
-    assert model._seen[-1]["what"] == "forget"
+    assert model._fitted.seen[-1]["what"] == "forget"
     assert len(np.atleast_1d(getattr(model.solved_.rows, "rows", []))) < 240
 
 
@@ -464,7 +465,7 @@ def test_a_window_that_new_rows_fill_takes_no_more_of_them(store):
     X, y = in_line()
     model = plain("sgpr").fit(*store(60)).update(*store(240), window=50)
     close(model, plain("sgpr").fit(X[190:], y[190:]), rtol=1e-8)
-    assert [note["span"] for note in model._seen] == [[0, 60], [190, 240], [0, 60]]
+    assert [note["span"] for note in model._fitted.seen] == [[0, 60], [190, 240], [0, 60]]
 
 
 def test_a_window_that_cannot_be_is_refused(store, tmp_path):
@@ -492,7 +493,7 @@ def test_a_window_that_cannot_be_is_refused(store, tmp_path):
     hilbert = plain("pic").fit(*store(140))
     with pytest.raises(InputError, match="the oldest rows are not the first blocks in the order"):
         hilbert.update(*store(240), window=150)
-    assert (hilbert.n_rows_, len(hilbert._seen)) == (140, 1)
+    assert (hilbert.n_rows_, len(hilbert._fitted.seen)) == (140, 1)
 
 
 @additive
@@ -533,7 +534,7 @@ def test_a_store_that_was_moved_is_the_one_that_the_model_has_seen(seen, store, 
     close(model.update(*moved), plain("sgpr").fit(X[:200], y[:200]))
     assert "moved.zarr has the rows of" in "".join(warnings_in(caplog))
     assert model.update(*moved, window=150).n_rows_ == 150
-    assert {note["store"] for note in model._seen} == {str(tmp_path / "moved.zarr")}
+    assert {note["store"] for note in model._fitted.seen} == {str(tmp_path / "moved.zarr")}
 
 
 def test_noise_that_the_fit_left_out_stays_left_out(store, tmp_path):

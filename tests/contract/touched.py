@@ -17,10 +17,11 @@ MOST = 4
 
 
 def files_of(name):
-    """Return the files of a case's estimator and model, and of the classes they derive from."""
+    """Return the files of a case's estimator and of the parts of its recipe, and of their bases."""
     estimator = cases.make(name)
-    classes = (*type(estimator).__mro__, *type(estimator._model()).__mro__)
-    own = (c for c in classes if c.__module__.startswith("daskgp."))
+    recipe = estimator.recipe()
+    parts = estimator, recipe.method, recipe.trainer, recipe.arrangement
+    own = (c for part in parts for c in type(part).__mro__ if c.__module__.startswith("daskgp."))
     return set(map(_file, own))
 
 

@@ -504,7 +504,7 @@ def test_numpy_scalars_among_the_settings_come_back_as_numbers(tmp_path):
 
 def test_the_device_of_a_stored_model_can_be_replaced(fitted, tmp_path):
     gpu = copy.deepcopy(fitted).set_params(device="gpu")
-    gpu._set_solved(dataclasses.replace(fitted.solved_, device="gpu"))
+    gpu._fitted = fitted._fitted.of(dataclasses.replace(fitted.solved_, device="gpu"))
     gpu.save(tmp_path / "gpu.zarr")
     X = table(5)[0]
     loaded = daskgp.load(tmp_path / "gpu.zarr", device="cpu")

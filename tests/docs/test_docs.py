@@ -15,6 +15,7 @@ from daskgp import errors, kernels, likelihoods, metrics, plot
 from daskgp.data import rows_of
 from daskgp.data.partition import default_block_rows
 from daskgp.fit.plan import Plan, make_plan
+from daskgp.fit.work import work_of
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -124,7 +125,7 @@ def test_the_table_of_local_memory_is_that_of_the_code():
     for b, m, window, task, worker, held, alone in table:
         rows = rows_of(X, X[:, 0], None, shared_memory=True)
         model = daskgp.LMA(n_support=m, block_rows=b, predict_order=6)
-        plan = make_plan(model._workload(rows))
+        plan = make_plan(work_of(model.recipe(), rows))
         assert window == 7 * b
         assert (task, worker) == (
             round(plan.bytes_per_task / 1e6),

@@ -9,11 +9,11 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels
+from daskgp.assess.leaderboard import Leaderboard
+from daskgp.choose import trials as trying
+from daskgp.choose.auto import TRIALS
+from daskgp.choose.candidates import Candidate, structure
 from daskgp.errors import InputError, PlanError, SettingError
-from daskgp.estimators.auto import TRIALS
-from daskgp.estimators.choosing import trials as trying
-from daskgp.estimators.choosing.candidates import Candidate, structure
-from daskgp.estimators.choosing.leaderboard import Leaderboard
 from daskgp.train import callbacks
 
 QUICK = {"time_budget": 40.0, "progress": False}

@@ -19,7 +19,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import CaGP, ExactGP, kernels, testing, train
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
-from daskgp.estimators import cagp
+from daskgp.fit import actions as training
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.posterior import action_points
 from tests import oracle
@@ -442,7 +442,7 @@ def test_adam_stops_where_steps_bring_no_more(noisy):
 
 
 def test_adam_of_a_fit_stops_early(table, monkeypatch):
-    monkeypatch.setattr(cagp, "PATIENCE", 4)
+    monkeypatch.setattr(training, "PATIENCE", 4)
     batch = {"batch_rows": 30, "block_rows": 10, "support": 8}
     settings = {**QUICK, **batch, "max_iter": 20, "optimizer": "adam"}
     found = [len(build(**{**settings, "tol": tol}).fit(*table).history_) for tol in (10, 1e-12)]

@@ -25,9 +25,8 @@ import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
 from daskgp.data.stores import snapshots
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
-from daskgp.estimators import ascending
 from daskgp.estimators.variational import VariationalGP
-from daskgp.fit import minibatches, subset, svi
+from daskgp.fit import by_batches, minibatches, subset, svi
 from daskgp.fit.steps import Steps
 from daskgp.train.stochastic import Ascent, Stopped
 
@@ -665,14 +664,14 @@ def test_a_stream_goes_on_after_a_fit(table, T):
 
 @pytest.mark.slow
 def test_a_stream_outweighs_the_average_of_a_fit(table, T, monkeypatch):
-    monkeypatch.setattr(ascending, "AVERAGE_FROM", 4)
+    monkeypatch.setattr(by_batches, "AVERAGE_FROM", 4)
     X, y = table
     model = made("svgp", max_iter=200).fit(X, y)
     twin, before = made("svgp", max_iter=200, average=False).fit(X, y), model.predict(T)
     for _ in range(4):
         twin.partial_fit(X, y + 1.0)
         model.partial_fit(X, y + 1.0)
-    assert model._run.averaged == 16
+    assert model._fitted.left.run.averaged == 16
     assert np.mean(model.predict(T) - before) > 0.5 * np.mean(twin.predict(T) - before) > 0.1
 
 

@@ -22,7 +22,8 @@ from daskgp import SGPR, ExactGP, kernels, testing
 from daskgp.data import Rows, partition
 from daskgp.errors import InputError, PlanError, SettingError
 from daskgp.estimators import ESTIMATORS
-from daskgp.fit import rounds
+from daskgp.fit import rounds, run
+from daskgp.fit.recipe import Recipe
 from daskgp.models import scaling
 from daskgp.models.sparse.sgpr import SGPR as CollapsedSparse
 from daskgp.models.values import Theta
@@ -76,8 +77,8 @@ def test_bound_and_predictions_are_dense_for_any_chunks(blocks, p, monkeypatch):
     spans = tuple(partition.Span(*edge) for edge in itertools.pairwise(edges))
     assert len(spans) == blocks
     model = fixed(Z, mean="ols")
-    monkeypatch.setattr(model, "_spans", lambda rows: spans)
-    model._fit_rows(rows, Executor.current(False), None)
+    monkeypatch.setattr(Recipe, "spans", lambda recipe, rows: spans)
+    model._fitted, _ = run.run(model.recipe(), rows, Executor.current(False))
     assert_dense(model, X, y, T)
 
 

@@ -20,6 +20,7 @@ from daskgp.data import Rows
 from daskgp.errors import PlanError, SettingError
 from daskgp.estimators import ESTIMATORS
 from daskgp.fit.refusal import SHARE, needed
+from daskgp.fit.work import work_of
 from daskgp.runtime.executor import Executor
 from tests.contract.cases import sized
 
@@ -208,7 +209,7 @@ def test_which_estimators_train_in_stages():
     }
     rows = Rows(np.zeros((900, 2)), np.zeros(900), None, ("a", "b"), ("y",))
     for estimator, said in staged.items():
-        assert estimator._workload(rows).staged is said
+        assert work_of(estimator.recipe(), rows).staged is said
 
 
 def test_the_command_measures_an_iteration_on_its_workers(tmp_path):

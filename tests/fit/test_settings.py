@@ -13,9 +13,8 @@ import daskgp
 from daskgp import kernels
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
-from daskgp.estimators import ESTIMATORS
+from daskgp.estimators import ESTIMATORS, requirements
 from daskgp.estimators.settings import choices
-from daskgp.fit import effects
 from tests.contract import cases
 
 rng = np.random.default_rng(0)
@@ -200,7 +199,7 @@ every = pytest.mark.parametrize("name", ESTIMATORS)
 
 
 def contexts(name):
-    usual = effects.defaults(ESTIMATORS[name])
+    usual = requirements.defaults(ESTIMATORS[name])
     yield {}
     given = choices(ESTIMATORS[name])
     for setting in given.keys() - OTHERWISE:
@@ -213,9 +212,9 @@ def contexts(name):
 def begun(name, context):
     """Settings that make an estimator small, those left out that a context makes idle."""
     kind = ESTIMATORS[name]
-    small = {k: v for k, v in SMALL.items() if k in effects.defaults(kind)} | OWN.get(name, {})
+    small = {k: v for k, v in SMALL.items() if k in requirements.defaults(kind)} | OWN.get(name, {})
     settings = {**small, **context}
-    idle = effects.idle(kind(**settings))
+    idle = requirements.idle(kind(**settings))
     return {k: v for k, v in settings.items() if k in context or k not in idle}
 
 
@@ -282,7 +281,7 @@ def test_every_setting_changes_something_or_is_refused(name):
             if not str(error).startswith(tuple(f"{setting}=" for setting in context)):
                 raise
             continue
-        for setting in set(effects.defaults(kind)) - set(context) - set(ELSEWHERE):
+        for setting in set(requirements.defaults(kind)) - set(context) - set(ELSEWHERE):
             value = BY_ESTIMATOR.get((name, setting), OTHER[setting])
             try:
                 after = outcome(name, begun(name, {**context, setting: value}))
@@ -294,14 +293,14 @@ def test_every_setting_changes_something_or_is_refused(name):
                 tried.add(setting)
                 continue
             assert (name, setting) in NOT_REACHED, f"{setting} does nothing beside {context}"
-    assert refused == set(kind.effects) & set(effects.defaults(kind)) - set(ELSEWHERE)
-    assert tried | refused == set(effects.defaults(kind)) - set(ELSEWHERE)
+    assert refused == set(kind.requirements) & set(requirements.defaults(kind)) - set(ELSEWHERE)
+    assert tried | refused == set(requirements.defaults(kind)) - set(ELSEWHERE)
 
 
 @every
 def test_settings_without_effect_are_of_the_estimator_and_say_what_decides(name):
     kind = ESTIMATORS[name]
-    for setting, needs in kind.effects.items():
+    for setting, needs in kind.requirements.items():
         assert needs, setting
         for one in needs:
             assert hasattr(kind(), one.setting)
@@ -312,7 +311,7 @@ def test_settings_without_effect_are_of_the_estimator_and_say_what_decides(name)
 def test_defaults_are_never_refused(name):
     for setting, values in choices(ESTIMATORS[name]).items():
         for value in values:
-            assert set(effects.idle(ESTIMATORS[name](**{setting: value}))) <= {setting}
+            assert set(requirements.idle(ESTIMATORS[name](**{setting: value}))) <= {setting}
 
 
 def test_the_line_names_the_setting_what_decides_and_the_remedy():

@@ -85,7 +85,7 @@ def tailed(model):
     def fit(X, y):
         model.fit(X, y)
         tails = Tails((0.5, 0.9, 0.99), (0.5, 1.6, 3.4))
-        model._set_solved(model.solved_.with_layers(tails))
+        model.solved_ = model.solved_.with_layers(tails)
         return model
 
     return fit

@@ -612,7 +612,7 @@ def test_a_grid_has_the_ranges_of_its_rows_across_any_meridian(low, high, start,
     lon = np.append(rng.uniform(low, high, 60), [low, high]) + (start - low)
     lon = np.where(lon < -180, lon + 360, np.where(lon > 360, lon - 360, lon))
     model, lat = on_globe(lon), np.random.default_rng(1).uniform(-80, 80, len(lon))
-    assert model._ranges == [pytest.approx([low, high]), [lat.min(), lat.max()]]
+    assert model.solved_.ranges == [pytest.approx([low, high]), [lat.min(), lat.max()]]
     made = model.make_grid({"x0": 0.5, "x1": 20})
     np.testing.assert_allclose(made.x0, np.arange(low, high + 0.1, 0.5))
     model.save(str(tmp_path / "m.zarr"))
@@ -631,20 +631,21 @@ def test_ranges_on_the_globe_grow_with_updates():
     ):
         lat = np.full(len(lon), 10.0)
         model.update(np.column_stack([lon, lat]), np.sin(np.radians(lat)))
-        assert model._ranges[0] == pytest.approx(wanted)
+        assert model.solved_.ranges[0] == pytest.approx(wanted)
     stream = daskgp.SVGP(n_inducing=8, geographic=("x0", "x1"), progress=False)
     for lon in (np.linspace(160, 178, 40), np.linspace(-175, -150, 40)):
         stream.partial_fit(np.column_stack([lon, lon / 10]), lon)
-    assert stream._ranges == [pytest.approx([160, 210]), pytest.approx([-17.5, 17.8])]
+    assert stream.solved_.ranges == [pytest.approx([160, 210]), pytest.approx([-17.5, 17.8])]
 
 
 def test_a_place_of_no_range_is_asked_for():
     model = on_globe(np.linspace(0, 20, 30), method=daskgp.SGPR, n_inducing=10)
-    model._ranges = [None, None]  # as earlier versions stored them
+    # as earlier versions stored them
+    model.solved_ = replace(model.solved_, ranges=[None, None])
     with pytest.raises(InputError, match="the range of 'x0', 'x1' is not known, because the model"):
         model.make_grid({"x0": 1.0, "x1": 1.0})
     model.update([[5.0, 5.0]], [0.0])
-    assert model._ranges == [None, None]  # that of the others is still unknown
+    assert model.solved_.ranges == [None, None]  # that of the others is still unknown
 
 
 @pytest.mark.whole
@@ -788,7 +789,8 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
     ):
         assert says in refused("predict", saved, tmp_path / "m.zarr", *options)
     old = daskgp.load(saved)
-    del old._ranges  # as stores of earlier versions have none
+    # as stores of earlier versions have none
+    old.solved_ = replace(old.solved_, ranges=())
     with pytest.raises(
         InputError, match="the range of 'lon' is not known, because the model was stored"
     ):

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 import daskgp
 from daskgp import plot
+from daskgp.assess.leaderboard import Leaderboard, Trial
 from daskgp.errors import InputError
-from daskgp.estimators.choosing.leaderboard import Leaderboard, Trial
 
 
 def drawings():

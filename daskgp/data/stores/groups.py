@@ -11,7 +11,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import psutil
@@ -27,6 +27,8 @@ from daskgp.data.stores.remote import first_line as first_line
 from daskgp.errors import FullDiskError, StoreError
 
 Attributes = Mapping[str, Any]
+Group: TypeAlias = zarr.Group
+"""A Zarr group, for annotations elsewhere."""
 
 REMOVE_ATTEMPTS = 5
 SETTLE = (0.0, 0.2, 0.6)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from daskgp.data import Rows
 from daskgp.data.partition import Span
 from daskgp.fit.rounds import Rounds
 from daskgp.models.scaling import Sums
 from daskgp.models.values import Theta
+from daskgp.posterior.posterior import Posterior
+from daskgp.posterior.training_rows import TrainingRows
+from daskgp.runtime.executor import Executor
 
 
 class Planned(NamedTuple):
@@ -112,9 +115,13 @@ class Arrangement(Protocol):
         """Return the rounds of the final summary, now that the hyper-parameters are known."""
         return stage
 
-    def around(self, stage: Rounds, theta: Theta) -> Any:
-        """Return which of the rows predictions read back; None for none of them."""
+    def kept(self, stage: Rounds, theta: Theta) -> TrainingRows | None:
+        """Return the training rows that predictions read back; None for none of them."""
         return None
+
+    def so_far(self, posterior: Posterior, n: int, home: Home, executor: Executor) -> SoFar:
+        """Return what a fitted model of n rows knows of them."""
+        return SoFar(posterior.theta, n, home)
 
     def why_no_change(self, forget: bool) -> str | None:
         """Return why rows cannot be added or taken, with a remedy; None if they can."""

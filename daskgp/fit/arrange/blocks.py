@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from daskgp.fit.scratch import ordered
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.scaling import Sums
 from daskgp.models.values import Theta
+from daskgp.posterior.neighbour_rows import Nearby
+from daskgp.posterior.posterior import Posterior
+from daskgp.runtime.executor import Executor
 
 APART = 8
 """Rows per block from which distances between blocks are measured."""
@@ -135,6 +138,26 @@ class Blocks(Arrangement):
         count = min(max(NEAR_BLOCKS, around), layout.n_blocks - 1)
         units = neighbours.earlier(layout, _places(stage, theta), count, later=True)
         return replace(stage, units=units)
+
+    def kept(self, stage: Rounds, theta: Theta) -> Nearby:
+        """Return all rows, and the rule for those that predictions are conditioned on."""
+        return Nearby(stage.rows, _layout(stage), self.around(stage, theta))
+
+    def so_far(self, posterior: Posterior, n: int, home: Home, executor: Executor) -> SoFar:
+        """Return what a fitted model of n rows knows of them, and the rounds over them."""
+        rows = cast(Nearby, posterior.rows)
+        stage = Rounds(
+            rows.rows,
+            (),
+            posterior.scaling,
+            executor,
+            posterior.dtype,
+            posterior.device,
+            rows.layout,
+            getattr(rows.around, "landmarks", None),
+            least_tasks=WINDOW_TASKS,
+        )
+        return super().so_far(posterior, n, home, executor)._replace(stage=stage)
 
     def around(self, stage: Rounds, theta: Theta) -> Around:
         """Return the rule for the rows that predictions are conditioned on."""

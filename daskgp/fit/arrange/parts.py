@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.partition import Span, Unit
 from daskgp.errors import InputError
 from daskgp.fit.arrange import rewriting
-from daskgp.fit.arrange.arrangement import Arrangement, Changed, Planned, SoFar
+from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, Planned, SoFar
 from daskgp.fit.plan import rows_bytes
 from daskgp.fit.rounds import EXPERT_TASKS, Rounds
 from daskgp.fit.scratch import ordered
 from daskgp.models import scaling
+from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.scaling import Sums
 from daskgp.models.values import Theta
+from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.posterior import Posterior
+from daskgp.runtime.executor import Executor
 
 EXACT_ROWS, SPARSE_EXPERTS, SPARSE_ROWS = 1_000, 16, 64
 """By default: rows of an exact expert, most sparse experts, and least rows of a sparse expert."""
@@ -100,11 +104,17 @@ class Parts(Arrangement):
         count = self.number_of(int(sums.rows))
         return self._split(stage, rows, partition.alone(partition.even(0, len(rows), count)))
 
-    def around(self, stage: Rounds, theta: Theta) -> np.ndarray | None:
-        """Return the first row of each part, and the number of rows; None if none are read back."""
+    def kept(self, stage: Rounds, theta: Theta) -> Members | None:
+        """Return the rows of whole parts, which predictions read back."""
         if not self.whole:
             return None
-        return np.array([*(span.start for span in stage.spans), len(stage.rows)], np.int64)
+        starts = np.array([*(span.start for span in stage.spans), len(stage.rows)], np.int64)
+        return Members(stage.rows, starts)
+
+    def so_far(self, posterior: Posterior, n: int, home: Home, executor: Executor) -> SoFar:
+        """Return what a fitted model of n rows knows of them, and how many experts have them."""
+        experts = cast(Ensemble, posterior.method).n_experts
+        return super().so_far(posterior, n, home, executor)._replace(units=experts)
 
     def why_no_change(self, forget: bool) -> str | None:
         """Return why rows cannot be added or taken, with a remedy; None if they can."""

@@ -23,12 +23,9 @@ from distributed.system import MEMORY_LIMIT
 from sklearn.base import clone
 
 from daskgp import data
-from daskgp.data.folds import Fold, Parts
-from daskgp.data.stores.trials import KeptTrials
-from daskgp.errors import DaskgpError, InputError, RunError
-from daskgp.estimators.choosing.candidates import Candidate, bytes_of, plan_of, structure
-from daskgp.estimators.choosing.facts import Facts
-from daskgp.estimators.choosing.held_out import (
+from daskgp.assess.leaderboard import HeldOut, Trial
+from daskgp.choose.candidates import Candidate, bytes_of, plan_of, structure
+from daskgp.choose.held_out import (
     constant,
     joined,
     loss_of,
@@ -37,7 +34,10 @@ from daskgp.estimators.choosing.held_out import (
     summary,
     tested,
 )
-from daskgp.estimators.choosing.leaderboard import HeldOut, Trial
+from daskgp.choose.profile import Profile
+from daskgp.data.folds import Fold, Parts
+from daskgp.data.stores.trials import KeptTrials
+from daskgp.errors import DaskgpError, InputError, RunError
 from daskgp.estimators.exact import ExactGP
 from daskgp.fit.hyperparameters import identity_of
 from daskgp.fit.plan import Plan
@@ -152,7 +152,7 @@ class Trials:
     rules: Rules
     rows: data.Rows
     parts: Parts
-    facts: Facts
+    profile: Profile
     url: str
     executor: Executor
     began: float
@@ -440,7 +440,7 @@ class Trials:
             values = np.asarray(y).reshape(len(y), -1).astype(np.float64)
             rows = max(rows, len(values))
             share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
-            task = partial(constant, self.parts, fold, share, self.rules.seed, values, self.facts)
+            task = partial(constant, self.parts, fold, share, self.rules.seed, values, self.profile)
             here = map_all(task, self.parts.spans, self.executor, "held-out")
             pieces += [one for one in here if len(one.y)]
         if not pieces:

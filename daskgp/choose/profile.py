@@ -28,7 +28,7 @@ REPEATED = 0.02
 
 
 @dataclass(frozen=True)
-class Facts:
+class Profile:
     """Sizes and peculiarities of training rows.
 
     Attributes
@@ -71,8 +71,8 @@ class Facts:
         """Number of columns of X that vary."""
         return len(self.features) - len(self.constant)
 
-    def with_tails(self, scores: np.ndarray) -> Facts:
-        """Return the facts with what standardised residuals (n, p) of a trial say of tails."""
+    def with_tails(self, scores: np.ndarray) -> Profile:
+        """Return the profile with what standardised residuals (n, p) of a trial say of tails."""
         z = scores[np.isfinite(scores)]
         if self.kind != "measured" or len(z) < 100:
             return self
@@ -87,8 +87,8 @@ class Facts:
         return replace(self, heavy=True, findings=(*self.findings, said))
 
 
-def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
-    """Return the facts of rows, from one pass over them and a sample."""
+def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
+    """Return the profile of rows, from one pass over them and a sample."""
     spans = even_spans(rows)
     sums = sampling.describe(rows, spans, executor)
     names, d = rows.columns.inputs_names, rows.n_features
@@ -105,7 +105,7 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
     discrete = tuple(names[j] for j in few)
     kind = _kind(sums, y, rows)
     times = times_of(rows) if time is None else (time,)
-    found = Facts(
+    found = Profile(
         int(sums.rows),
         rows.feature_names,
         constant,
@@ -119,9 +119,9 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Facts:
     return replace(found, findings=tuple(_said(found, sums, per_place)))
 
 
-def of_sizes(rows: data.Rows) -> Facts:
+def of_sizes(rows: data.Rows) -> Profile:
     """Return what is known of rows without reading them."""
-    return Facts(len(rows), rows.feature_names, (), (), "measured", 0.0, times=times_of(rows))
+    return Profile(len(rows), rows.feature_names, (), (), "measured", 0.0, times=times_of(rows))
 
 
 def _kind(sums: scaling.Sums, y: np.ndarray, rows: data.Rows) -> Kind:
@@ -144,26 +144,26 @@ def times_of(rows: data.Rows) -> tuple[int, ...]:
     return marks if 0 < len(marks) < len(rows.feature_names) else ()
 
 
-def _said(facts: Facts, sums: scaling.Sums, per_place: float) -> list[str]:
+def _said(profile: Profile, sums: scaling.Sums, per_place: float) -> list[str]:
     said = []
     if sums.dropped:
         said.append(f"{int(sums.dropped):,} rows with missing values are left out")
-    if facts.constant:
-        are = "is" if len(facts.constant) == 1 else "are"
-        said.append(f"{_listed(facts.constant)} {are} the same in all rows: left out")
-    if facts.discrete:
-        take = "takes" if len(facts.discrete) == 1 else "take"
+    if profile.constant:
+        are = "is" if len(profile.constant) == 1 else "are"
+        said.append(f"{_listed(profile.constant)} {are} the same in all rows: left out")
+    if profile.discrete:
+        take = "takes" if len(profile.discrete) == 1 else "take"
         said.append(
-            f"{_listed(facts.discrete)} {take} at most {LEVELS} values: treated as a number"
+            f"{_listed(profile.discrete)} {take} at most {LEVELS} values: treated as a number"
         )
-    if facts.repeated > REPEATED:
+    if profile.repeated > REPEATED:
         said.append(
-            f"about {100 * facts.repeated:.0f} % of the rows repeat the inputs of another, "
+            f"about {100 * profile.repeated:.0f} % of the rows repeat the inputs of another, "
             f"{per_place:.3g} rows per place: their differences are noise"
         )
-    if facts.kind == "class":
+    if profile.kind == "class":
         said.append("the target is 0 or 1: SVGP with a Bernoulli likelihood")
-    if facts.kind == "count":
+    if profile.kind == "count":
         said.append(
             "the target is a small whole number in every row: SVGP with a Poisson likelihood is a "
             "candidate beside Gaussian noise"

@@ -6,28 +6,26 @@ import logging
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 from daskgp import data
 from daskgp.assess.loo import leave_one_out
+from daskgp.assess.refits import fitted_to, scratch
 from daskgp.assess.scores import scored
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Parts, Wanted
 from daskgp.data.partition import Span
 from daskgp.errors import InputError
-from daskgp.estimators.cross_validation import fitted_to, scratch
 from daskgp.fit import means
+from daskgp.fit.fitted import Fit
+from daskgp.fit.recipe import Recipe
 from daskgp.posterior.layers import Layer, Spread, Tails
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
 
 logger = logging.getLogger("daskgp")
 
@@ -60,7 +58,7 @@ class LeftOut(NamedTuple):
 
 
 def learned_layers(
-    estimator: GaussianProcess, rows: data.Rows, whole: data.Rows, executor: Executor
+    recipe: Recipe, fit: Fit, rows: data.Rows, whole: data.Rows, executor: Executor
 ) -> list[Layer]:
     """Return the spread of predictions that rows left out tell, and tails of residuals.
 
@@ -70,20 +68,21 @@ def learned_layers(
 
     Parameters
     ----------
-    estimator : GaussianProcess
-        Fitted to all rows.
+    recipe : Recipe
+    fit : Fit
+        To all rows.
     rows, whole : data.Rows
         What a regressor leaves of the target, if there is one, and the rows as they were given.
     executor : Executor
     """
-    if estimator.calibrate == "loo":
-        what, found = "left-out", _left_out(estimator, whole, executor)
+    if recipe.calibrate == "loo":
+        what, found = "left-out", _left_out(recipe, fit, whole, executor)
     else:
-        what, found = "held-out", _held_out(estimator, rows, executor)
+        what, found = "held-out", _held_out(recipe, rows, executor)
     n, square = sum(part.n for part in found), sum(part.square for part in found)
     if not square > 0:
         raise InputError(
-            f"calibrate={estimator.calibrate!r}: {n} {what} values are predicted without "
+            f"calibrate={recipe.calibrate!r}: {n} {what} values are predicted without "
             "any error, which tells no spread: choose calibrate=None"
         )
     factor = math.sqrt(square / n)
@@ -108,14 +107,14 @@ def learned_layers(
     return [Spread(factor), tails]
 
 
-def _held_out(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Sequence[LeftOut]:
+def _held_out(recipe: Recipe, rows: data.Rows, executor: Executor) -> Sequence[LeftOut]:
     """Return residuals of a fifth of the rows, by a fit to the others."""
-    blocks, seed = "auto" if estimator.calibrate == "blocks" else None, estimator._seed()
+    blocks, seed = "auto" if recipe.calibrate == "blocks" else None, recipe.seed()
     wanted = Wanted(1, blocks, seed=seed, instead="choose calibrate=None")
-    other = clone(estimator).set_params(calibrate=None)
-    if means.is_regressor(estimator.mean):  # the rows are what it leaves
-        other.set_params(mean=means.described(estimator.mean))
-    with scratch(estimator.store) as url:
+    other = recipe.changed(calibrate=None)
+    if means.is_regressor(recipe.mean):  # the rows are what it leaves
+        other = other.changed(mean=means.described(recipe.mean))
+    with scratch(recipe.store) as url:
         parts = wanted.made(rows, url, executor)
         with fitted_to(other, parts, url, (None, 0), executor, 0) as posterior:
             share = HELD_OUT / max(parts.tested(parts.folds[0]), 1)
@@ -132,12 +131,12 @@ def _of_fold(parts: Parts, share: float, seed: int, span: Span, node: Node) -> l
     return [LeftOut.of(z, _drawn(seed, span.start, len(X), share)[places])]
 
 
-def _left_out(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Sequence[LeftOut]:
+def _left_out(recipe: Recipe, fit: Fit, rows: data.Rows, executor: Executor) -> Sequence[LeftOut]:
     """Return residuals of some rows, each predicted from all others."""
     share = LEFT_OUT / max(len(rows), 1)
-    task = partial(_of_some, rows, share, estimator._seed())
-    node = posterior_node(estimator.solved_, not executor.shares_memory)
-    return map_all(task, estimator._spans(rows), executor, "left-out", [node])
+    task = partial(_of_some, rows, share, recipe.seed())
+    node = posterior_node(fit.posterior, not executor.shares_memory)
+    return map_all(task, recipe.spans(rows), executor, "left-out", [node])
 
 
 def _of_some(rows: data.Rows, share: float, seed: int, span: Span, node: Node) -> list[LeftOut]:

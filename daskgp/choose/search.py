@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from daskgp.errors import DaskgpError, PlanError, RunError
-from daskgp.estimators.choosing.candidates import (
+from daskgp.assess.leaderboard import Leaderboard
+from daskgp.choose.candidates import (
     Candidate,
     methods,
     plan_of,
     sizes,
     structures,
 )
-from daskgp.estimators.choosing.leaderboard import Leaderboard
-from daskgp.estimators.choosing.trials import SEARCH, Trials, Tried, whole
+from daskgp.choose.trials import SEARCH, Trials, Tried, whole
+from daskgp.errors import DaskgpError, PlanError, RunError
 from daskgp.estimators.exact import ExactGP
 
 logger = logging.getLogger("daskgp")
@@ -53,18 +53,18 @@ class Search:
     _compared: list[Tried] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.facts = self.trials.facts
+        self.profile = self.trials.profile
 
     def chosen(self, common: dict[str, Any], given: Sequence[Candidate] | None) -> Tried:
         """Return the trial whose candidate is to be fitted to all rows."""
         rows = len(self.trials.rows)
-        several = given if given is not None else methods(self.facts, common, rows)
+        several = given if given is not None else methods(self.profile, common, rows)
         candidates = self._possible(several)  # before anything is tried
         self.trials.try_mean()
         if given is None:
             out = {one.method for one in several} - {one.method for one in candidates}
             start = self._best_structure(common)
-            several = methods(self.facts, common, rows)  # the tails are known now
+            several = methods(self.profile, common, rows)  # the tails are known now
             candidates = self._possible(
                 [self._begun(one, start) for one in several if one.method not in out]
             )
@@ -78,7 +78,7 @@ class Search:
 
         That is the exact GP where rows are few, and the local one where the sample is a small part.
         """
-        best, n = leaders[0], self.facts.rows
+        best, n = leaders[0], self.profile.rows
         other = "exact" if n <= SMALL else "lma" if 2 * best.trial.rows < n else best.trial.method
         equals = (one for one in leaders if one.trial.method == other)
         return next((one for one in equals if not one.surely_worse(best)), best)
@@ -86,12 +86,12 @@ class Search:
     def leaderboard(self, best: Tried) -> Leaderboard:
         """Return all trials with the one chosen."""
         trials = [one.trial for one in self.trials.tried]
-        rules, findings = self.trials.rules, self.facts.findings
+        rules, findings = self.trials.rules, self.profile.findings
         return Leaderboard.of(rules.metric, trials, best.trial, len(self.trials.rows), findings)
 
     def _best_structure(self, common: dict[str, Any]) -> Tried | None:
         """Return the trial of the exact GP with the kernel chosen; None where none is tried."""
-        if self.facts.kind == "class":
+        if self.profile.kind == "class":
             return None
         base = ExactGP(**common)
         rows = min(STRUCTURE_ROWS, self.trials.most_rows)
@@ -105,10 +105,10 @@ class Search:
             return None
         first = only[0]
         assert first.kernel is not None
-        self.facts = self.facts.with_tails(first.held_out.score)
+        self.profile = self.profile.with_tails(first.held_out.score)
         if base.kernel is not None:
             return first
-        others = structures(base, self.facts, first.kernel)
+        others = structures(base, self.profile, first.kernel)
         found = whole([first, *self._trials(others, rows, STRUCTURE)])
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]

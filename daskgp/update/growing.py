@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from daskgp.data import seen
 from daskgp.data.blocks import prepared
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.estimators import updating
+from daskgp.fit.fitted import Fit
+from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
-from daskgp.output import store as to_store
 from daskgp.runtime.executor import Executor
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
+from daskgp.update import changing
 
 logger = logging.getLogger("daskgp")
 
@@ -31,25 +29,31 @@ HERE = Executor(None)
 """This process, where little work is done."""
 
 
+More: TypeAlias = Callable[[Recipe, Fit, Any, Any, Any, Any], Fit]
+"""Returns a fit that has learned from more rows X, y, y_variance and weight."""
+
+
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """Rows that a dataset store has for a fitted estimator that may have seen the first of them.
+    """Rows that a dataset store has for a fit that may have seen the first of them.
 
     Parameters
     ----------
-    gp : GaussianProcess
+    recipe : Recipe
+    fit : Fit
     X, y : dask arrays
         All rows of the dataset.
     noise : tuple
         Their ``y_variance`` and ``sample_weight``; False for none.
     dataset : Dataset
     source : Source, optional
-        What the estimator has seen of it; None for nothing.
+        What the fit has seen of it; None for nothing.
     start : int
-        First row that the estimator is to have.
+        First row that the fit is to have.
     """
 
-    gp: GaussianProcess
+    recipe: Recipe
+    fit: Fit
     X: Any
     y: Any
     noise: tuple[Any, Any]
@@ -59,7 +63,7 @@ class Growth:
 
     @property
     def first(self) -> int:
-        """Number of rows that the estimator has seen already."""
+        """Number of rows that the fit has seen already."""
         return 0 if self.source is None else self.source.rows
 
     @property
@@ -78,36 +82,27 @@ class Growth:
         """True if there is anything to do."""
         return self.new > 0 or self.old.stop > self.old.start
 
-    @property
-    def pays_a_cluster(self) -> bool:
-        """True if the rows are so much work that it pays to start a cluster."""
-        count = self.new + self.old.stop - self.old.start
-        return to_store.effort(self.gp.solved_, count) > to_store.SMALL
+    def taken(self, executor: Executor, more: More = changing.changed) -> Fit:
+        """Return the fit with the new rows and without the old ones."""
+        fit = self.fit
+        if self.new:
+            rows = self.part(slice(len(self.dataset.rows) - self.new, None))
+            end = len(self.dataset.rows)
+            fit = self.noted(more(self.recipe, fit, *rows), end - self.new, end)
+        fit, start = self._without_old(fit)
+        return replace(fit, sources=self.sources(executor, start))
 
-    def take(self, executor: Executor) -> None:
-        """Add the new rows to the estimator and take out the old ones, or change nothing."""
-        gp, before = self.gp, dict(self.gp.__dict__)
-        try:
-            if self.new:
-                gp._take(*self.part(slice(len(self.dataset.rows) - self.new, None)))
-                self.note(gp, len(self.dataset.rows) - self.new, len(self.dataset.rows))
-            start = self._forget()
-            gp._sources = self.sources(executor, start)
-        except BaseException:
-            gp.__dict__.clear()
-            gp.__dict__.update(before)
-            raise
-
-    def _forget(self) -> int:
-        """Take out the old rows, of local methods whole blocks, and return the first that stays."""
-        gp, old = self.gp, self.old
+    def _without_old(self, fit: Fit) -> tuple[Fit, int]:
+        """Take out the old rows, of local methods whole blocks; and return the first that stays."""
+        old = self.old
         if old.stop == old.start:
-            return self.start
-        stop = old.start + updating.oldest(gp, *self.part(old))
+            return fit, self.start
+        stop = old.start + changing.oldest(self.recipe, fit, *self.part(old))
         if stop > old.start:
-            updating.changed(gp, *self.part(slice(old.start, stop)), forget=True)
-            self.note(gp, old.start, stop)
-        return self.start if stop == old.stop else stop
+            rows = self.part(slice(old.start, stop))
+            fit = changing.changed(self.recipe, fit, *rows, forget=True)
+            fit = self.noted(fit, old.start, stop)
+        return fit, self.start if stop == old.stop else stop
 
     @contextmanager
     def window(self) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
@@ -115,7 +110,7 @@ class Growth:
         if not self.start:
             yield self.X, self.y, self.noise
             return
-        with scratch_rows(self.gp.store) as url:
+        with scratch_rows(self.recipe.store) as url:
             prepared.copy(url, self.dataset.rows, 1, span=slice(self.start, None))
             groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
             error, weight = (False if one is False else None for one in self.noise)
@@ -128,16 +123,18 @@ class Growth:
 
     def sources(self, executor: Executor, start: int) -> tuple[seen.Source, ...]:
         """Return all dataset stores of which rows were seen, with all rows of this one."""
-        known = [one for one in self.gp._known_sources() if one.url != self.dataset.url]
+        known = [one for one in self.fit.known_sources if one.url != self.dataset.url]
         return (*known, self.dataset.source(executor, self.source, start))
 
-    def note(self, gp: GaussianProcess, start: int, stop: int) -> None:
-        """Note in an estimator which rows of the dataset it took last."""
-        gp._seen[-1] |= {"store": self.dataset.url, "span": [start, stop]}
+    def noted(self, fit: Fit, start: int, stop: int) -> Fit:
+        """Return a fit that notes which rows of the dataset it took last."""
+        last = fit.seen[-1] | {"store": self.dataset.url, "span": [start, stop]}
+        return replace(fit, seen=[*fit.seen[:-1], last])
 
 
 def look(
-    gp: GaussianProcess,
+    recipe: Recipe,
+    fit: Fit,
     X: Any,
     y: Any,
     noise: tuple[Any, Any],
@@ -145,18 +142,18 @@ def look(
     along: str | int | None = None,
     refit: bool = False,
 ) -> Growth | None:
-    """Return what there is to do for a fitted estimator; None for rows of no dataset store.
+    """Return what there is to do for a fit; None for rows of no dataset store.
 
     To ``refit``, old rows need not be forgotten.
 
     Raises
     ------
     StoreError
-        If rows that the estimator has seen are no longer what they were.
+        If rows that the fit has seen are no longer what they were.
     SettingError
-        If the window does not suit the estimator or the rows.
+        If the window does not suit the method or the rows.
     """
-    _check_window(gp, window, along, refit)
+    _check_window(recipe, fit, window, along, refit)
     url = seen.place_of(X, y)
     rows = None if url is None else data.rows_of(X, y, None, True)
     if url is None or rows is None or rows.passing:
@@ -166,14 +163,15 @@ def look(
                 "y as daskgp.open_dataset does, or forget the oldest rows by forget(X, y)"
             )
         return None
-    if len(rows.feature_names) == gp.solved_.n_features:
-        rows = replace(rows, fills=gp.solved_.fills)
-    source = _source(gp, url, rows)
+    fit = fit.read()
+    if len(rows.feature_names) == fit.posterior.n_features:
+        rows = replace(rows, fills=fit.posterior.fills)
+    source = _source(fit, url, rows)
     dataset = seen.dataset_at(url, rows, None if source is None else source.arrays)
     if source is not None:
         source.check(dataset, HERE)
-        _renamed(gp, source, url)
-    elif any(note.get("store") == url for note in updating.seen_by(gp)):
+        fit = _renamed(fit, source, url)
+    elif any(note.get("store") == url for note in fit.seen):
         raise StoreError(
             f"the model has seen rows of {url}, but has no marks of them: fit it again, or "
             "give the new rows as a store of their own"
@@ -182,37 +180,35 @@ def look(
     X, y = (data.lazily(part) if data.is_zarr(part) else part for part in (X, y))
     start = 0 if source is None else source.start
     if window is not None:
-        others = updating.elsewhere(gp, url)
+        others = changing.elsewhere(fit, url)
         if others:
             raise SettingError(
                 f"window={shown(window)} counts rows of {url}, but the model has also seen "
                 f"{others}: forget the oldest rows by forget(X, y), or fit to one dataset"
             )
         start = _start(dataset, start, window, along)
-    return Growth(gp, X, y, (error, weight), dataset, source, start)
+    return Growth(recipe, fit, X, y, (error, weight), dataset, source, start)
 
 
-def _source(gp: GaussianProcess, url: str, rows: data.Rows) -> seen.Source | None:
-    """Return what an estimator has seen of a store, maybe while it was at another URL."""
-    sources = gp._known_sources()
+def _source(fit: Fit, url: str, rows: data.Rows) -> seen.Source | None:
+    """Return what a fit has seen of a store, maybe while it was at another URL."""
+    sources = fit.known_sources
     known = next((one for one in sources if one.url == url), None)
     return known or next((one for one in sources if one.begins(rows, HERE)), None)
 
 
-def _renamed(gp: GaussianProcess, source: seen.Source, url: str) -> None:
-    """Note that a store of which an estimator has seen rows, or a copy of it, is at a URL."""
+def _renamed(fit: Fit, source: seen.Source, url: str) -> Fit:
+    """Note that a store of which a fit has seen rows, or a copy of it, is at a URL."""
     if source.url == url:
-        return
+        return fit
     logger.warning(
         "%s has the rows of %s that the model has seen: taken as the same dataset", url, source.url
     )
-    gp._sources = tuple(
-        replace(one, url=url) if one is source else one for one in gp._known_sources()
-    )
-    gp._seen = [
-        note | {"store": url} if note.get("store") == source.url else note
-        for note in updating.seen_by(gp)
+    sources = (replace(one, url=url) if one is source else one for one in fit.known_sources)
+    seen_there = [
+        note | {"store": url} if note.get("store") == source.url else note for note in fit.seen
     ]
+    return replace(fit, sources=tuple(sources), seen=seen_there)
 
 
 def _noise(y: Any, given: tuple[Any, Any], source: seen.Source | None) -> tuple[Any, Any]:
@@ -227,32 +223,34 @@ def _noise(y: Any, given: tuple[Any, Any], source: seen.Source | None) -> tuple[
     return error, stored.get("weight", False) if weight is None else weight
 
 
-def forget(gp: GaussianProcess, X: Any, y: Any, noise: tuple[Any, Any]) -> None:
-    """Take rows out of an estimator; a whole dataset store may be added again later.
+def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, noise: tuple[Any, Any]) -> Fit:
+    """Return a fit without some rows; a whole dataset store may be added again later.
 
     Raises
     ------
     InputError
-        If the estimator has other rows of the store.
+        If the fit has other rows of the store.
     """
-    url = seen.place_of(X, y)
-    source = next((one for one in gp._known_sources() if one.url == url), None)
+    url, fit = seen.place_of(X, y), fit.read()
+    source = next((one for one in fit.known_sources if one.url == url), None)
     if source is None:
-        updating.changed(gp, X, y, *noise, forget=True)
-        return
+        return changing.changed(recipe, fit, X, y, *noise, forget=True)
     if (source.start, source.rows) != (0, len(X)):
         part = f"[{source.start}:{source.rows}]"
         raise InputError(
             f"the model has rows {source.start} to {source.rows - 1} of {url}, which has {len(X)}: "
             f"give those to forget, such as X{part}, y{part}"
         )
-    updating.changed(gp, X, y, *_noise(y, noise, source), forget=True)
-    gp._seen[-1] |= {"store": url}
-    gp._sources = tuple(one.emptied() if one is source else one for one in gp._known_sources())
+    fit = changing.changed(recipe, fit, X, y, *_noise(y, noise, source), forget=True)
+    return replace(
+        fit,
+        seen=[*fit.seen[:-1], fit.seen[-1] | {"store": url}],
+        sources=tuple(one.emptied() if one is source else one for one in fit.known_sources),
+    )
 
 
-def _check_window(gp: GaussianProcess, window: Any, along: Any, refit: bool) -> None:
-    """Raise SettingError for a window that does not suit an estimator."""
+def _check_window(recipe: Recipe, fit: Fit, window: Any, along: Any, refit: bool) -> None:
+    """Raise SettingError for a window that does not suit a method."""
     if window is None:
         if along is not None:
             raise SettingError(f"along={shown(along)} has no effect without window=")
@@ -262,11 +260,11 @@ def _check_window(gp: GaussianProcess, window: Any, along: Any, refit: bool) -> 
         wanted = "a whole number of rows" if along is None else f"a length along {along!r}"
         raise SettingError(f"window={shown(window)}: {wanted} above 0 is needed")
     if along is not None:
-        _column(gp.solved_.feature_names, along)
+        _column(fit.posterior.feature_names, along)
     if refit:
         return
     try:
-        updating.total_of(gp, forget=True)
+        changing.with_totals(recipe, fit, forget=True)
     except SettingError as error:
         error.add_note("daskgp update --retrain with this window fits the rows in it")
         raise

@@ -14,14 +14,16 @@ import numpy as np
 from sklearn.base import clone
 
 from daskgp import data, kernels
+from daskgp.assess.calibration import LEFT_OUT
+from daskgp.choose.profile import Profile
+from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.calibration import LEFT_OUT
-from daskgp.estimators.choosing.facts import Facts
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.lma import LMA
+from daskgp.estimators.settings import check_settings
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
-from daskgp.fit import effects, means, refusal
+from daskgp.fit import means, refusal, work
 from daskgp.fit.arrange.blocks import DEFAULT_ROWS
 from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
@@ -143,8 +145,8 @@ class Candidate:
     def held(self) -> Candidate:
         """Return the candidate without training, or settings that have no effect then."""
         other = self.having(optimizer=None)
-        usual = effects.defaults(type(other.estimator))
-        return other.having(**{name: usual[name] for name in effects.idle(other.estimator)})
+        usual = requirements.defaults(type(other.estimator))
+        return other.having(**{name: usual[name] for name in requirements.idle(other.estimator)})
 
     @property
     def holds(self) -> bool:
@@ -201,17 +203,19 @@ def bytes_of(plan: Plan, executor: Executor) -> int:
 
 def hyperparameters_of(candidate: Candidate, rows: data.Rows) -> int:
     """Return the number of hyper-parameters, that of the noise included."""
-    kernel = candidate.estimator._kernel(rows).resolve(np.ones(rows.n_features), 1.0)
+    kernel = candidate.estimator.recipe().kernel(rows).resolve(np.ones(rows.n_features), 1.0)
     return 1 + len(kernel.parameter_names)
 
 
 def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Plan:
     """Return the plan of a fit to rows, from their sizes; InputError if there can be none."""
     rows = replace(rows, trend=means.columns(estimator.mean, rows.feature_names))
-    estimator._check(rows, len(rows))
-    work = estimator._workload(rows)
-    refusal.refuse(work, executor.memory_per_task())
-    return make_plan(work)
+    check_settings(estimator)
+    recipe = estimator.recipe()
+    work.check(recipe, rows, len(rows))
+    load = work.work_of(recipe, rows)
+    refusal.refuse(load, executor.memory_per_task())
+    return make_plan(load)
 
 
 # -- what is tried ---------------------------------------------------------------------------
@@ -235,7 +239,7 @@ def structure(kernel: Kernel, features: Sequence[str]) -> str:
     return f"{kernel.name}{' (ard)' if several else ''}{on}"
 
 
-def structures(base: ExactGP, facts: Facts, first: Kernel) -> list[Candidate]:
+def structures(base: ExactGP, profile: Profile, first: Kernel) -> list[Candidate]:
     """Return the kernels to compare with the default one, of which ``first`` is the order chosen.
 
     Simple ones come first.
@@ -249,33 +253,33 @@ def structures(base: ExactGP, facts: Facts, first: Kernel) -> list[Candidate]:
         return Candidate("structure", own, name)
 
     found = []
-    if facts.varying > 1 and facts.alike:
+    if profile.varying > 1 and profile.alike:
         found.append(tried(order(), f"{first.name}, one lengthscale"))
     found.append(tried(kernels.RBF(ard=True), "rbf (ard)"))
-    if facts.kind == "measured":
+    if profile.kind == "measured":
         found.append(tried(order(ard=True), f"{first.name} (ard), linear trend", mean="linear"))
-    places = tuple(j for j in range(len(facts.features)) if j not in facts.times)
-    if facts.times and places:
+    places = tuple(j for j in range(len(profile.features)) if j not in profile.times)
+    if profile.times and places:
         space = order(ard=True, active_dims=places)
-        time = kernels.Matern32(active_dims=facts.times, ard=True)
+        time = kernels.Matern32(active_dims=profile.times, ard=True)
         found.append(tried(space * time, f"{first.name} of space * matern32 of time"))
-    if facts.varying <= SCALES_FEATURES:
+    if profile.varying <= SCALES_FEATURES:
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
     return found
 
 
-def methods(facts: Facts, common: dict[str, Any], rows: int) -> list[Candidate]:
+def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candidate]:
     """Return the methods that suit the target and the number of rows of the last fit."""
-    if facts.kind == "class":
+    if profile.kind == "class":
         return [_stochastic("bernoulli", common, rows)]
     found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
     own = [Candidate("method", one) for one in found]
-    if facts.kind == "count":
+    if profile.kind == "count":
         own.append(_stochastic("poisson", common, rows))
-    if facts.heavy:
+    if profile.heavy:
         own.append(_stochastic("student-t", common, rows))
     return own
 

@@ -16,7 +16,14 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
+from daskgp.assess.leaderboard import HeldOut, Leaderboard, Trial
+from daskgp.assess.refits import scratch
 from daskgp.checks import choice, place, positive, shown, whole
+from daskgp.choose import profile as profiling
+from daskgp.choose.candidates import Candidate, full_size, methods, plan_of
+from daskgp.choose.held_out import folds_of
+from daskgp.choose.search import Search
+from daskgp.choose.trials import Rules, Trials, Tried
 from daskgp.data import folds as splitting
 from daskgp.data import valid
 from daskgp.data.stores import locks
@@ -26,13 +33,7 @@ from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators import settings_of_fit
 from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess, refuse_alone
-from daskgp.estimators.choosing import facts as recognising
-from daskgp.estimators.choosing.candidates import Candidate, full_size, methods, plan_of
-from daskgp.estimators.choosing.held_out import folds_of
-from daskgp.estimators.choosing.leaderboard import HeldOut, Leaderboard, Trial
-from daskgp.estimators.choosing.search import Search
-from daskgp.estimators.choosing.trials import Rules, Trials, Tried
-from daskgp.estimators.cross_validation import rows_at, scratch
+from daskgp.estimators.cross_validation import rows_at
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.fit import named
@@ -230,18 +231,18 @@ feature_names_in_, n_rows_ : as of ``best_``
             rows = rows_at(f"{url}-rows", X, y, noise, self, executor, silent=True)
             _check_places(places, rows)
             column = self._time_column(rows)
-            facts = recognising.of_rows(rows, column, executor)
-            self._check_kind(facts)
-            for finding in facts.findings:
+            profile = profiling.of_rows(rows, column, executor)
+            self._check_kind(profile)
+            for finding in profile.findings:
                 logger.info("%s", finding)
             given = self._given()
             seed, task = self.random_state, self.task
-            parts = folds_of(rows, facts.rows, task, column, places, seed, url, executor)
+            parts = folds_of(rows, profile.rows, task, column, places, seed, url, executor)
             stack.callback(_remove_folds, url, parts)
-            kept = self._kept(checkpoint, rows, facts)
+            kept = self._kept(checkpoint, rows, profile)
             rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
             with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
-                trials = Trials(rules, rows, parts, facts, url, executor, began, kept, advance)
+                trials = Trials(rules, rows, parts, profile, url, executor, began, kept, advance)
                 search = Search(trials)
                 found = search.chosen(self._common(), given)
             board = search.leaderboard(found)
@@ -327,17 +328,13 @@ feature_names_in_, n_rows_ : as of ``best_``
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
         best._board = board
         self.best_, self.leaderboard_, self.held_out_ = best, board, held_out
-        for name in ("solved_", "objective_", "n_rows_", "history_", "kernel_"):
-            setattr(self, name, getattr(best, name))
-        for name in ("noise_variance_", "n_features_in_", "feature_names_in_"):
-            setattr(self, name, getattr(best, name))
-        self._ranges = getattr(best, "_ranges", None)
+        self._fitted = best._fitted
         self._settings_of_fit = settings_of_fit.of(self)
 
     def _check_fitted(self, *besides: str) -> None:
         super()._check_fitted(*besides)
         self.best_._check_fitted()
-        self.solved_ = self.best_.solved_
+        self._fitted = self.best_._fitted
 
     # -- what was found --------------------------------------------------------------------------
 
@@ -348,7 +345,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     @property
     def findings_(self) -> tuple[str, ...]:
-        """Facts recognised in the data, and what was done about them."""
+        """Profile recognised in the data, and what was done about them."""
         return self.leaderboard_.findings
 
     @property
@@ -401,7 +398,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         """
         self._check_fitted()
         self.best_.save(url, wait=wait, clear_lock=clear_lock)
-        self.solved_ = self.best_.solved_
+        self._fitted = self.best_._fitted
 
     def plan(
         self,
@@ -451,9 +448,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         executor = Executor.current(self.progress)
         beside = None, executor.shares_memory, None, *noise, self.geographic
         rows = data.rows_of(X, y, *beside)
-        facts = recognising.of_sizes(rows)
+        profile = profiling.of_sizes(rows)
         plans: list[tuple[Plan, GaussianProcess]] = []
-        for one in self._given() or methods(facts, self._common(), len(rows)):
+        for one in self._given() or methods(profile, self._common(), len(rows)):
             try:
                 plans.append((plan_of(one.estimator, rows, executor), one.estimator))
             except DaskgpError as error:
@@ -546,8 +543,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         names = ("kernel", "device", "store", "random_state", "geographic", "fill_values")
         return {name: getattr(self, name) for name in names} | {"progress": False}
 
-    def _check_kind(self, facts: recognising.Facts) -> None:
-        if facts.kind == "class" and self.metric == "crps":
+    def _check_kind(self, profile: profiling.Profile) -> None:
+        if profile.kind == "class" and self.metric == "crps":
             raise SettingError("metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'")
 
     # -- rows ------------------------------------------------------------------------------------
@@ -558,7 +555,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             return None
         if self.time is not None:
             return splitting.column_of("time", self.time, rows)
-        marks = recognising.times_of(rows)
+        marks = profiling.times_of(rows)
         if len(marks) != 1:
             names = ", ".join(rows.feature_names)
             raise SettingError(
@@ -567,14 +564,17 @@ feature_names_in_, n_rows_ : as of ``best_``
         return marks[0]
 
     def _kept(
-        self, checkpoint: Place | None, rows: data.Rows, facts: recognising.Facts
+        self, checkpoint: Place | None, rows: data.Rows, profile: profiling.Profile
     ) -> KeptTrials | None:
         if checkpoint is None:
             return None
         own = self.get_params(deep=False).items()
         settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_SEARCH}
-        said = [rows.feature_names, rows.target_names, len(rows), facts]
-        identity = {"settings": settings, "data": str(dask.base.tokenize(repr(said), facts.token))}
+        said = [rows.feature_names, rows.target_names, len(rows), profile]
+        identity = {
+            "settings": settings,
+            "data": str(dask.base.tokenize(repr(said), profile.token)),
+        }
         return KeptTrials(f"{checkpoint.url}{TRIALS}", identity, checkpoint.claim)
 
     def _plain(self, value: Any) -> Any:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from numbers import Number
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from daskgp.checks import shown
 from daskgp.errors import SettingError
-
-if TYPE_CHECKING:
-    from daskgp.estimators.base import GaussianProcess
 
 
 class Needs(NamedTuple):
@@ -32,7 +29,7 @@ class Needs(NamedTuple):
     remedy: str
 
 
-Effects: TypeAlias = Mapping[str, tuple[Needs, ...]]
+Requirements: TypeAlias = Mapping[str, tuple[Needs, ...]]
 """Conditions that settings need, all of them, to have an effect; others always have one."""
 
 
@@ -60,25 +57,24 @@ def chosen(setting: str, *ways: str) -> Needs:
     )
 
 
-WAYS = ("greedy", "kmeans", "random")
 ADAM = among("optimizer", "adam")
 TRAINED = Needs("optimizer", lambda gp: gp.optimizer is not None, "choose an optimizer")
 
 
-def idle(estimator: GaussianProcess) -> dict[str, Needs]:
+def idle(estimator: Any) -> dict[str, Needs]:
     """Return the non-default settings that have no effect, and the condition that each misses."""
     idle_settings = {}
     for name, default in defaults(type(estimator)).items():
         if _alike(getattr(estimator, name), default):
             continue
-        for needs in estimator.effects.get(name, ()):
+        for needs in estimator.requirements.get(name, ()):
             if not needs.holds(estimator):
                 idle_settings[name] = needs
                 break
     return idle_settings
 
 
-def check(estimator: GaussianProcess, besides: Collection[str] = ()) -> None:
+def check(estimator: Any, besides: Collection[str] = ()) -> None:
     """Raise SettingError for a setting without effect, unless it is one of ``besides``."""
     for name, needs in idle(estimator).items():
         if name not in besides:

@@ -10,12 +10,12 @@ import numpy as np
 
 from daskgp import data, metrics
 from daskgp.assess import scores as scoring
+from daskgp.assess.leaderboard import HeldOut
+from daskgp.choose.profile import Profile
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Fold, Parts, Wanted
 from daskgp.data.partition import Span
 from daskgp.errors import InputError
-from daskgp.estimators.choosing.facts import Facts
-from daskgp.estimators.choosing.leaderboard import HeldOut
 from daskgp.metrics import rmse
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
@@ -87,7 +87,7 @@ def constant(
     share: float,
     seed: int,
     training: np.ndarray,
-    facts: Facts,
+    profile: Profile,
     span: Span,
 ) -> list[HeldOut]:
     """Return the prediction of held-out rows by the mean and variance of training targets."""
@@ -97,7 +97,7 @@ def constant(
     mean, variance = np.nanmean(training, axis=0), np.nanvar(training, axis=0)
     m = np.broadcast_to(mean, y.shape)
     v = np.broadcast_to(np.maximum(variance, np.finfo(float).tiny), y.shape)
-    if facts.kind == "class":
+    if profile.kind == "class":
         p = np.clip(m, 1e-6, 1 - 1e-6)
         density = np.where(y == 1, np.log(p), np.where(y == 0, np.log1p(-p), np.nan))
         nothing = np.full(y.shape, np.nan)

@@ -1,0 +1,62 @@
+"""Fits to some of the rows, whose predictions of the others are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from daskgp import data
+from daskgp.data.folds import Parts
+from daskgp.fit import run
+from daskgp.fit.recipe import Recipe
+from daskgp.fit.scratch import scratch_rows
+from daskgp.posterior.posterior import Posterior
+from daskgp.runtime.executor import Executor
+
+
+@contextmanager
+def scratch(store: str | None) -> Iterator[str]:
+    """Yield a URL beside which held-out folds keep what they write; all of it is removed."""
+    with scratch_rows(store) as url:
+        try:
+            yield url
+        finally:
+            for what in ("named", "rows", "parts", "groups", "fold", "kept"):
+                data.remove(f"{url}-{what}")
+
+
+@contextmanager
+def fitted_to(
+    recipe: Recipe,
+    parts: Parts,
+    url: str,
+    drawn: tuple[int | None, int],
+    executor: Executor,
+    number: int,
+    calibrate: run.Calibrate | None = None,
+) -> Iterator[Posterior]:
+    """Yield the fit to the training rows of a fold, which are written for as long as it takes."""
+    fold, (most, seed) = parts.folds[number], drawn
+    training, kept = f"{url}-fold", f"{url}-kept"
+    try:
+        parts.write(training, fold, most, seed, executor)
+        own = recipe.changed(fill_values=None)  # the fold's rows have none left
+        yield fitted(own, *data.open_dataset(training), (None, None), kept, calibrate)
+    finally:
+        for store in (training, kept):
+            data.remove(store)
+
+
+def fitted(
+    recipe: Recipe,
+    X: Any,
+    y: Any,
+    noise: run.Noise,
+    keep: str,
+    calibrate: run.Calibrate | None = None,
+) -> Posterior:
+    """Return a fit whose rows are kept at a URL; SettingError if it has no spread."""
+    fit = run.fitted(recipe, X, y, keep=keep, noise=noise, calibrate=calibrate)
+    fit.posterior.refuse_spread(include_noise=True)
+    return fit.posterior

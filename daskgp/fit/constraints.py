@@ -1,0 +1,257 @@
+"""What users say about hyper-parameters: which are fixed, their bounds and their priors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp import priors
+from daskgp.checks import LARGEST, positive, shown
+from daskgp.errors import SettingError
+from daskgp.kernels import Kernel
+from daskgp.kernels.base import Unit
+from daskgp.kernels.units import left_open
+from daskgp.models import scaling
+from daskgp.models.values import Theta
+
+NOISE = "noise_variance"
+
+
+class LogPrior(NamedTuple):
+    """Log prior density of a vector of hyper-parameters: terms by position and log unit."""
+
+    terms: tuple[tuple[int, priors.Prior, float], ...]
+
+    def __call__(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value at a vector (k,), of which the first are hyper-parameters; gradient."""
+        total, gradient = 0.0, np.zeros_like(vector)
+        for j, prior, log_unit in self.terms:
+            value, slope = prior.log_density(float(vector[j]) + log_unit)
+            total += value
+            gradient[j] += slope
+        return total, gradient
+
+
+class Constraints(NamedTuple):
+    """Values, bounds and priors of the hyper-parameters of one kernel, in the units of the model.
+
+    Attributes
+    ----------
+    held : dict of int to float
+        Logarithms by position in the vector of hyper-parameters, noise variance last.
+    limits : dict of int to (float, float)
+        Bounds of logarithms by position.
+    prior : LogPrior
+    """
+
+    held: dict[int, float]
+    limits: dict[int, tuple[float, float]]
+    prior: LogPrior
+
+    def bounded(self, bounds: np.ndarray) -> np.ndarray:
+        """Return bounds (k, 2) of a vector with those of the user in their places."""
+        bounds = bounds.copy()
+        for j, limits in self.limits.items():
+            bounds[j] = limits
+        for j, value in self.held.items():
+            bounds[j] = value
+        return bounds
+
+    def started(self, theta: Theta) -> Theta:
+        """Return hyper-parameters that are moved to what is fixed and into the bounds."""
+        vector = theta.to_vector(False)
+        free = np.tile([-np.inf, np.inf], (len(vector), 1))
+        moved = np.clip(vector, *self.bounded(free).T)
+        if np.array_equal(moved, vector):
+            return theta
+        return dataclasses.replace(theta.from_vector(moved), inputs=theta.inputs)
+
+
+NONE = Constraints({}, {}, LogPrior(()))
+
+
+class Asked(NamedTuple):
+    """What users say about hyper-parameters, by their names and in the units of the data.
+
+    Attributes
+    ----------
+    fixed, limits, prior
+        Settings of an estimator.
+    measured : bool
+        Whether there is a noise variance among the hyper-parameters.
+    """
+
+    fixed: Any = None
+    limits: Mapping[str, Sequence[float]] | None = None
+    prior: Mapping[str, Any] | None = None
+    measured: bool = True
+
+    @property
+    def anything(self) -> bool:
+        """True if anything is said."""
+        return bool(self.fixed or self.limits or self.prior)
+
+    def check(self) -> None:
+        """Raise SettingError for values of the wrong kind."""
+        fixed = self.fixed
+        if not (fixed is None or isinstance(fixed, str | Mapping) or _are_names(fixed)):
+            raise SettingError(
+                f"fixed={shown(fixed)}: give names of hyper-parameters, or a mapping of names to "
+                "values"
+            )
+        for name, value in fixed_values(fixed).items():
+            if value is not None:
+                positive(f"fixed[{name!r}]", value, squared=True)
+        for setting in ("limits", "prior"):
+            value = getattr(self, setting)
+            if not isinstance(value, Mapping | None):
+                raise SettingError(
+                    f"{setting}={shown(value)}: give a mapping of names of hyper-parameters"
+                )
+        for name, pair in (self.limits or {}).items():
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                raise SettingError(
+                    f"limits of {shown(name)} are {shown(pair)}: give (lowest, highest)"
+                )
+            for end in pair:
+                positive(f"limits[{name!r}]", end, squared=True)
+            if pair[0] >= pair[1]:
+                raise SettingError(
+                    f"limits of {shown(name)} are {shown(pair)}: the first must be less than the "
+                    "second"
+                )
+        priors.of(self.prior)
+
+    def check_names(self, kernel: Kernel, d: int) -> None:
+        """Raise SettingError for names that no hyper-parameter of a kernel of d columns has."""
+        if not self.anything:
+            return
+        resolved = kernel.resolve(np.ones(d), 1.0)
+        names, held = self.names(resolved), fixed_values(self.fixed)
+        seen: dict[str, set[int]] = {"fixed": set(), "limits": set()}
+        for setting in ("fixed", "limits", "prior"):
+            for name in held if setting == "fixed" else getattr(self, setting) or {}:
+                found = _matching(names, name)
+                if not found:
+                    raise SettingError(
+                        f"{setting} names {shown(name)}, which is not a hyper-parameter: choose "
+                        f"among {', '.join(names)}"
+                    )
+                seen.setdefault(setting, set()).update(found)
+        told: Mapping[str, Any] = self.fixed if isinstance(self.fixed, Mapping) else {}
+        for name, value in told.items():
+            number = len(_matching(names, name))
+            if isinstance(value, list | tuple) and len(value) != number:
+                raise SettingError(
+                    f"fixed[{name!r}] has {len(value)} values for {number}: give one for each, or "
+                    "one for all"
+                )
+        for j in sorted(seen["fixed"] & seen["limits"]):
+            raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
+        is_open = [*left_open(kernel, d), False]
+        for name, value in held.items():
+            if value is None and any(is_open[j] for j in _matching(names, name)):
+                raise SettingError(
+                    f"fixed names {name!r}, whose value the kernel leaves open: give it there, or "
+                    f"here in the units of the data, fixed={{{name!r}: 1.0}}"
+                )
+
+    def learned(self, kernel: Kernel, d: int) -> int:
+        """Return how many hyper-parameters of a kernel of d columns are not fixed."""
+        names, held = self.names(kernel.resolve(np.ones(d), 1.0)), fixed_values(self.fixed)
+        return len(names) - len({j for name in held for j in _matching(names, name)})
+
+    def check_sizes(self, theta: Theta) -> None:
+        """Raise SettingError for hyper-parameters, in the model's units, of impossible size."""
+        largest = np.log(LARGEST)
+        for name, log in zip(self.names(theta.kernel), theta.to_vector(False), strict=False):
+            if not -largest <= log <= largest:
+                raise SettingError(
+                    f"{name} begins at {np.exp(log):.3g} in the units of the scaled data, whose "
+                    f"powers double precision cannot hold: give a number within {1 / LARGEST:.0e} "
+                    f"to {LARGEST:.0e}, or leave it out"
+                )
+
+    def names(self, kernel: Kernel) -> list[str]:
+        """Return the names of hyper-parameters in the order of their vector."""
+        return [*kernel.parameter_names, *([NOISE] if self.measured else [])]
+
+    def about(self, theta: Theta, scale: scaling.Scaling, noise: float | None) -> Constraints:
+        """Return the constraints of hyper-parameters in the units of the model.
+
+        What is fixed without a value keeps that of theta, and the noise variance a given one.
+
+        Raises
+        ------
+        SettingError
+            If a setting is about a hyper-parameter that has no unit.
+        """
+        if not self.anything:
+            return NONE
+        names, start = self.names(theta.kernel), theta.to_vector(False)
+        units = [*theta.kernel.units(len(scale.x_scale)), Unit((), 0, 2)]
+        if noise is not None:  # a search may have moved that of theta
+            start[-1] = np.log(noise)
+
+        def positions(name: str) -> list[int]:
+            return [j for j in _matching(names, name) if not scaling.left_out(units[j], scale.uses)]
+
+        def log_unit(setting: str, j: int) -> float:
+            size = scale.size(units[j])
+            if size is None:
+                raise SettingError(
+                    f"{setting} of {names[j]!r} has no unit, as columns or targets have scales of "
+                    "their own: set standardize=False"
+                )
+            return float(np.log(size))
+
+        held = {
+            j: float(start[j]) if value is None else float(np.log(value)) - log_unit("fixed", j)
+            for name, value in fixed_values(self.fixed).items()
+            for j in positions(name)
+        }
+        limits: dict[int, tuple[float, float]] = {}
+        for name, pair in (self.limits or {}).items():
+            for j in positions(name):
+                low, high = np.log(pair) - log_unit("limits", j)
+                limits[j] = float(low), float(high)
+        terms = tuple(
+            (j, prior, log_unit("prior", j))
+            for name, prior in priors.of(self.prior).items()
+            for j in positions(name)
+        )
+        return Constraints(held, limits, LogPrior(terms))
+
+
+def _matching(names: Sequence[str], name: str) -> list[int]:
+    """Return the positions of a name; that of a vector stands for all of its entries."""
+    return [j for j, known in enumerate(names) if name in (known, known.partition("[")[0])]
+
+
+def fixed_values(fixed: Any) -> dict[str, float | None]:
+    """Return the values of hyper-parameters by name; None for one that keeps where it starts."""
+    if fixed is None:
+        return {}
+    if isinstance(fixed, str):
+        return {fixed: None}
+    if not isinstance(fixed, Mapping):
+        return dict.fromkeys(fixed)
+    found: list[tuple[str, float | None]] = []
+    for name, value in fixed.items():
+        if isinstance(value, np.ndarray):  # settings are kept as JSON
+            raise SettingError(f"fixed[{name!r}]={shown(value)}: give a list, array.tolist()")
+        several = enumerate(value) if isinstance(value, list | tuple) else ()
+        found += [(f"{name}[{k}]", each) for k, each in several] or [(name, value)]
+    names = [name for name, _ in found]
+    for name in names:
+        if names.count(name) > 1 or (name.endswith("]") and name.partition("[")[0] in names):
+            raise SettingError(f"fixed has {name} twice: give each hyper-parameter once")
+    return dict(found)
+
+
+def _are_names(value: Any) -> bool:
+    kinds = list | tuple | set | frozenset
+    return isinstance(value, kinds) and all(isinstance(name, str) for name in value)

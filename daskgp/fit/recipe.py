@@ -1,0 +1,293 @@
+"""What a fit needs to know, and nothing of where its rows come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from daskgp import data, likelihoods, train
+from daskgp.data import partition
+from daskgp.data.blocks import prepared
+from daskgp.data.stores.checkpoints import Checkpoint, Place
+from daskgp.fit import constraints, means, rounds
+from daskgp.fit.arrange import Arrangement
+from daskgp.fit.arrange.rewriting import seed_of
+from daskgp.fit.constraints import Asked, Constraints
+from daskgp.fit.inputs import Inputs
+from daskgp.fit.plan import Workload
+from daskgp.fit.subset import Start
+from daskgp.kernels import Kernel
+from daskgp.kernels.units import in_model_units
+from daskgp.likelihoods import Likelihood
+from daskgp.models import scaling
+from daskgp.models.method import Method
+from daskgp.models.values import Theta
+from daskgp.posterior.training_rows import TrainingRows
+from daskgp.runtime.progress import ShowProgress
+from daskgp.train import newton
+from daskgp.typing import Device, DtypeName, Mean, OptimizerName
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts about a method's training that hold for all settings.
+
+    Attributes
+    ----------
+    ard_reach : float
+        Factor on the upper bounds of lengthscales of single inputs, which may not matter.
+        Lengthscales and variance may then drift off together, which not every method tolerates.
+    searches_start : bool
+        Whether training starts from the best of several starts.
+    knows_enough_blocks : bool
+        Whether ``train_blocks="auto"`` can tell how many blocks are enough.
+    reads_blocks : bool
+        Whether ``block_rows`` are the rows that a task reads in their original order.
+    keeps_seed : bool
+        Whether a checkpoint keeps the seed that ``random_state=None`` drew.
+    """
+
+    ard_reach: float = 1.0
+    searches_start: bool = True
+    knows_enough_blocks: bool = False
+    reads_blocks: bool = True
+    keeps_seed: bool = False
+
+
+class Run(NamedTuple):
+    """One training run: its start (k,), bounds (k, 2), names for its history, and its tape.
+
+    Steps are measured in ``coordinates`` (k, k) of the hyper-parameters; ``curvature`` is that of
+    the evidence per value of y at the start.  Training in stages begins with so many ``blocks``.
+    The ``prior`` counts in full with all ``values`` of y, and in proportion with some of them.
+    """
+
+    start: np.ndarray
+    bounds: np.ndarray
+    describe: Callable[[np.ndarray], dict[str, Any]]
+    tape: Checkpoint | None
+    coordinates: np.ndarray
+    curvature: newton.Curvature | None = None
+    blocks: int = 1
+    prior: constraints.LogPrior = constraints.NONE.prior
+    values: int = 1
+
+    @property
+    def hyperparameters(self) -> int:
+        """Number of hyper-parameters, inducing inputs not counted."""
+        return len(self.coordinates)
+
+
+class Outcome(NamedTuple):
+    """Result of training.
+
+    Attributes
+    ----------
+    stage : Rounds
+        The rows in units, as the method has solved for them.
+    theta : Theta
+        Hyper-parameters.
+    state : NamedTuple
+        What the method's predictions need.
+    objective : float, optional
+        Its value for all rows, if the method has one.
+    history : list of dict
+        Iterations of the search for hyper-parameters.
+    kept : TrainingRows, optional
+        Rows that predictions read back.
+    errors : ndarray (k,), optional
+        Standard errors of the logarithms of the hyper-parameters.
+    total : NamedTuple, optional
+        Sums over rows that state and objective follow from, to which more rows can be added.
+    left : object
+        What a later call goes on from, beside the posterior.
+    """
+
+    stage: rounds.Rounds
+    theta: Theta
+    state: Any
+    objective: float | None
+    history: list[dict[str, Any]]
+    kept: TrainingRows | None = None
+    errors: np.ndarray | None = None
+    total: Any = None
+    left: Any = None
+
+
+class Trainer(ABC):
+    """How a method learns from its rows, and what that takes: a value made from settings."""
+
+    def check(self, recipe: Recipe, rows: data.Rows) -> None:
+        """Raise InputError for rows whose columns or size the settings do not suit."""
+        return
+
+    def check_number(self, recipe: Recipe, rows: data.Rows, n: int) -> None:
+        """Raise InputError for a number n of usable rows that the settings do not suit."""
+        return
+
+    def with_knob(self, recipe: Recipe, value: int) -> tuple[Recipe, int | None]:
+        """Return a recipe for another value of the plan's knob; and the value, if it is not in it.
+
+        An arrangement takes the value of its own.
+        """
+        return recipe, value
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit, from that of the arrangement and the method alone."""
+        return work
+
+    @abstractmethod
+    def begin(
+        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str
+    ) -> Start:
+        """Return a start that is better than one from a sample; ``url`` is for scratch rows."""
+
+    @abstractmethod
+    def learn(
+        self,
+        recipe: Recipe,
+        stage: rounds.Rounds,
+        begun: Start,
+        sums: scaling.Sums,
+        checkpoint: Place | None,
+        keep: str,
+    ) -> Outcome:
+        """Train from initial hyper-parameters, and solve; rows may be kept at ``keep``."""
+
+    def train(self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+        """Return the best vector of hyper-parameters, the search's history and the curvature."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recipe:
+    """A method with all settings of its fit.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    method : Method
+        For any number of units, and a mean without a trend.
+    kernels : tuple of Kernel
+        Kernels of the columns of X, of which the evidence of a subset of rows chooses one; the
+        first one is taken where nothing is trained.
+    inputs : Inputs
+        Inducing inputs or the like.
+    arrangement : Arrangement
+        How rows are cut into units.
+    trainer : Trainer
+    traits : Traits
+    asked : Asked
+        What users say about hyper-parameters.
+    settings : mapping
+        All settings by name, for the identity of a checkpoint.
+    begun_from : str, optional
+        Identity of the model that training begins from; None for a search for a start.
+    others
+        As the settings of an estimator.
+    """
+
+    name: str
+    method: Method
+    kernels: tuple[Kernel, ...]
+    inputs: Inputs
+    arrangement: Arrangement
+    trainer: Trainer
+    traits: Traits
+    asked: Asked
+    settings: Mapping[str, Any]
+    noise_variance: float
+    mean: Mean
+    standardize: bool
+    target_transform: Literal["log", "sqrt", "boxcox"] | None
+    calibrate: Literal["blocks", "random", "loo"] | None
+    optimizer: OptimizerName | None
+    learning_rate: float
+    max_iter: int
+    tol: float
+    train_blocks: int | Literal["auto"] | None
+    random_state: int | None
+    geographic: Any
+    fill_values: Any
+    block_rows: int | None
+    store: str | None
+    dtype: DtypeName
+    device: Device
+    progress: ShowProgress
+    begun_from: str | None = None
+
+    @property
+    def codes(self) -> Likelihood | None:
+        """Likelihood of targets that are codes or counts; None for those that are measured."""
+        likelihood = likelihoods.by_name(self.method.likelihood_name)
+        return likelihood if likelihood.discrete else None
+
+    def seed(self) -> int:
+        """Return the seed of samples; a new one each time if ``random_state`` is None."""
+        return seed_of(self.random_state)
+
+    def choices(self, rows: data.Rows) -> list[Kernel]:
+        """Return the kernels to choose from, as kernels of the columns of the inputs."""
+        return [rows.columns.kernel(kernel) for kernel in self.kernels]
+
+    def kernel(self, rows: data.Rows) -> Kernel:
+        """Return the first of them."""
+        return rows.columns.kernel(self.kernels[0])
+
+    def choices_in_units(self, stage: rounds.Rounds) -> list[Kernel]:
+        """Return the kernels to choose from, whose numbers are in the units of the model."""
+        d, size = stage.rows.n_features, stage.scaling.size
+        return [in_model_units(kernel, d, size) for kernel in self.choices(stage.rows)]
+
+    def tied(self, rows: data.Rows) -> scaling.Ties:
+        """Return the columns that share a scale."""
+        return self.kernel(rows).tied_columns(rows.n_features)
+
+    def constraints(self, theta: Theta, scale: scaling.Scaling) -> Constraints:
+        """Return what users say about hyper-parameters, in the units of the model."""
+        if self.codes is not None:  # the latent function has no unit
+            scale = replace(scale, y_scale=np.ones(len(scale.y_scale)))
+        noise = self.noise_variance if self.begun_from is None else None
+        return self.asked.about(theta, scale, noise)
+
+    @property
+    def read_rows(self) -> int | None:
+        """How many rows a task reads of the data in their original order."""
+        return self.block_rows if self.traits.reads_blocks else None
+
+    def spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:
+        """Return the parts in which tasks read rows in their original order."""
+        return tuple(partition.blocks(len(rows), rows.chunks, self.read_rows))
+
+    def rows_of(
+        self,
+        X: Any,
+        y: Any,
+        spill: str | None,
+        shared_memory: bool,
+        y_variance: Any = None,
+        weight: Any = None,
+    ) -> data.Rows:
+        """Return the rows of X and y, see `daskgp.data.rows_of`."""
+        beside = y_variance, weight, self.geographic
+        rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *beside)
+        prepared.check_columns(rows)
+        return replace(rows, trend=means.columns(self.mean, rows.feature_names))
+
+    def objective_of(self, stage: rounds.Rounds) -> Any:
+        """Return the method for rows as their scaling makes them, whatever their units."""
+        return means.with_trend(self.method, stage.scaling)
+
+    def method_of(self, stage: rounds.Rounds) -> Method:
+        """Return the method for rows in units."""
+        method: Method = self.objective_of(stage).of_units(stage.n_units)
+        return method
+
+    def changed(self, **settings: Any) -> Self:
+        """Return the recipe with other settings, for which it is another one to a checkpoint."""
+        return replace(self, **settings, settings={**self.settings, **settings})

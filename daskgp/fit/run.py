@@ -1,0 +1,312 @@
+"""A fit: read, describe, scale, start, arrange, train, solve, remember."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from daskgp import data
+from daskgp.checks import LARGEST
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import filling, sampling
+from daskgp.data.feature_units import count_of
+from daskgp.data.folds import SHARE
+from daskgp.data.regressor import Known, residuals
+from daskgp.data.seen import noticed
+from daskgp.data.stores.checkpoints import Place
+from daskgp.data.whole_dates import named_as_time
+from daskgp.errors import InputError, MemoryRunError, SettingError
+from daskgp.fit import hyperparameters, means, provenance, refusal, rounds, targets, warm, work
+from daskgp.fit.fitted import Fit
+from daskgp.fit.plan import Plan, Workload, make_plan
+from daskgp.fit.recipe import Outcome, Recipe
+from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
+from daskgp.models import scaling
+from daskgp.models.fills import Fills
+from daskgp.posterior.layers import Layer, chain
+from daskgp.posterior.posterior import Posterior
+from daskgp.runtime.executor import Executor
+from daskgp.train.stochastic import Stopped
+
+logger = logging.getLogger("daskgp")
+
+Noise: TypeAlias = tuple[Any, Any]
+Calibrate: TypeAlias = Callable[[Recipe, Fit, data.Rows, data.Rows, Executor], list[Layer]]
+"""Returns the layers that rows left out tell, see ``daskgp.assess.calibration``."""
+
+
+def fitted(
+    recipe: Recipe,
+    X: Any,
+    y: Any,
+    checkpoint: Place | None = None,
+    keep: str | None = None,
+    noise: Noise = (None, None),
+    start: warm.Other | None = None,
+    calibrate: Calibrate | None = None,
+) -> Fit:
+    """Return a fit to rows wherever they lie.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    X, y
+        As for an estimator's ``fit``.
+    checkpoint : Place, optional
+        Where training is kept, under a lock that is held.
+    keep : str, optional
+        URL for rows that predictions read back.
+    noise : tuple
+        ``y_variance`` and ``sample_weight``.
+    start : Other, optional
+        Model to start training from.
+    calibrate : callable, optional
+        How to learn the spread of predictions.
+    """
+    if checkpoint and recipe.random_state is None and not recipe.traits.keeps_seed:
+        raise SettingError(
+            "random_state=None draws other rows each time, so no fit could continue from the "
+            "checkpoint: set random_state to a whole number"
+        )
+    if y is None:
+        raise InputError(f"{recipe.name} requires y to be passed, but the target y is None")
+    executor = Executor.current(recipe.progress, recipe.device)
+    # sizes first: what cannot fit in memory is refused before anything is written
+    sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
+    dataset = noticed(X, y, sizes)
+    _say_geographic(recipe, sizes)
+    load, plan = _planned(recipe, sizes, executor, keep)
+    if all(given is None for given in noise):
+        if not sizes.n_noise:
+            data.warn_of_noise_behind(y)
+        # the store is not asked again
+        error, weight = (False if a is None else a for a in (sizes.y_variance, sizes.weight))
+        noise = error, weight
+    try:
+        with scratch_rows(recipe.store) as spill:
+            shared = executor.shares_memory
+            whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise), executor)
+            rows = left_by_regressor(recipe, whole, executor, residual(spill))
+            with _place(recipe, keep, spill) as place, executor.memory_is_kept():
+                given = checkpoint, place, start, whole.fills
+                fit, sums = run(recipe, rows, executor, *given)
+                if calibrate is not None and recipe.calibrate is not None:
+                    layers = calibrate(recipe, fit, rows, whole, executor)
+                    fit = fit.of(fit.posterior.with_layers(*layers))
+            if rows is not whole:  # the checksum is that of what they were before a regressor
+                checksum = sampling.checksum_of(whole, recipe.spans(whole), executor)
+                sums = sums._replace(checksum=checksum)
+    except MemoryRunError as error:
+        raise refusal.out_of_memory(error, plan, executor.memory_per_task(), load.knob) from error
+    url = None if dataset is None else dataset.url
+    sources = () if dataset is None else (dataset.source(executor),)
+    return replace(fit, seen=[provenance.note("fit", sums, whole, url)], sources=sources)
+
+
+def _planned(
+    recipe: Recipe, rows: data.Rows, executor: Executor, keep: str | None
+) -> tuple[Workload, Plan]:
+    """Return the work that a fit to rows of that size will be; PlanError if it is too much."""
+    work.check(recipe, rows, len(rows))
+    if recipe.calibrate not in (None, "loo"):
+        work.check(recipe, rows, len(rows) - len(rows) // SHARE)  # of the fit without some rows
+    recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
+    load = work.work_of(recipe, rows)
+    refusal.refuse(load, executor.memory_per_task())
+    plan = make_plan(load)
+    refusal.refuse_full_disk(plan.bytes_written, str(recipe.store or tempfile.gettempdir()))
+    if keep is not None:
+        refusal.refuse_full_disk(plan.bytes_on_disk, keep)
+    if recipe.store is not None and not plan.bytes_written:
+        logger.info("store=%s is not used: tasks read the rows where they are", recipe.store)
+    return load, plan
+
+
+def run(
+    recipe: Recipe,
+    rows: data.Rows,
+    executor: Executor,
+    checkpoint: Place | None = None,
+    keep: str = "",
+    start: warm.Other | None = None,
+    fills: Fills = (),
+) -> tuple[Fit, scaling.Sums]:
+    """Return a fit to rows that tasks can read, and sums over them.
+
+    ``fills`` are what columns had in place of missing values.
+    """
+    spans = recipe.spans(rows)
+    sums = _described(recipe, rows, spans, executor)
+    scale = scaled(recipe, sums, rows)
+    units = partition.alone(spans)
+    stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
+    if start is not None:
+        begun = warm.start(recipe, stage, sums, start)
+    else:
+        begun = hyperparameters.start(recipe, stage, sums)
+        begun = recipe.trainer.begin(recipe, stage, begun, sums, f"{keep}-first")
+    stage = recipe.arrangement.arrange(stage, begun.theta, sums, keep)
+    try:
+        outcome = recipe.trainer.learn(recipe, stage, begun, sums, checkpoint, keep)
+    except Stopped as error:
+        if error.outcome is not None:
+            error.outcome = remembered(recipe, error.outcome, sums, fills)
+        raise
+    kernel, names = outcome.theta.kernel, rows.columns.inputs_names
+    hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
+    return remembered(recipe, outcome, sums, fills), sums
+
+
+def remembered(recipe: Recipe, outcome: Outcome, sums: scaling.Sums, fills: Fills) -> Fit:
+    """Return what is learned from rows with these sums."""
+    stage, rows = outcome.stage, outcome.stage.rows
+    posterior = Posterior(
+        recipe.method_of(stage),
+        outcome.theta,
+        outcome.state,
+        stage.scaling,
+        rows.feature_names,
+        rows.target_names,
+        rows.y.ndim == 1,
+        stage.dtype,
+        stage.device,
+        outcome.kept,
+        target_units=rows.target_units,
+        geographic=rows.geographic,
+        feature_units=rows.feature_units if any(rows.feature_units) else (),
+        fills=fills,
+        ranges=provenance.ranges_of(sums, rows.columns),
+        finds_fills=isinstance(recipe.fill_values, str),
+    )
+    regressor = means.regressor(recipe.mean, rows)
+    known = None if regressor is None else Known.of(regressor, rows)
+    posterior = replace(posterior, layers=chain.of_fit(posterior.parts(known)))
+    return Fit(
+        posterior,
+        int(sums.rows),
+        outcome.objective,
+        outcome.history,
+        outcome.errors,
+        outcome.total,
+        left=outcome.left,
+    )
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def marked(
+    recipe: Recipe, rows: data.Rows, executor: Executor, known: filling.Known = None
+) -> data.Rows:
+    """Return rows that read fill values as missing, which the model will know, too.
+
+    ``known`` are ranges of the columns of other rows.
+    """
+    _check_seen(rows, executor)
+    classes = recipe.codes is not None
+    spans = recipe.spans(rows)
+    return filling.marked(rows, recipe.fill_values, spans, executor, known, classes)
+
+
+def left_by_regressor(recipe: Recipe, rows: data.Rows, executor: Executor, url: str) -> data.Rows:
+    """Return rows with what a regressor leaves of y, kept at a URL; else the same rows."""
+    regressor = means.regressor(recipe.mean, rows)
+    if regressor is None:
+        return rows
+    left = residuals(rows, regressor, executor, url)
+    _check_seen(left, executor)
+    return left
+
+
+def _check_seen(rows: data.Rows, executor: Executor) -> None:
+    """Raise InputError for rows that not all workers see."""
+    for array in rows.arrays.values():
+        remedy = f"put it in {visibility.HERE}, with store= where fit writes it"
+        visibility.check(executor, array, "the training data", remedy)
+
+
+def _place(recipe: Recipe, keep: str | None, spill: str) -> AbstractContextManager[str]:
+    """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
+    if recipe.method.keeps_rows:
+        return kept_rows(keep, recipe.store)
+    return nullcontext(ordered(spill))
+
+
+def _say_geographic(recipe: Recipe, rows: data.Rows) -> None:
+    """Log that the data themselves name columns of longitude and latitude."""
+    if rows.geographic is not None and recipe.geographic is None:
+        lon, lat = (rows.feature_names[j] for j in rows.geographic)
+        logger.info(
+            "features %r and %r are longitude and latitude by their attributes: distances are "
+            "taken on the sphere, in km (geographic=False for those in degrees)",
+            lon,
+            lat,
+        )
+
+
+# -- their description -------------------------------------------------------------------------
+
+
+def _described(
+    recipe: Recipe, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
+) -> scaling.Sums:
+    """Return sums over rows; InputError for rows to which nothing can be fitted."""
+    if recipe.codes is not None:
+        targets.check(rows, spans, executor, recipe.codes)
+    transform = None
+    if recipe.target_transform is not None:
+        transform = targets.transformed(rows, spans, executor, recipe.target_transform)
+    sums = sampling.describe(rows, spans, executor, transform)
+    check_columns(recipe, sums, rows)
+    work.check(recipe, rows, int(sums.rows))
+    scaling.warn_of_missing(sums.dropped, rows.weight is not None)
+    measured: Sequence[str] = rows.target_names if recipe.codes is None else ()
+    if measured:
+        scaling.warn_of_discrete(sums, measured)
+    names = rows.columns.inputs_names
+    units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
+    times = {name for name, unit in units.items() if count_of(unit)}
+    times |= {name for name in rows.feature_names if named_as_time(name)}
+    scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
+    return sums
+
+
+def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
+    """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
+    names = rows.columns.inputs_names
+    largest = LARGEST if recipe.standardize else scaling.LARGEST_SCALED[recipe.dtype]
+    scaling.check(sums, names, rows.target_names, 1.0 / largest)
+    kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
+    varies = ~scaling.constant(sums, rows.n_features)
+    seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]
+    if seen and all(scaling.left_out(unit, varies) for unit in seen):
+        columns = sorted({j for unit in seen for j in unit.columns})
+        constant = ", ".join(repr(names[j]) for j in columns)
+        raise InputError(
+            f"the kernel sees only {constant}, the same in every row: give it a feature that "
+            "varies by active_dims"
+        )
+    scaling.warn_of_columns(sums, recipe.tied(rows), names)
+
+
+def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
+    """Return the units that the method works in, and the mean function.
+
+    Raise InputError for numbers that these units cannot hold.
+    """
+    coded, p = recipe.codes is not None, rows.n_targets
+    mean, tied = "zero" if coded else means.described(recipe.mean), recipe.tied(rows)
+    scale = scaling.solve(sums, rows.n_features, mean, recipe.standardize, tied)
+    if coded:
+        scale = replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
+    else:
+        scale = means.of_columns(scale, rows, int(sums.rows))
+    names = rows.columns.inputs_names, rows.target_names
+    scaling.check_range(sums, scale, recipe.dtype, *names)
+    return scale

@@ -1,0 +1,195 @@
+"""Training on the objective of blocks, or on conditionals of rows, and the solve for all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from daskgp import data, train
+from daskgp.data.stores.checkpoints import Place
+from daskgp.fit import conditionals, hyperparameters, means, rounds, timing
+from daskgp.fit.arrange import Blocks
+from daskgp.fit.plan import NOTHING, Probe, Workload
+from daskgp.fit.recipe import Outcome, Recipe, Run, Trainer
+from daskgp.fit.subset import Start
+from daskgp.models import scaling
+from daskgp.models.markov.lma import LMA
+from daskgp.models.markov.vecchia import Vecchia
+from daskgp.models.method import Summed
+from daskgp.models.values import Theta
+
+PROBE_ROWS = (1_536, 3_072)
+"""Rows of the short runs by which iterations with all rows are timed."""
+FEW_ROWS, FEW_FEATURES = 10_000, 4
+"""Most rows that are trained on blocks by default, and most features of those that are not: with
+more, the nearest rows say less than blocks."""
+
+
+@dataclass(frozen=True)
+class OnBlocks(Trainer):
+    """Training on the objective of all blocks, or of some of them."""
+
+    def begin(
+        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str
+    ) -> Start:
+        """Return a start from some blocks of a first order, which is written and removed again."""
+        if not hyperparameters.refines(recipe, stage, begun):
+            return begun
+        try:
+            first = recipe.arrangement.arrange(stage, begun.theta, sums, url)
+            return self._refined(recipe, first, begun, sums)
+        finally:
+            data.remove(url)
+
+    def _refined(
+        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums
+    ) -> Start:
+        return hyperparameters.refined(recipe, stage, begun, sums)
+
+    def train(self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+        """Return the best vector of hyper-parameters, the search's history and the curvature."""
+        return hyperparameters.on_blocks(recipe, stage, theta, run)
+
+    def learn(
+        self,
+        recipe: Recipe,
+        stage: rounds.Rounds,
+        begun: Start,
+        sums: scaling.Sums,
+        checkpoint: Place | None,
+        keep: str,
+    ) -> Outcome:
+        """Train from initial hyper-parameters, and solve for all rows."""
+        trained = hyperparameters.train_theta(recipe, stage, begun, sums, checkpoint)
+        theta, history, errors = trained
+        stage = recipe.arrangement.settle(stage, theta)
+        method, total = recipe.method_of(stage), None
+        if method.why_no_update() is None:
+            summed = cast(Summed, method)
+            prepared, total = summed.totals(theta, stage)
+            state, objective = summed.concluded(theta, prepared, total, stage)
+        else:
+            state, objective = method.solve(theta, stage)
+        kept = recipe.arrangement.kept(stage, theta)
+        return Outcome(stage, theta, state, objective, history, kept, errors, total)
+
+
+@dataclass(frozen=True)
+class OnAll(OnBlocks):
+    """Training of a method that has all rows at once."""
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit that no block size makes smaller."""
+        knob = replace(work.knob, otherwise="choose fewer rows or another method")
+        numbers = sorted({min(len(work.rows), number) for number in PROBE_ROWS})
+        return replace(work, knob=knob, probes=lambda _: [Probe({}, n) for n in numbers])
+
+
+@dataclass(frozen=True)
+class OnNearby(OnBlocks):
+    """Training of methods of nearby rows: on blocks, or on conditionals of rows.
+
+    Attributes
+    ----------
+    model : Vecchia
+        Method whose conditionals are trained on.
+    train_with : {"auto", "blocks", "vecchia"}
+    training_rows : int, "auto" or None
+        Rows whose conditionals are drawn.
+    """
+
+    model: Vecchia
+    train_with: Literal["auto", "blocks", "vecchia"] = "auto"
+    training_rows: int | Literal["auto"] | None = "auto"
+
+    def on_rows(self, recipe: Recipe, rows: data.Rows) -> bool:
+        """Return whether hyper-parameters are trained on conditionals of rows."""
+        if self.train_with != "auto":
+            return self.train_with == "vecchia"
+        usual = recipe.optimizer in ("auto", "trust-region") and recipe.train_blocks == "auto"
+        spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
+        return usual and not recipe.inputs.trained and spatial
+
+    def check_number(self, recipe: Recipe, rows: data.Rows, n: int) -> None:
+        """Raise SettingError for a draw of rows that says nothing about hyper-parameters."""
+        if recipe.optimizer is not None and self.on_rows(recipe, rows):
+            conditionals.refuse_few(recipe, self.training_rows, rows, n)
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit with its factors of windows."""
+        rows, method = work.rows, cast(LMA, recipe.method)
+        n, largest, near, m = len(rows), work.largest, work.near_rows, work.n_inputs
+        d, p, count = rows.n_features, rows.n_sides, len(work.units)
+        window = work.window_rows or largest
+        # the trust region trains on a part of the blocks first, which takes other times
+        usual = recipe.optimizer in ("auto", "trust-region")
+        settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
+        if recipe.optimizer is not None and self.on_rows(recipe, rows):
+            work = replace(work, beside=work.beside.with_compiled(predicting=False))
+        return replace(
+            work,
+            kept=round(count * work.trained) * method.window_bytes(window, m, p),
+            cached=8 * n * (2 * d + p + m) + count * 8 * near * (near + m + d + p),
+            staged=usual and not recipe.inputs.trained,
+            probes=timing.in_blocks(n, 2 * largest, m, **settings),
+        )
+
+    def _refined(
+        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums
+    ) -> Start:
+        if not self.on_rows(recipe, stage.rows):
+            return super()._refined(recipe, stage, begun, sums)
+        return self._started(recipe, stage, begun, sums)
+
+    def _started(
+        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums
+    ) -> Start:
+        """Return the start with the largest evidence of some conditionals."""
+        model, near = self._conditioned(recipe, stage, begun.theta)
+        return conditionals.best_start(recipe, model, near, begun, sums, model.first(near))
+
+    def train(self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+        """Return the best vector of hyper-parameters, the search's history and the curvature."""
+        if not self.on_rows(recipe, stage.rows):
+            return super().train(recipe, stage, theta, run)
+        model, near = self._conditioned(recipe, stage, theta)
+        asked, first = self.training_rows, model.first(near)
+        return conditionals.on_conditionals(recipe, asked, model, near, theta, run, first)
+
+    def _conditioned(
+        self, recipe: Recipe, stage: rounds.Rounds, theta: Theta
+    ) -> tuple[Vecchia, rounds.Rounds]:
+        """Return the method, and blocks with those in which rows find their earlier neighbours."""
+        model: Vecchia = means.with_trend(self.model, stage.scaling)
+        return model, cast(Blocks, recipe.arrangement).with_beside(stage, theta)
+
+
+@dataclass(frozen=True)
+class OnRows(OnNearby):
+    """Training on conditionals of rows, of the method itself."""
+
+    train_with: Literal["auto", "blocks", "vecchia"] = "vecchia"
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit with the conditionals that workers hold."""
+        work, rows = super().workload(recipe, work), work.rows
+        drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
+        number = len(rows) if drawn is None else min(int(drawn), len(rows))
+        each = 4 * (self.model.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
+        beside = NOTHING.with_compiled(predicting=True)
+        return replace(work, kept=number * each, staged=False, beside=beside)
+
+    def learn(
+        self,
+        recipe: Recipe,
+        stage: rounds.Rounds,
+        begun: Start,
+        sums: scaling.Sums,
+        checkpoint: Place | None,
+        keep: str,
+    ) -> Outcome:
+        """Train from the best start that some conditionals tell, and solve for all rows."""
+        conditionals.warn_of_kernel(self.model, begun.theta)
+        if recipe.optimizer is not None:
+            begun = self._started(recipe, stage, begun, sums)
+        return super().learn(recipe, stage, begun, sums, checkpoint, keep)

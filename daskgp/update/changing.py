@@ -1,0 +1,284 @@
+"""Rows that are added to a fit or taken out of it, without a pass over the others."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from daskgp import data
+from daskgp.checks import shown
+from daskgp.data import partition, visibility
+from daskgp.data.blocks import filling, prepared, sampling
+from daskgp.data.rows import GIVEN, Y_VARIANCE
+from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.fit import declared, provenance, rounds, targets
+from daskgp.fit.arrange import Changed
+from daskgp.fit.fitted import Fit
+from daskgp.fit.recipe import Recipe
+from daskgp.fit.scratch import scratch_rows
+from daskgp.models import scaling
+from daskgp.models.method import Summed
+from daskgp.models.values import add, subtract
+from daskgp.posterior.layers import chain
+from daskgp.posterior.posterior import check_columns, refuse_other_units
+from daskgp.runtime.executor import Executor
+
+logger = logging.getLogger("daskgp")
+
+WORTH = 0.02
+"""Nats per value that other variances would gain on new rows, above which training is advised."""
+SURE = 3.0
+"""Least nats that they would gain on all new rows together."""
+USUAL = 3.0
+"""Standard deviations from their mean within which targets usually are."""
+ROUNDING = 1e-8
+"""Share of a sum of squares below zero up to which rows less others are taken for rounding."""
+
+
+def changed(
+    recipe: Recipe,
+    fit: Fit,
+    X: Any,
+    y: Any,
+    y_variance: Any,
+    weight: Any,
+    forget: bool = False,
+) -> Fit:
+    """Return a fit with more rows, or without some of its own."""
+    fit = with_totals(recipe, fit, forget)
+    executor = Executor.current(recipe.progress, recipe.device)
+    with scratch_rows(recipe.store) as spill:
+        rows = more_rows(recipe, fit, X, y, spill, executor.shares_memory, y_variance, weight)
+        if y_variance is None and weight is None and not rows.n_noise:
+            data.warn_of_noise_behind(y)
+        _warn_of_no_errors(fit, rows)
+        for array in rows.arrays.values():
+            remedy = f"put it in {visibility.HERE}, with store= where update writes it"
+            visibility.check(executor, array, "the new rows", remedy)
+        spans = recipe.spans(rows)
+        if not forget:
+            settings = recipe.fill_values, spans, executor, known_ranges(fit)
+            rows = filling.marked(rows, *settings, recipe.codes is not None)
+        sums, scale, fit = described(recipe, fit, rows, executor, forget)
+        units = partition.alone(spans)
+        stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
+        arrangement = recipe.arrangement
+        so_far = arrangement.so_far(fit.posterior, fit.n, fit.home, executor)
+        if forget:
+            after = arrangement.take(stage, so_far)
+        else:
+            after = arrangement.append(stage, sums, so_far, spill)
+        fit = _concluded(recipe, fit, after, int(sums.rows), forget)
+    what: provenance.What = "forget" if forget else "update"
+    ranges = provenance.ranges_of(sums, rows.columns, fit.posterior.ranges)
+    posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
+    seen = [*fit.seen, provenance.note(what, sums, rows)]
+    return replace(fit, posterior=posterior, seen=seen)
+
+
+def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+    """Return how many of these rows, from the first, a fit can give back."""
+    arrangement = recipe.arrangement
+    if not arrangement.nearby:
+        return len(X)
+    noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
+    rows = more_rows(recipe, fit, np.asarray(X), np.asarray(y), None, True, *noise)
+    executor = Executor.current(recipe.progress, recipe.device)
+    return arrangement.oldest(rows, arrangement.so_far(fit.posterior, fit.n, fit.home, executor))
+
+
+def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
+    """Return a fit with the sums over its rows; SettingError if rows cannot be added.
+
+    Raise StoreError for a model that was stored without them.
+    """
+    method, name = fit.posterior.method, recipe.name
+    what = "forget" if forget else "update"
+    refusal = method.why_no_forget() if forget else method.why_no_update()
+    refusal = refusal or recipe.arrangement.why_no_change(forget)
+    if refusal is not None:
+        raise SettingError(f"{name} has no {what} here: {refusal}")
+    if fit.posterior.scaling.trend is not None or fit.posterior.known is not None:
+        raise SettingError(
+            f"{name} has no {what} with mean={shown(recipe.mean)}: fit again from this model, "
+            "fit(..., start=model) or daskgp update --retrain, or with mean='ols'"
+        )
+    fit = fit.read()
+    if fit.totals is None:
+        raise StoreError(
+            f"this {name} was stored without the sums over its rows, by an earlier version of "
+            "daskgp: fit it again to update it"
+        )
+    return fit
+
+
+def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:
+    """Warn of rows without the errors that those of the fit had."""
+    name = GIVEN[Y_VARIANCE]
+    told = any(name in note.get("given", ()) for note in fit.seen)
+    if told and rows.y_variance is None:
+        logger.warning(
+            "the rows of the fit had %s and these have none, so they count as exact but for the "
+            "noise that was learned: give %s",
+            name,
+            name,
+        )
+
+
+def more_rows(
+    recipe: Recipe,
+    fit: Fit,
+    X: Any,
+    y: Any,
+    spill: str | None,
+    shared_memory: bool,
+    y_variance: Any,
+    weight: Any,
+) -> data.Rows:
+    """Return more rows for a fit, with the names and units of its columns.
+
+    InputError for rows of other columns or targets, or in other units.
+    """
+    posterior, beside = fit.posterior, (y_variance, weight, False)
+    rows = data.rows_of(X, y, spill, shared_memory, recipe.read_rows, *beside)
+    check_columns(posterior, rows.X, rows.feature_names)
+    refuse_other_units(posterior, rows)
+    if rows.n_targets != posterior.n_targets:
+        raise InputError(
+            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
+            f"{', '.join(posterior.target_names)}"
+        )
+    rows = replace(
+        rows,
+        feature_names=posterior.feature_names,
+        feature_units=posterior.feature_units,
+        geographic=posterior.geographic,
+        fills=posterior.fills,
+    )
+    prepared.check_columns(rows)
+    declared.check_noise(posterior.method, rows, recipe.name)
+    return rows
+
+
+def described(
+    recipe: Recipe, fit: Fit, rows: data.Rows, executor: Executor, forget: bool = False
+) -> tuple[scaling.Sums, scaling.Scaling, Fit]:
+    """Return the sums of more rows, and the model's scaling, which tells a transform's slopes.
+
+    And the fit, which notes what it has warned of.  InputError for rows that it cannot take.
+    """
+    scale, spans = fit.posterior.scaling, recipe.spans(rows)
+    if not len(rows):
+        raise InputError("no rows: there is nothing to learn from")
+    if scale.transform is not None:
+        transform = targets.carried(rows, spans, executor, scale.transform, -1 if forget else 1)
+        scale = replace(scale, transform=transform)
+    sums = sampling.describe(rows, spans, executor, scale.transform)
+    names = rows.columns.inputs_names, rows.target_names
+    scaling.check_values(sums, *names)
+    scaling.check_range(sums, scale, recipe.dtype, *names)
+    scaling.warn_of_missing(sums.dropped, rows.weight is not None)
+    return sums, scale, _warned_of_left_out(fit, sums, rows)
+
+
+def _warned_of_left_out(fit: Fit, sums: scaling.Sums, rows: data.Rows) -> Fit:
+    """Warn once of columns without a scale that vary in later rows."""
+    scale, d = fit.posterior.scaling, rows.n_features
+    moved = (sums.low[:d] < scale.x_shift) | (sums.high[:d] > scale.x_shift)
+    left = np.flatnonzero(moved & ~scale.uses)
+    names = [repr(rows.columns.inputs_names[j]) for j in left]
+    if not names or fit.told:
+        return fit
+    logger.warning(
+        "%s: left out because the first rows held one value of it, but now it varies: "
+        "start again with rows in which it does",
+        ", ".join(names),
+    )
+    return replace(fit, told=True)
+
+
+def _concluded(recipe: Recipe, fit: Fit, after: Changed, count: int, forget: bool) -> Fit:
+    """Add sums over the rows of rounds to those of a fit, or subtract them, and solve."""
+    posterior, stage, before = fit.posterior, after.stage, fit.totals
+    theta, method = posterior.theta, cast(Summed, posterior.method)
+    if forget:
+        method = method.with_taken()
+    else:
+        first = min(unit.own.start for unit in stage.units)
+        method = method.with_added(posterior.state, first)
+    known, own = method.totals(theta, stage)
+    if forget:
+        total = own if after.whole else subtract(before, own)
+        _refuse_strangers(before, total)
+    else:
+        total = add(own, before)
+    state, objective = method.concluded(theta, known, total, stage)
+    if not forget:
+        _remark(method, known, before, total, count * posterior.n_targets)
+    kept = posterior.rows
+    if after.rest is not None:
+        kept = recipe.arrangement.kept(after.rest, theta)
+    changed = {"state": state, "rows": kept, "scaling": stage.scaling, "method": method}
+    posterior = replace(posterior, **changed, origin=None)
+    return replace(
+        fit,
+        posterior=replace(posterior, layers=chain.renewed(posterior.layers, posterior.parts())),
+        totals=total,
+        objective=objective,
+        home=fit.home._replace(own=after.own or fit.home.own),
+        n=fit.n + (-count if forget else count),
+    )
+
+
+def _refuse_strangers(before: Any, total: Any) -> None:
+    """Raise InputError if what stays is no sum over rows, as those taken out were not in it."""
+    if np.sum(total.rows) < 1:
+        raise InputError("forget leaves no rows: a model needs at least one")
+    left, first = (np.diagonal(sums.square, axis1=-2, axis2=-1) for sums in (total, before))
+    if (left < -ROUNDING * first).any():
+        raise InputError("the rows to forget are not rows of the model: give those it was given")
+
+
+def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int) -> None:
+    """Log if larger variances would suit new values of y much better: training may be worth it.
+
+    Under the model (y - E y)' C^-1 (y - E y) of new values, given the others, is 1 per value on
+    average; a bound that sees few inducing inputs has it below 1 on the rows that it was trained
+    on.  If it is r times what it is on these, multiplying all variances by r alone would gain
+    (r - 1 - log r) / 2 nats per value.
+    """
+    ends = [method.misfit(prepared, sums) for sums in (before, total)]
+    if ends[0] is None or ends[1] is None:
+        return
+    usual = ends[0] / (float(np.sum(before.rows)) * np.shape(before.square)[-1])
+    own = (ends[1] - ends[0]) / values
+    ratio = max(own, np.finfo(float).tiny) / max(usual, np.finfo(float).tiny)
+    gain = 0.5 * (ratio - 1.0 - np.log(ratio))
+    if ratio > 1.0 and gain > WORTH and gain * values > SURE:
+        logger.warning(
+            "the evidence of the new rows is %.2g nats per value less than expected from the "
+            "others: train again on all rows, fit(..., start=model) or daskgp update --retrain",
+            (own - usual) / 2.0,
+        )
+
+
+def elsewhere(fit: Fit, url: str) -> str:
+    """Return the names of where a fit has seen rows outside a dataset store."""
+    others = {note.get("store") for note in fit.seen} - {url}
+    return ", ".join(sorted(str(one or "rows given in Python") for one in others))
+
+
+def known_ranges(fit: Fit) -> list[tuple[float, float] | None]:
+    """Return the ranges of columns that a fit knows; about those of the targets."""
+    posterior, found = fit.posterior, list[tuple[float, float] | None]()
+    for ends in posterior.ranges or [None] * posterior.n_features:
+        inside = ends is not None and ends[0] <= ends[1]  # not across the date line
+        found.append((ends[0], ends[1]) if ends is not None and inside else None)
+    scale = posterior.scaling
+    if scale.transform is not None or scale.slope.any() or posterior.known or scale.trend:
+        return [*found, *[None] * posterior.n_targets]
+    usual = scale.intercept, USUAL * scale.y_scale
+    return [*found, *zip(usual[0] - usual[1], usual[0] + usual[1], strict=True)]

@@ -1,0 +1,159 @@
+"""Learning by mini-batches from rows that come call by call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from daskgp.arrays.backend import resolve_device
+from daskgp.data import Rows, partition
+from daskgp.data.blocks import sampling
+from daskgp.errors import InputError, SettingError
+from daskgp.fit import by_batches, hyperparameters, provenance, rounds, run, targets, work
+from daskgp.fit.by_batches import Left, own
+from daskgp.fit.fitted import Fit
+from daskgp.fit.recipe import Outcome, Recipe
+from daskgp.models import scaling
+from daskgp.models.fills import Fills
+from daskgp.runtime.executor import Executor
+from daskgp.train.stochastic import Run, Stopped, ascend
+from daskgp.update.changing import described, known_ranges, more_rows
+
+
+def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
+    """Return a fit that has learned from more rows, in one pass over them.
+
+    Raises
+    ------
+    Stopped
+        If numbers are not finite; its ``outcome`` is the fit of the step before.
+    """
+    if recipe.target_transform is not None:
+        raise SettingError(
+            f"partial_fit with target_transform={recipe.target_transform!r} is not supported: "
+            "use fit, or transform y first"
+        )
+    if recipe.calibrate is not None:
+        raise SettingError(
+            f"partial_fit with calibrate={recipe.calibrate!r} has no rows to hold out: use "
+            "fit, or leave calibrate out"
+        )
+    resolve_device(recipe.device)
+    executor = Executor(None, False, here=True)
+    rows = _read(recipe, fit, (X, y), (y_variance, weight), executor)
+    fills, rows = rows.fills, run.left_by_regressor(recipe, rows, executor, "")
+    work.check(recipe, rows, None)
+    if not len(rows):
+        raise InputError("no rows: there is nothing to learn from")
+    spans = recipe.spans(rows)
+    if recipe.codes is not None:
+        targets.check(rows, spans, executor, recipe.codes)
+    if fit is not None:
+        sums, scale, fit = described(recipe, fit, rows, executor)
+    else:
+        sums = sampling.describe(rows, spans, executor)
+        run.check_columns(recipe, sums, rows)
+        scale = run.scaled(recipe, sums, rows)
+        scaling.warn_of_missing(sums.dropped, rows.weight is not None)
+    units, before = partition.alone(spans), 0 if fit is None else fit.n
+    stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
+    problem, left = _begun(recipe, fit, stage, sums)
+    problem = problem._replace(rows=before + sums.rows)
+    try:
+        outcome = _followed(recipe, problem, left, before)
+    except Stopped as error:
+        if error.outcome is not None:
+            error.outcome = _remembered(recipe, fit, error.outcome, sums, fills)
+        raise
+    found = _remembered(recipe, fit, outcome, sums, fills)
+    return replace(found, seen=[*found.seen, provenance.note("update", sums, rows)])
+
+
+def _read(
+    recipe: Recipe,
+    fit: Fit | None,
+    given: tuple[Any, Any],
+    noise: tuple[Any, Any],
+    executor: Executor,
+) -> Rows:
+    """Return the rows of a call, in the columns of the first ones if there were any."""
+    if fit is None:
+        return run.marked(recipe, recipe.rows_of(*given, None, True, *noise), executor)
+    rows = more_rows(recipe, fit, *given, None, True, *noise)
+    return run.marked(recipe, rows, executor, known_ranges(fit))
+
+
+def _begun(
+    recipe: Recipe, fit: Fit | None, stage: rounds.Rounds, sums: scaling.Sums
+) -> tuple[by_batches.Fit, Left]:
+    """Return the problem, and the run that it goes on from."""
+    if fit is not None:
+        return by_batches.resumed(recipe, stage, fit.posterior, fit.left, fit.history)
+    theta = hyperparameters.start(recipe, stage, sums).theta
+    problem = by_batches.begin(recipe, stage, theta, sums, recipe.seed())
+    first = Run.begin(by_batches.first_parameters(recipe, problem))
+    return problem, Left(first, None, sums, streamed=True)
+
+
+def _remembered(
+    recipe: Recipe, fit: Fit | None, outcome: Outcome, sums: scaling.Sums, fills: Fills
+) -> Fit:
+    """Return what is learned, from so many rows as the outcome has seen."""
+    number, left = outcome.left
+    found = run.remembered(recipe, outcome._replace(left=left), sums, fills)
+    if fit is not None:
+        before = fit.posterior.ranges
+        ranges = provenance.ranges_of(sums, outcome.stage.rows.columns, before)
+        found = found.of(replace(found.posterior, ranges=ranges))
+        found = replace(fit, **_learned(found))
+    return replace(found, n=number)
+
+
+def _learned(fit: Fit) -> dict[str, Any]:
+    return {
+        "posterior": fit.posterior,
+        "objective": fit.objective,
+        "history": fit.history,
+        "left": fit.left,
+    }
+
+
+def _followed(recipe: Recipe, problem: by_batches.Fit, left: Left, before: float) -> Outcome:
+    """Make one pass over the rows of a call, which follow ``before`` others."""
+    assert left.run is not None
+    assert left.sums is not None
+    pieces, begun = by_batches.batches(recipe, problem), left.run.step
+    seen = np.cumsum([before, *(sum(p.size for p in batch) for batch in pieces)])
+    executor, none = problem.stage.executor, by_batches.no_rows(problem.stage.rows)
+
+    def finished(run: Run, history: by_batches.History) -> Outcome:
+        rows = float(seen[run.step - begun])
+        so_far = problem._replace(rows=rows)
+        outcome = by_batches.concluded(recipe, so_far, run, history, rows, begun)
+        now = left._replace(run=run, learned=learning.arrays())
+        return outcome._replace(left=(int(rows), now))
+
+    learning = by_batches.learning(recipe, problem, executor, lambda: pieces.pop(0), _nowhere, none)
+    bases = learning.bases._replace(covariance=recipe.inputs.count, most=None)
+    learning.bases = bases
+    # a model that ``fit`` has begun keeps to its setting
+    follows = own(recipe).learns(recipe) or (left.streamed and recipe.optimizer is not None)
+    if follows:
+        learning.let_go()
+    if left.learned is not None:
+        learning.restore(left.learned)
+    ascent = replace(
+        by_batches.ascent_of(recipe, problem, left.sums, follows),
+        steps=begun + len(pieces),
+        patience=None,
+    )
+    describe = by_batches.describing(problem)
+    with by_batches.keeping_the_last(finished):
+        now, history = ascend(learning, left.run, ascent, describe, by_batches.WATCHED)
+    return finished(now, history)
+
+
+def _nowhere() -> np.ndarray:
+    return np.zeros((0, 3), np.int64)
