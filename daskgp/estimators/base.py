@@ -151,6 +151,13 @@ class GaussianProcess(UpdatedGP):
         ------
         SettingError
             If a setting cannot be used.
+
+        Examples
+        --------
+        >>> import daskgp
+        >>> recipe = daskgp.LMA(markov_order=2).recipe()
+        >>> recipe.method.name, recipe.arrangement.reach
+        ('lma', 2)
         """
         model, settings = self._model(), self.get_params()
         measured = model.likelihood_name == "gaussian"
@@ -322,8 +329,8 @@ class GaussianProcess(UpdatedGP):
         ``noise`` are its ``y_variance`` and ``sample_weight``.
         """
         check_settings(self)
-        other = None if start is None else warm.Other(start.solved_, start._inputs)
         recipe = replace(self.recipe(), begun_from=_token_of(start))
+        other = None if start is None else warm.Other(start.solved_, start._inputs)
         try:
             fit = run.fitted(recipe, X, y, checkpoint, keep, noise, other, learned_layers)
         except Stopped as error:

@@ -540,7 +540,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         names = self.solved_.feature_names
         known = self.solved_.ranges
-        pairs = () if known is None else zip(names, known, strict=True)
+        pairs = zip(names, known, strict=True) if known else ()
         ranges = {name: pair for name, pair in pairs if pair is not None}
         units = self.solved_.feature_units
         sphere = tuple(names[j] for j in self.solved_.geographic or ())

@@ -25,7 +25,6 @@ import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
 from daskgp.data.stores import snapshots
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
-from daskgp.estimators.variational import VariationalGP
 from daskgp.fit import by_batches, minibatches, subset, svi
 from daskgp.fit.steps import Steps
 from daskgp.train.stochastic import Ascent, Stopped
@@ -851,7 +850,7 @@ class Halted(Exception):
 @pytest.fixture
 def calls(monkeypatch):
     """Counts steps, of which ``stop`` may be made; a run is kept every five."""
-    counter, sums, ascent = {"made": 0, "stop": None}, Steps.sums, VariationalGP._ascent
+    counter, sums, ascent = {"made": 0, "stop": None}, Steps.sums, by_batches.ascent_of
 
     def counted(self, prepared, shares, step):
         if counter["made"] == counter["stop"]:
@@ -859,11 +858,11 @@ def calls(monkeypatch):
         counter["made"] += 1
         return sums(self, prepared, shares, step)
 
-    def often(self, *arguments):
-        return dataclasses.replace(ascent(self, *arguments), keep_every=5)
+    def often(*arguments):
+        return dataclasses.replace(ascent(*arguments), keep_every=5)
 
     monkeypatch.setattr(Steps, "sums", counted)
-    monkeypatch.setattr(VariationalGP, "_ascent", often)
+    monkeypatch.setattr(by_batches, "ascent_of", often)
     monkeypatch.setattr(svi, "REFRESH", 5)
     return counter
 

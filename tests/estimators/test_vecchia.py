@@ -157,7 +157,7 @@ def begun(table, monkeypatch):
     def begin(**settings):
         caught = []
 
-        def catch(estimator, model, stage, theta, run, first):
+        def catch(recipe, asked, model, stage, theta, run, first):
             caught.append((model, stage, theta, first))
             raise RunError("caught")
 
@@ -694,7 +694,7 @@ def test_lma_trains_on_the_conditionals_of_rows(table, monkeypatch):
     )
     on_blocks = daskgp.LMA(**settings, n_support=8).fit(*table)
     assert on_blocks.kernel_ != asked.kernel_
-    monkeypatch.setattr("daskgp.estimators.lma.FEW_ROWS", 100)
+    monkeypatch.setattr("daskgp.fit.training.FEW_ROWS", 100)
     assert daskgp.LMA(**settings, n_support=8).fit(*table).kernel_ == asked.kernel_
     with pytest.raises(SettingError, match="training_rows=200 has no effect with train_with"):
         daskgp.LMA(**settings, train_with="blocks", training_rows=200).fit(*table)
