@@ -28,7 +28,8 @@ from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
-from daskgp.fit import declared, named
+from daskgp.fit import named
+from daskgp.fit.work import refuse_weights
 from daskgp.models.scaling import one_row
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import posterior_node
@@ -242,7 +243,7 @@ def cross_validate(
         noise = y_variance, sample_weight
         # a fit to all rows says itself what their fill values are
         rows = rows_at(f"{url}-rows", X, y, noise, model, executor, silent=loo)
-        declared.refuse_weights(model._model(), rows)
+        refuse_weights(model._model(), rows)
         output = None
         if predictions is not None:
             output = stack.enter_context(_output(str(predictions), rows))

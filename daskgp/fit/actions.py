@@ -17,9 +17,9 @@ from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError
-from daskgp.fit import hyperparameters, rounds, timing
+from daskgp.fit import hyperparameters, rounds
 from daskgp.fit.arrange.rewriting import check_order, lengths
-from daskgp.fit.plan import Beside, Workload
+from daskgp.fit.plan import Beside, Workload, probes_in_blocks
 from daskgp.fit.recipe import Outcome, Recipe, Run
 from daskgp.fit.subset import Start
 from daskgp.fit.task import HELD_POINTS
@@ -133,7 +133,7 @@ class OfActions(OnBlocks):
             staged=recipe.optimizer is not None and anew,
             beside=Beside(task, 0, client, disk + 8 * points * rows.n_features),
             operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + per_row * n,
-            probes=timing.in_blocks(n, work.largest, least, **settings),
+            probes=probes_in_blocks(n, work.largest, least, **settings),
         )
 
     def _counted_rows(self, n: int, count: int) -> int:

@@ -260,6 +260,28 @@ Probes: TypeAlias = Callable[[int], list[Probe]]
 """Returns the short runs for a number of threads, the smaller one first."""
 
 
+def probes_in_blocks(n: int, step: int, least: int, **settings: Any) -> Probes:
+    """Return the short runs of a method whose tasks work on blocks, some for each thread.
+
+    A run has ``step`` of the ``n`` rows per thread or more, and at least ``least``.
+    """
+
+    def probes(threads: int) -> list[Probe]:
+        return [Probe(settings, number) for number in sizes(n, step * threads, least)]
+
+    return probes
+
+
+def sizes(n: int, step: int, least: int) -> list[int]:
+    """Return the rows of two runs: ``step``, or ``least`` if that is more, and 2 ``step`` more.
+
+    Both are at most ``n``; if they are the same, ``n`` alone is returned.
+    """
+    small = min(n, max(step, least))
+    large = min(n, small + 2 * step)
+    return [small, large] if large > small else [n]
+
+
 @dataclass(frozen=True)
 class Workload:
     """Work of a fit, from its settings and the sizes of the data.

@@ -22,8 +22,8 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.fit import hyperparameters, means, provenance, refusal, rounds, targets, warm, work
-from daskgp.fit.fitted import Fit
+from daskgp.fit import hyperparameters, means, refusal, rounds, targets, warm, work
+from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
@@ -106,7 +106,7 @@ def fitted(
         raise refusal.out_of_memory(error, plan, executor.memory_per_task(), load.knob) from error
     url = None if dataset is None else dataset.url
     sources = () if dataset is None else (dataset.source(executor),)
-    return replace(fit, seen=[provenance.note("fit", sums, whole, url)], sources=sources)
+    return replace(fit, seen=[note("fit", sums, whole, url)], sources=sources)
 
 
 def _planned(
@@ -181,7 +181,7 @@ def remembered(recipe: Recipe, outcome: Outcome, sums: scaling.Sums, fills: Fill
         geographic=rows.geographic,
         feature_units=rows.feature_units if any(rows.feature_units) else (),
         fills=fills,
-        ranges=provenance.ranges_of(sums, rows.columns),
+        ranges=ranges_of(sums, rows.columns),
         finds_fills=isinstance(recipe.fill_values, str),
     )
     regressor = means.regressor(recipe.mean, rows)

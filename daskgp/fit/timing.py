@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from daskgp.data import grids
-from daskgp.fit.plan import Plan, Probe, Probes, Workload, make_plan
+from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.runtime.executor import Executor
 
 ITERATIONS = 3
@@ -49,28 +49,6 @@ def seconds(quick: Quick, work: Workload, executor: Executor) -> float:
         settings = {"geographic": rows.geographic or False, **probe.settings}
         measured.append(quick(settings, *grids.tables(X, y, rows.feature_names), threads))
     return _at(_share(work, threads), measured)
-
-
-def in_blocks(n: int, step: int, least: int, **settings: Any) -> Probes:
-    """Return the short runs of a method whose tasks work on blocks, some for each thread.
-
-    A run has ``step`` of the ``n`` rows per thread or more, and at least ``least``.
-    """
-
-    def probes(threads: int) -> list[Probe]:
-        return [Probe(settings, number) for number in sizes(n, step * threads, least)]
-
-    return probes
-
-
-def sizes(n: int, step: int, least: int) -> list[int]:
-    """Return the rows of two runs: ``step``, or ``least`` if that is more, and 2 ``step`` more.
-
-    Both are at most ``n``; if they are the same, ``n`` alone is returned.
-    """
-    small = min(n, max(step, least))
-    large = min(n, small + 2 * step)
-    return [small, large] if large > small else [n]
 
 
 def timed(history: list[dict[str, Any]], whole: float, steps: int, work: Workload, n: int) -> Timed:

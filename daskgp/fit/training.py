@@ -7,9 +7,9 @@ from typing import Literal, cast
 
 from daskgp import data, train
 from daskgp.data.stores.checkpoints import Place
-from daskgp.fit import conditionals, hyperparameters, means, rounds, timing
+from daskgp.fit import conditionals, hyperparameters, means, rounds
 from daskgp.fit.arrange import Blocks
-from daskgp.fit.plan import NOTHING, Probe, Workload
+from daskgp.fit.plan import NOTHING, Probe, Workload, probes_in_blocks
 from daskgp.fit.recipe import Outcome, Recipe, Run, Trainer
 from daskgp.fit.subset import Start
 from daskgp.models import scaling
@@ -131,7 +131,7 @@ class OnNearby(OnBlocks):
             kept=round(count * work.trained) * method.window_bytes(window, m, p),
             cached=8 * n * (2 * d + p + m) + count * 8 * near * (near + m + d + p),
             staged=usual and not recipe.inputs.trained,
-            probes=timing.in_blocks(n, 2 * largest, m, **settings),
+            probes=probes_in_blocks(n, 2 * largest, m, **settings),
         )
 
     def _refined(

@@ -6,11 +6,17 @@ import numpy as np
 
 from daskgp.data import Rows
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import declared, hyperparameters, means, timing
-from daskgp.fit.plan import Knob, Plan, Workload, make_plan, spilled_bytes
+from daskgp.fit import hyperparameters, means
+from daskgp.fit.arrange import Arrangement
+from daskgp.fit.plan import Knob, Plan, Workload, make_plan, probes_in_blocks, spilled_bytes
 from daskgp.fit.recipe import Recipe
 from daskgp.models import scaling
+from daskgp.models.method import Declared
 
+NOISY = (
+    "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
+    "with noise_in_experts=False"
+)
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
@@ -21,8 +27,8 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     """
     arrangement, name = recipe.arrangement, recipe.name
     recipe.trainer.check(recipe, rows)
-    declared.check_noise(recipe.method, rows, name)
-    declared.check_arrangement(recipe.method, arrangement, name)
+    check_noise(recipe.method, rows, name)
+    check_arrangement(recipe.method, arrangement, name)
     arrangement.check(rows, name)
     if n is None:
         return
@@ -42,7 +48,7 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
             "is known: leave one of them out (y_variance=False where the store has it)"
         )
     if recipe.calibrate is not None:
-        declared.refuse_weights(recipe.method, rows)
+        refuse_weights(recipe.method, rows)
     recipe.inputs.check(n)
     arrangement.check_number(n)
     recipe.trainer.check_number(recipe, rows, n)
@@ -66,7 +72,7 @@ def work_of(recipe: Recipe, rows: Rows, value: int | None = None) -> Workload:
         planned.units,
         own.planned(rows.n_features),
         Knob("block_rows", largest, units, plan, note=SMALL_CHUNKS),
-        timing.in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
+        probes_in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
         np.dtype(recipe.dtype).itemsize,
         block_rows=planned.block_rows,
         window_rows=planned.window_rows,
@@ -83,3 +89,46 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
     """Return the bytes of what a regressor leaves of y, which is written for tasks to read."""
     known = means.regressor(recipe.mean, rows) is None or rows.chunks is None
     return 0 if known else 8 * len(rows) * rows.n_targets
+
+
+# -- what a method declares that it takes ------------------------------------------------------
+
+
+def refuse_weights(model: Declared, rows: Rows) -> None:
+    """Raise SettingError for rows with weights if a method does not tell noise from f."""
+    if model.noisy and rows.weight is not None:
+        raise SettingError(NOISY)
+
+
+def check_noise(method: Declared, rows: Rows, name: str) -> None:
+    """Raise SettingError for noise variances of rows that a method would ignore.
+
+    ``name`` is that of the estimator.
+    """
+    for setting, given in (("y_variance", rows.y_variance), ("sample_weight", rows.weight)):
+        if given is not None and not method.takes_noise:
+            raise SettingError(
+                f"{setting} is given, and {name} would ignore it, as its method does not say "
+                f"takes_noise: leave it out ({setting}=False where the store has it)"
+            )
+
+
+def check_arrangement(method: Declared, arrangement: Arrangement, name: str) -> None:
+    """Raise SettingError for units without the neighbours that a method needs, or the reverse.
+
+    So are rows that predictions would miss.
+    """
+    given = type(arrangement).__name__
+    if method.takes_neighbours != arrangement.nearby:
+        has, needs = ("", "does not say") if arrangement.nearby else ("no ", "says")
+        raise SettingError(
+            f"{name} has rows in {given}, with {has}neighbours, and its method {needs} "
+            "takes_neighbours: return another arrangement of daskgp.fit.arrange from _arrangement, "
+            f"such as {'AsStored' if arrangement.nearby else 'Blocks'}"
+        )
+    if method.keeps_rows and not arrangement.keeps_rows:
+        raise SettingError(
+            f"{name} has rows in {given}, which predictions cannot read back, and its method says "
+            "keeps_rows: return another arrangement of daskgp.fit.arrange from _arrangement, such "
+            "as Blocks"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 from daskgp import checks, data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
-from daskgp.fit.declared import NOISY
+from daskgp.fit.work import NOISY
 from daskgp.posterior.posterior import Posterior
 
 

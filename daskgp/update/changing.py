@@ -14,11 +14,12 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, SettingError, StoreError
-from daskgp.fit import declared, provenance, rounds, targets
+from daskgp.fit import rounds, targets
 from daskgp.fit.arrange import Changed
-from daskgp.fit.fitted import Fit
+from daskgp.fit.fitted import Fit, What, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
+from daskgp.fit.work import check_noise
 from daskgp.models import scaling
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
@@ -72,10 +73,10 @@ def changed(
         else:
             after = arrangement.append(stage, sums, so_far, spill)
         fit = _concluded(recipe, fit, after, int(sums.rows), forget)
-    what: provenance.What = "forget" if forget else "update"
-    ranges = provenance.ranges_of(sums, rows.columns, fit.posterior.ranges)
+    what: What = "forget" if forget else "update"
+    ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
-    seen = [*fit.seen, provenance.note(what, sums, rows)]
+    seen = [*fit.seen, note(what, sums, rows)]
     return replace(fit, posterior=posterior, seen=seen)
 
 
@@ -159,7 +160,7 @@ def more_rows(
         fills=posterior.fills,
     )
     prepared.check_columns(rows)
-    declared.check_noise(posterior.method, rows, recipe.name)
+    check_noise(posterior.method, rows, recipe.name)
     return rows
 
 

@@ -11,9 +11,9 @@ from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows, partition
 from daskgp.data.blocks import sampling
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import by_batches, hyperparameters, provenance, rounds, run, targets, work
+from daskgp.fit import by_batches, hyperparameters, rounds, run, targets, work
 from daskgp.fit.by_batches import Left, own
-from daskgp.fit.fitted import Fit
+from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.recipe import Outcome, Recipe
 from daskgp.models import scaling
 from daskgp.models.fills import Fills
@@ -68,7 +68,7 @@ def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, we
             error.outcome = _remembered(recipe, fit, error.outcome, sums, fills)
         raise
     found = _remembered(recipe, fit, outcome, sums, fills)
-    return replace(found, seen=[*found.seen, provenance.note("update", sums, rows)])
+    return replace(found, seen=[*found.seen, note("update", sums, rows)])
 
 
 def _read(
@@ -105,7 +105,7 @@ def _remembered(
     found = run.remembered(recipe, outcome._replace(left=left), sums, fills)
     if fit is not None:
         before = fit.posterior.ranges
-        ranges = provenance.ranges_of(sums, outcome.stage.rows.columns, before)
+        ranges = ranges_of(sums, outcome.stage.rows.columns, before)
         found = found.of(replace(found.posterior, ranges=ranges))
         found = replace(fit, **_learned(found))
     return replace(found, n=number)
