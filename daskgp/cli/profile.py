@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskgp import data, kernels
-from daskgp.data import map_store, prediction_store
+from daskgp.data import prediction_store
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.rows import GEOGRAPHIC
 from daskgp.data.stores import groups, locks, models, run_records
@@ -105,14 +105,14 @@ def units_in(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
 def predictions(url: str, group: Any) -> dict[str, Any]:
     """Return what a store of predictions contains; StoreError if it lacks an array."""
     attributes, present = group.attrs.asdict(), groups.names_in(url)
-    labelled = map_store.CHUNKS in present
+    labelled = prediction_store.CHUNKS in present
     for name in ("mean",) if labelled else ("mean", "variance", "done"):
         if name not in present:
             raise StoreError(
                 f"predictions {url} are incomplete: {name!r} is missing: predict again"
             )
     if labelled:
-        target = map_store.opened(url)
+        target = prediction_store.opened(url)
         done = target.done()
         sizes: dict[str, Any] = {"grid": dict(zip(target.dims, target.shape, strict=True))}
         sizes |= {"arrays": sorted(target.names), "chunk_cells": list(target.steps)}

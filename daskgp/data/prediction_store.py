@@ -1,170 +1,394 @@
-"""Prediction stores: ``mean`` and ``variance`` in the chunks of the input, and ``done`` flags.
+"""Prediction stores of rows and of labelled grids: arrays in the chunks of the input, and marks.
 
-A store grows with its input.  A kill at any moment leaves a store whose flags are correct, so that
+Of rows a group has ``mean`` and ``variance``, with an entry per chunk beside them that says whether
+it is done.  Of a grid it is a map: what xarray shows, coordinates and predicted arrays, and in the
+group ``chunks`` an entry per chunk that says how many of its cells are done.  A map's metadata are
+consolidated: a reader sees one that grows at once, or not yet.
+
+A store grows with its input.  A kill at any moment leaves a store whose marks are correct, so that
 the same steps can be repeated.
 """
 
-# ruff: noqa: D102 - classes document what the protocols ask for
-
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
 import numpy as np
 import zarr
 
-from daskgp.data import moments
+from daskgp.data import coordinates, moments
+from daskgp.data.coordinates import REMEDY
+from daskgp.data.gridded import Gridded, Index, Region
 from daskgp.data.reading import behind
 from daskgp.data.rows import UNITS, column_names
 from daskgp.data.stores import chunk_marks, groups
-from daskgp.errors import StoreError
+from daskgp.errors import InputError, StoreError
 
 FORMAT, VERSION = "daskgp-predictions", 2
-REMEDY = "remove them or choose another path"
+CHUNKS = "chunks"
+"""Group of a map with one entry per chunk."""
 ASKED = ("mask", "variance", "quantiles", "exceedance", "samples")
 """Entries of a layout that are not of the input, but asked for."""
 SAMPLE_BYTES = 32 << 20
 """Most bytes of a chunk with several sample paths."""
-INPUT_ARRAYS = (("input_checksum", "u4"), ("input_mark", "u8"))
-"""Names and types of the arrays that tell a chunk of the input from what it was."""
+DONE, CHECKSUM, MARK = "done", "input_checksum", "input_mark"
+"""Arrays with an entry per chunk: what is done, and what tells its input from what it was."""
+OF_ROWS = ("samples", "variance")
+"""Arrays that a store of rows may have beside the mean."""
 
 
-T = TypeVar("T", bound="Target", covariant=True)
+class Outputs(NamedTuple):
+    """Arrays of a map beside the mean and the standard deviation of a new observation.
+
+    ``samples`` are the number of sample paths of f and their seed.
+    """
+
+    variance: bool = False
+    quantiles: tuple[float, ...] = ()
+    exceedance: float | None = None
+    samples: tuple[int, int] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all arrays of a map, the mean last."""
+        beside = {
+            "variance": self.variance,
+            "quantiles": bool(self.quantiles),
+            "exceedance": self.exceedance is not None,
+            "samples": self.samples is not None,
+        }
+        return (*("std", *(name for name, wanted in beside.items() if wanted)), "mean")
+
+    @property
+    def lists(self) -> dict[str, Any]:
+        """What is asked for, as JSON has it."""
+        pair = None if self.samples is None else list(self.samples)
+        return {**self._asdict(), "quantiles": list(self.quantiles), "samples": pair}
 
 
 class Shape(Protocol):
     """Targets of a fitted method."""
 
     @property
-    def n_targets(self) -> int: ...
-    @property
-    def vector_target(self) -> bool: ...
-    @property
-    def target_names(self) -> tuple[str, ...]: ...
-    @property
-    def target_units(self) -> tuple[str, ...]: ...
-
-
-class AnyInputs(Protocol[T]):
-    """The input of a prediction, rows or a grid, as `open_or_create` and `Target` need it."""
+    def n_targets(self) -> int:
+        """Their number."""
 
     @property
-    def url(self) -> str: ...
+    def vector_target(self) -> bool:
+        """Whether there is one, and arrays have no dimension for it."""
+
     @property
-    def rows(self) -> int: ...
+    def target_names(self) -> tuple[str, ...]:
+        """Their names."""
+
     @property
-    def layout(self) -> dict[str, Any]: ...
-    @property
-    def unit(self) -> tuple[int, ...]: ...
-    def target(self, url: str, group: zarr.Group) -> T: ...
-    def made(self, group: zarr.Group) -> bool: ...
-    def create(self, group: zarr.Group, shape: Shape) -> None: ...
-    def refuse_shrunk(self, target: Any) -> None: ...
+    def target_units(self) -> tuple[str, ...]:
+        """Their units; none if they are not known."""
 
 
 class Inputs(NamedTuple):
-    """The input of a prediction: its rows, their layout in its store, and marks of its chunks."""
+    """The input of a prediction in chunks, and what is wanted of it: rows, or cells of a ``grid``.
+
+    ``layout`` is what the store of a run that goes on must have been made for, ``marks`` are those
+    of the chunks.
+    """
 
     url: str
-    rows: int
-    chunk_rows: int
-    layout: dict[str, Any]
+    dims: tuple[str, ...]
+    shape: Index
+    steps: Index
     marks: np.ndarray
-    samples: tuple[int, int] | None = None
+    layout: dict[str, Any]
+    outputs: Outputs = Outputs()
+    grid: Gridded | None = None
 
     @property
-    def unit(self) -> tuple[int, ...]:
-        """Rows that a task writes."""
-        return (self.chunk_rows,)
+    def rows(self) -> int:
+        """Number of rows, or of cells."""
+        return math.prod(self.shape)
+
+    @property
+    def counts(self) -> Index:
+        """Number of chunks along each dimension."""
+        return tuple(-(-n // step) for n, step in zip(self.shape, self.steps, strict=True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arrays that are predicted, the mean last."""
+        if self.grid is not None:
+            return self.outputs.names
+        return (*(("samples",) if self.outputs.samples else ()), "variance", "mean")
+
+    def region(self, index: Index) -> Region:
+        """Return the rows, or cells, of a chunk."""
+        return tuple(
+            slice(i * step, min((i + 1) * step, n))
+            for i, step, n in zip(index, self.steps, self.shape, strict=True)
+        )
+
+    def named(self, region: Region) -> str:
+        """Return rows, or cells, in words."""
+        what = "" if self.grid is None else "cells "
+        pairs = zip(("rows",) if self.grid is None else self.dims, region, strict=True)
+        return what + ", ".join(f"{dim} {cut.start} to {cut.stop - 1}" for dim, cut in pairs)
 
     def target(self, url: str, group: zarr.Group) -> Target:
-        """Return the store that predictions of these rows go to."""
-        return Target(url, group)
+        """Return the store that predictions go to."""
+        return Target(url, _afresh(group), self.grid is not None)
 
     def made(self, group: zarr.Group) -> bool:
         """Return whether all arrays of a store are there."""
-        return "done" in group
+        return (DONE if self.grid is None else f"{CHUNKS}/{DONE}") in _afresh(group)
 
     def create(self, group: zarr.Group, shape: Shape) -> None:
-        """Create mean, variance, any samples, checksums and marks and, last, the flags."""
-        tail = () if shape.vector_target else (shape.n_targets,)
-        for name in ("mean", "variance"):
-            said = moments.describe(name, shape.target_names, shape.target_units, observed=True)
-            dims, sizes = groups.dims_of_rows(name, 1 + len(tail)), (self.rows, *tail)
-            create_values(group, name, sizes, (self.chunk_rows, *tail), dims, said)
-        if self.samples is not None:
-            names, units, number = shape.target_names, shape.target_units, self.samples[0]
-            together = samples_together(number, self.chunk_rows * shape.n_targets)
-            create_values(
-                group,
-                "samples",
-                (*sizes, number),
-                (self.chunk_rows, *tail, together),
-                (*dims, "sample"),
-                moments.describe("samples", names, units, observed=False),
+        """Create the predicted arrays, of a map its coordinates too, and last what is done."""
+        if self.grid is not None:
+            self._refuse_clashes(self.grid)
+        tail = {} if shape.vector_target else {groups.TARGET: shape.n_targets}
+        for name in self.names:
+            own, cut = dict(tail), dict(tail)
+            if name == "quantiles":
+                own["quantile"] = cut["quantile"] = len(self.outputs.quantiles)
+            if name == "samples" and self.outputs.samples is not None:
+                own["sample"], cells = self.outputs.samples[0], math.prod(self.steps)
+                most = SAMPLE_BYTES // (8 * cells * shape.n_targets)
+                cut["sample"] = min(own["sample"], max(1, most))
+            group.create_array(
+                name,
+                shape=(*self.shape, *own.values()),
+                chunks=(*self.steps, *cut.values()),
+                dtype="f8",
+                fill_value=np.nan,
+                compressors=groups.CHECKED,
+                dimension_names=(*self.dims, *own),
+                attributes=self._attributes(name, shape),
+                overwrite=True,
             )
-        counts = (-(-self.rows // self.chunk_rows),)
-        for name, dtype in (*INPUT_ARRAYS, ("done", "bool")):
-            create_flags(group, name, counts, ("chunk",), dtype)
+        flags, numbers, ends, kind = group, ["chunk"], list[tuple[str, int]](), "bool"
+        if self.grid is not None:
+            if tail:
+                names = np.array(shape.target_names, object)
+                coordinates.write_plain(group, groups.TARGET, names, str)
+            if self.outputs.quantiles:
+                levels = np.array(self.outputs.quantiles)
+                coordinates.write_plain(group, "quantile", levels, "f8")
+            coordinates.write(group, self.grid)
+            group.attrs["Conventions"] = "CF-1.11"
+            flags = group.create_group(CHUNKS, overwrite=True)
+            numbers = [f"chunk_{dim}" for dim in self.dims]
+            ends, kind = [("dimension", len(self.dims))], "u4"
+        for name, dtype in ((CHECKSUM, "u4"), (MARK, "u8"), (DONE, kind)):
+            more = dict(ends if name == DONE else ())
+            flags.create_array(
+                name,
+                shape=(*self.counts, *more.values()),
+                chunks=(*(1 for _ in self.counts), *more.values()),
+                dtype=dtype,
+                dimension_names=(*numbers, *more),
+                overwrite=True,
+            )
+        if self.grid is not None:
+            _consolidate(group)
+
+    def _attributes(self, name: str, shape: Shape) -> dict[str, Any]:
+        """Return the attributes of an array, which in a map name those that belong to it."""
+        targets, units = shape.target_names, shape.target_units
+        limit = self.outputs.exceedance
+        own = moments.describe(name, targets, units, name != "samples", limit)
+        if self.grid is None:
+            return own
+        if name == "mean":
+            own["ancillary_variables"] = " ".join(self.names[:-1])
+        several = self.grid.grid.coords.items()
+        beside = [str(k) for k, v in several if v.dims != (k,) and coordinates.is_kept(v)]
+        return own | ({"coordinates": " ".join(sorted(beside))} if beside else {})
+
+    def _refuse_clashes(self, grid: Gridded) -> None:
+        own = {*map(str, grid.grid.coords), *self.dims}
+        taken = sorted(own & {*self.names, "target", "quantile", "sample"})
+        if taken:
+            raise InputError(
+                f"{self.url} has a coordinate {taken[0]!r}, a name that every map uses: rename it"
+            )
 
     def refuse_shrunk(self, target: Target) -> None:
-        """Raise StoreError for a store with more rows."""
-        if target.rows > self.rows:
+        """Raise StoreError for a store that is larger, or has other chunks than its marks."""
+        flags = groups.array_of(target.flags, MARK).shape
+        before = (-(-n // step) for n, step in zip(target.shape, target.steps, strict=True))
+        ends = zip(before, flags, self.counts, strict=True)
+        if not all(least <= own <= max(least, most) for least, own, most in ends):
             raise StoreError(
-                f"predictions {target.url} have {target.rows} rows, the input {self.url} has "
-                f"{self.rows}: an input may grow but not shrink: {REMEDY}"
+                f"predictions {target.url} were rewritten in other chunks or shards than they "
+                f"were made in, which the flags of what is done are for: {REMEDY}"
             )
+        for dim, made, now in zip(self.dims, target.shape, self.shape, strict=True):
+            if made > now:
+                what = "rows" if self.grid is None else f"cells along {dim}"
+                kind = "an input" if self.grid is None else "a grid"
+                raise StoreError(
+                    f"predictions {target.url} have {made} {what}, the input {self.url} has "
+                    f"{now}: {kind} may grow but not shrink: {REMEDY}"
+                )
 
 
-def samples_together(number: int, cells: int) -> int:
-    """Return how many of the sample paths at some cells are in a chunk."""
-    return min(number, max(1, SAMPLE_BYTES // (8 * cells)))
-
-
-def inputs_of(url: str, X: da.Array, samples: tuple[int, int] | None = None) -> Inputs:
+def of_rows(url: str, X: da.Array, samples: tuple[int, int] | None = None) -> Inputs:
     """Describe the inputs X of the dataset store at a URL, for that many ``samples`` and a seed."""
-    step = int(X.chunksize[0])
+    step, outputs = int(X.chunksize[0]), Outputs(samples=samples)
     names = column_names(X) or [f"column {j}" for j in range(X.shape[1])]
-    asked = None if samples is None else list(samples)
-    layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step, "samples": asked}
-    marks = chunk_marks.chunk_marks(url, behind(X))
-    return Inputs(str(url), int(X.shape[0]), step, layout, marks, samples)
+    layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step}
+    layout["samples"] = outputs.lists["samples"]
+    marks, shape = chunk_marks.chunk_marks(url, behind(X)), (int(X.shape[0]),)
+    return Inputs(str(url), (groups.ROW,), shape, (step,), marks, layout, outputs)
+
+
+def of_grid(grid: Gridded, outputs: Outputs) -> Inputs:
+    """Describe a grid, and the arrays that are wanted on it."""
+    dims, layout = tuple(map(str, grid.grid.dims)), {**grid.layout, **outputs.lists}
+    return Inputs(grid.url, dims, grid.shape, grid.steps, grid.marks, layout, outputs, grid)
+
+
+class ChunkWriter(NamedTuple):
+    """Predicted arrays by name, and those with one entry per chunk, which travel to the tasks."""
+
+    url: str
+    values: dict[str, zarr.Array]
+    flags: dict[str, zarr.Array]
+
+    def tail(self, name: str) -> Index:
+        """Return the sizes of the dimensions that an array has beside those of the input."""
+        return self.values[name].shape[self.flags[MARK].ndim :]
+
+    def read(self, name: str, region: Region) -> np.ndarray:
+        """Return a part of a predicted array."""
+        return np.asarray(self.values[name][region])
+
+    def write(
+        self,
+        index: Index,
+        region: Region,
+        values: Mapping[str, np.ndarray],
+        checksum: int,
+        mark: int,
+    ) -> None:
+        """Write one chunk with the checksum and the mark of its input, and last that it is done."""
+        done, cells = self.flags[DONE], [cut.stop - cut.start for cut in region]
+        with groups.writing(self.url, "predictions"):
+            for name, array in values.items():
+                self.values[name][region] = array
+            self.flags[CHECKSUM][index] = checksum
+            self.flags[MARK][index] = mark
+            done[index] = np.array(cells, "u4") if done.ndim > len(index) else True
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """An open prediction store, of which each task writes whole chunks of its own."""
+    """An open prediction store, of which each task writes whole chunks of its own.
+
+    A chunk of a map is done as far as its extents say: where the grid has grown into it, the cells
+    that it had are kept.  One of rows is done as a whole, or not.
+    """
 
     url: str
     group: zarr.Group
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that the store is made for."""
-        return int(groups.array_of(self.group, "mean").shape[0])
+    is_map: bool
 
     @property
     def flags(self) -> zarr.Group:
         """Group of the arrays that have one entry per chunk of the input."""
-        return self.group
+        found = self.group[CHUNKS] if self.is_map else self.group
+        assert isinstance(found, zarr.Group)
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the predicted arrays, that which tells the number of rows last."""
-        return tuple(name for name in ("samples", "variance", "mean") if name in self.group)
+        """Names of the predicted arrays, the mean, which tells how many rows there are, last."""
+        if not self.is_map:
+            return (*(name for name in OF_ROWS if name in self.group), "mean")
+        mean = groups.array_of(self.group, "mean")
+        return (*str(mean.attrs["ancillary_variables"]).split(), "mean")
 
-    def refuse_shared(self, inputs: AnyInputs[Any]) -> None:
-        """Raise StoreError for arrays of which two tasks would write one chunk, or shard."""
+    @property
+    def _layout(self) -> dict[str, Any]:
+        layout = self.group.attrs["input_layout"]
+        assert isinstance(layout, dict)
+        return layout
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dimensions of the grid."""
+        return tuple(map(str, self._layout["dims"]))
+
+    @property
+    def steps(self) -> Index:
+        """Rows of a chunk, or cells along each dimension; of a map those of a shard."""
+        if not self.is_map:
+            return (int(self._layout["chunk_rows"]),)
+        return groups.written_together(groups.array_of(self.group, "mean"))[: self._ndim]
+
+    @property
+    def shape(self) -> Index:
+        """Rows, or cells along each dimension, that the store is made for."""
+        return groups.array_of(self.group, "mean").shape[: self._ndim]
+
+    @property
+    def _ndim(self) -> int:
+        return groups.array_of(self.flags, MARK).ndim
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, or of cells."""
+        return math.prod(self.shape)
+
+    def has_size_of(self, inputs: Inputs) -> bool:
+        """Return whether the store is made for all of an input, and no more is being added."""
+        flags = self._flags()[DONE].shape[: len(inputs.counts)]
+        return self.shape == inputs.shape and flags == inputs.counts
+
+    def sizes(self) -> np.ndarray:
+        """Return the rows, or the cells along each dimension, of each chunk."""
+        pairs = zip(self.shape, self.steps, strict=True)
+        own = [np.minimum(step, n - np.arange(0, n, step)) for n, step in pairs]
+        return np.stack(np.meshgrid(*own, indexing="ij"), axis=-1)
+
+    def extents(self) -> np.ndarray:
+        """Return what is done of each chunk, from its start along each dimension."""
+        found = self._of_chunks(DONE)
+        return found if self.is_map else np.where(found[:, None], self.sizes(), 0)
+
+    def done(self) -> np.ndarray:
+        """Return flags that are True for chunks of which all is written."""
+        return np.asarray((self.extents() == self.sizes()).all(axis=-1))
+
+    def checksums(self) -> np.ndarray:
+        """Return the CRC-32 of the input of each chunk, as far as it is done."""
+        return self._of_chunks(CHECKSUM)
+
+    def marks(self) -> np.ndarray:
+        """Return marks of the stored objects that each chunk was predicted from."""
+        return self._of_chunks(MARK)
+
+    def _of_chunks(self, name: str) -> np.ndarray:
+        """Return the entries of chunks; there are more of them where growth was interrupted."""
+        counts = (-(-n // step) for n, step in zip(self.shape, self.steps, strict=True))
+        return np.asarray(groups.array_of(self.flags, name)[tuple(map(slice, counts))])
+
+    def _flags(self) -> dict[str, zarr.Array]:
+        return {name: groups.array_of(self.flags, name) for name in (CHECKSUM, MARK, DONE)}
+
+    def writer(self) -> ChunkWriter:
+        """Return what tasks write chunks with, as large as the store is now."""
         values = {name: groups.array_of(self.group, name) for name in self.names}
-        flags = {
-            name: groups.array_of(self.flags, name)
-            for name in ("done", *(name for name, _ in INPUT_ARRAYS))
-        }
-        one = (1,) * len(inputs.unit)
-        for arrays, unit in ((values, inputs.unit), (flags, one)):
+        return ChunkWriter(self.url, values, self._flags())
+
+    def refuse_shared(self, inputs: Inputs) -> None:
+        """Raise StoreError for arrays of which two tasks would write one chunk, or shard."""
+        values, one = self.writer().values, (1,) * len(inputs.steps)
+        for arrays, unit in ((values, inputs.steps), (self._flags(), one)):
             for name, array in arrays.items():
                 own = groups.written_together(array)[: len(unit)]
                 if any(size % step for size, step in zip(unit, own, strict=True)):
@@ -176,92 +400,85 @@ class Target:
                         f"rewrite it in {kind} of {wanted}, or {REMEDY}"
                     )
 
-    def say(self, said: Mapping[str, Any]) -> None:
-        """Change attributes of the store."""
-        self.group.attrs.update(said)
-
-    def done(self) -> np.ndarray:
-        """Return flags (chunks,) that are True for chunks already written."""
-        return np.asarray(groups.array_of(self.flags, "done")[...], bool)
-
-    def checksums(self) -> np.ndarray:
-        """Return the CRC-32 (chunks,) of the input of each chunk that is done."""
-        return np.asarray(groups.array_of(self.flags, "input_checksum")[...])
-
-    def marks(self) -> np.ndarray:
-        """Return marks (chunks,) of the stored objects that each chunk was predicted from."""
-        return np.asarray(groups.array_of(self.flags, "input_mark")[...])
-
-    def put(
-        self,
-        index: int,
-        start: int,
-        predicted: Mapping[str, np.ndarray],
-        checksum: int,
-        mark: int,
-    ) -> None:
-        """Write one chunk with the checksum and the mark of its input, and its flag last."""
-        with groups.writing(self.url, "predictions"):
-            for name, values in predicted.items():
-                array = groups.array_of(self.group, name)
-                shape = (len(values), *array.shape[1:])
-                array[start : start + len(values)] = values.reshape(shape)
-            groups.array_of(self.flags, "input_checksum")[index] = checksum
-            groups.array_of(self.flags, "input_mark")[index] = mark
-            groups.array_of(self.flags, "done")[index] = True
+    def say(self, attributes: Mapping[str, Any]) -> None:
+        """Change attributes of the store, whose consolidated metadata stay as they are."""
+        groups.open_group(self.url, "prediction store", mode="r+").attrs.update(attributes)
 
     def mark(self, found: np.ndarray) -> None:
-        """Note the marks of the first chunks, whose contents were compared."""
+        """Note the marks of chunks whose contents were compared."""
         with groups.writing(self.url, "predictions"):
-            groups.array_of(self.flags, "input_mark")[tuple(map(slice, found.shape))] = found
+            groups.array_of(self.flags, MARK)[tuple(map(slice, found.shape))] = found
 
     def grow(self, inputs: Inputs) -> None:
-        """Make room for more rows; a last chunk that gets some of them has to be done again.
+        """Make room for what the input has gained; a last chunk of rows has to be done again.
 
-        ``mean`` tells the number of rows and is resized last: until then an interrupted growth
+        ``mean`` tells the size of the store and is resized last: until then an interrupted growth
         starts again from its beginning.
         """
-        before, rows = self.rows, inputs.rows
-        if rows == before:
+        before, ndim = self.shape, len(inputs.shape)
+        if before == inputs.shape:
             return
-        step = inputs.chunk_rows
         with groups.writing(self.url, "predictions"):
             self.say({"complete": False})
-            if before % step:
-                groups.array_of(self.flags, "done")[before // step] = False
-            for name in ("input_checksum", "input_mark", "done"):
-                groups.array_of(self.flags, name).resize((-(-rows // step),))
+            if inputs.grid is None and before[0] % inputs.steps[0]:
+                groups.array_of(self.flags, DONE)[before[0] // inputs.steps[0]] = False
+            for array in self._flags().values():
+                array.resize((*inputs.counts, *array.shape[ndim:]))
+            if inputs.grid is not None:
+                coordinates.write(self.group, inputs.grid)
             for name in self.names:
                 array = groups.array_of(self.group, name)
-                array.resize((rows, *array.shape[1:]))
+                array.resize((*inputs.shape, *array.shape[ndim:]))
+            if inputs.grid is not None:
+                _consolidate(self.group)
 
-    def finish(self, inputs: AnyInputs[Any], notes: dict[str, Any]) -> None:
+    def finish(self, inputs: Inputs, notes: dict[str, Any]) -> None:
         """Mark the store as complete, with the checksum of its input."""
         if not self.done().all():
             raise StoreError(f"predictions {self.url}: some chunks are not written, run it again")
-        said = {**inputs.layout, "rows": inputs.rows}
-        checksum = groups.checksum({"input_checksum": self.checksums()}, said)
+        layout = {**inputs.layout, "rows": inputs.rows}
+        checksum = groups.checksum({CHECKSUM: self.checksums()}, layout)
         with groups.writing(self.url, "predictions"):
-            self.say({**notes, "input_checksum": checksum})
+            self.say({**notes, CHECKSUM: checksum})
             self.say({"complete": True})
+            if self.is_map:
+                _consolidate(self.group)
 
     def is_finished(self, notes: dict[str, Any]) -> bool:
         """Return whether the store is complete and has these notes."""
-        attributes = self.group.attrs.asdict()
-        return {**attributes, **notes, "complete": True} == attributes
+        group = groups.open_group(self.url, "prediction store")
+        found = group.attrs.asdict()
+        whole = {**found, **notes, "complete": True} == found
+        return whole and (not self.is_map or group.metadata.consolidated_metadata is not None)
+
+
+def opened(url: str) -> Target:
+    """Open a prediction store to be read."""
+    group = _afresh(groups.open_group(url, "prediction store"))
+    return Target(url, group, CHUNKS in group)
+
+
+def steps_of_map(url: str) -> Index | None:
+    """Return the cells of a chunk of the map at a URL, None where there is no whole one."""
+    if groups.vacant(url):
+        return None
+    try:
+        return opened(url).steps
+    except (StoreError, KeyError):  # whoever opens it says what is there
+        return None
 
 
 def open_or_create(
     url: str,
-    inputs: AnyInputs[T],
+    inputs: Inputs,
     shape: Shape,
     model_checksum: str,
     notes: dict[str, Any],
     resume: bool,
-) -> T:
-    """Open the prediction store of an input, or create it with the row chunks of the input.
+) -> Target:
+    """Open the prediction store of an input, or create it with the chunks of the input.
 
-    ``notes`` become attributes.  A store with fewer rows is left as it is, for `Target.grow`.
+    ``notes`` become attributes.  A smaller store is left as it is, for `Target.grow`.
 
     Raises
     ------
@@ -286,7 +503,7 @@ def open_or_create(
     return inputs.target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
-def find_complete(url: str, inputs: AnyInputs[T], shape: Shape, model_checksum: str) -> T | None:
+def find_complete(url: str, inputs: Inputs, shape: Shape, model_checksum: str) -> Target | None:
     """Return the prediction store if all of it was written, None if it is missing or unfinished.
 
     Raises
@@ -315,48 +532,7 @@ def refuse_taken(url: str, resume: bool) -> bool:
     return True
 
 
-def create_values(
-    group: zarr.Group,
-    name: str,
-    shape: tuple[int, ...],
-    chunks: tuple[int, ...],
-    dims: tuple[str, ...],
-    said: dict[str, Any],
-) -> None:
-    """Create an array of predictions, which reads as NaN until it is written."""
-    group.create_array(
-        name,
-        shape=shape,
-        chunks=chunks,
-        dtype="f8",
-        fill_value=np.nan,
-        compressors=groups.CHECKED,
-        dimension_names=dims,
-        attributes=said,
-        overwrite=True,
-    )
-
-
-def create_flags(
-    group: zarr.Group,
-    name: str,
-    counts: tuple[int, ...],
-    dims: tuple[str, ...],
-    dtype: str,
-    width: tuple[int, ...] = (),
-) -> None:
-    """Create an array with one object for each chunk of the input, which holds ``width`` values."""
-    group.create_array(
-        name,
-        shape=(*counts, *width),
-        chunks=(*(1 for _ in counts), *width),
-        dtype=dtype,
-        dimension_names=dims,
-        overwrite=True,
-    )
-
-
-def _existing(url: str, inputs: AnyInputs[T], shape: Shape, model_checksum: str) -> T:
+def _existing(url: str, inputs: Inputs, shape: Shape, model_checksum: str) -> Target:
     group = groups.open_group(url, "prediction store", mode="r+")
     if group.attrs.get("version") != VERSION:
         raise StoreError(
@@ -376,7 +552,7 @@ def _existing(url: str, inputs: AnyInputs[T], shape: Shape, model_checksum: str)
     return target
 
 
-def _refuse_layout(url: str, made: Any, inputs: AnyInputs[Any]) -> None:
+def _refuse_layout(url: str, made: Any, inputs: Inputs) -> None:
     """Raise StoreError for an input with other columns, another type or other chunks."""
     if not isinstance(made, dict):
         raise StoreError(
@@ -394,3 +570,15 @@ def _refuse_layout(url: str, made: Any, inputs: AnyInputs[Any]) -> None:
                 f"predictions {url} were made from an input with {name} {was}, {inputs.url} has "
                 f"{value}: {REMEDY}"
             )
+
+
+def _afresh(group: zarr.Group) -> zarr.Group:
+    """Return a group that reads the metadata of its arrays themselves, which change."""
+    how: Any = {"mode": "r" if group.read_only else "r+", "use_consolidated": False}
+    return zarr.open_group(group.store, path=group.path, zarr_format=3, **how)
+
+
+def _consolidate(group: zarr.Group) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that only xarray and Zarr itself read them
+        zarr.consolidate_metadata(group.store, path=group.path, zarr_format=3)

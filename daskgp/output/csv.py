@@ -14,7 +14,7 @@ from daskgp.data import CONVERTIBLE, moments
 from daskgp.data.convert import sources, tables
 from daskgp.data.convert.convert import convert_for
 from daskgp.data.convert.table import ColumnError
-from daskgp.data.map_store import Outputs
+from daskgp.data.prediction_store import Outputs
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 from daskgp.output.job import Job

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from daskgp.checks import whole
-from daskgp.data.map_store import Outputs as Outputs
-from daskgp.data.stores import locks
+from daskgp.data.prediction_store import Outputs
 from daskgp.errors import SettingError, StoreError
 from daskgp.models.pathwise import FREQUENCIES
-from daskgp.models.values import Moments
-from daskgp.posterior.layers.chain import Outer
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import paths
 from daskgp.predict.lazy import check_levels, check_threshold
 from daskgp.runtime.executor import Executor
-
-PART_ROWS = 4_096
-"""Rows per task of a local method, which factors many blocks for them."""
 
 
 class Written(NamedTuple):
@@ -69,33 +61,6 @@ class Job(NamedTuple):
         return 4.0 * rows * number * FREQUENCIES
 
 
-class Work(Protocol):
-    """The work of a prediction into a store: rows of a dataset store, or cells of a grid."""
-
-    @property
-    def inputs(self) -> Any:
-        """The input as its prediction store needs it."""
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows, or cells, of a chunk."""
-
-    def check_visible(self, executor: Executor, remedy: str) -> None:
-        """Raise InputError unless every worker sees the input."""
-
-    def unchanged(self, target: Any) -> bool:
-        """Return whether all of the input is done and was not written since."""
-
-    def check_done(self, target: Any, executor: Executor, verify: bool) -> Any:
-        """Compare what was written since it was predicted; StoreError if it has changed.
-
-        Return new marks of the chunks that are done, None where they have them already.
-        """
-
-    def write_missing(self, target: Any, executor: Executor, claim: locks.Claim) -> Written:
-        """Predict what is not done, and return how much that was."""
-
-
 def wanted(
     variance: bool,
     quantiles: Sequence[Any] | None,
@@ -112,25 +77,3 @@ def wanted(
     elif random_state is not None:
         raise SettingError("random_state belongs to n_samples: give both, or neither")
     return Outputs(variance, levels, limit, samples)
-
-
-def arrays(
-    moments: Moments, wanted: Outputs, outer: Outer, gaussian: Moments | None = None
-) -> dict[str, np.ndarray]:
-    """Return what a map holds of the moments (n, p) of new observations, by name.
-
-    ``gaussian`` are those of the Gaussian inside ``outer``; None where they are the same.
-    """
-    assert moments.variance is not None
-    mean, std = np.asarray(moments.mean), np.sqrt(moments.variance)
-    found = {"mean": mean, "std": std}
-    if wanted.variance:
-        found["variance"] = np.asarray(moments.variance)
-    if gaussian is not None:
-        assert gaussian.variance is not None
-        mean, std = np.asarray(gaussian.mean), np.sqrt(gaussian.variance)
-    if wanted.quantiles:
-        found["quantiles"] = outer.quantiles(mean, std, wanted.quantiles)
-    if wanted.exceedance is not None:
-        found["exceedance"] = outer.exceedance(mean, std, wanted.exceedance)
-    return found

@@ -1,15 +1,18 @@
-"""Prediction into a store, chunk by chunk: repeatable, with work only for new rows."""
+"""Prediction into a store of rows or a map, chunk by chunk: repeatable, with work for new ones."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
 import numpy as np
@@ -18,12 +21,13 @@ from dask import delayed
 from daskgp import data
 from daskgp.data import feature_units, gridded, prediction_store, reading, visibility
 from daskgp.data.feature_units import Conversion
+from daskgp.data.gridded import Index, Region
+from daskgp.data.prediction_store import ChunkWriter, Inputs, Outputs, Target
 from daskgp.data.stores import locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.models.values import leaves
 from daskgp.output import csv
-from daskgp.output import map as to_map
-from daskgp.output.job import PART_ROWS, ChangedError, Job, Outputs, Work, Written
+from daskgp.output.job import ChangedError, Job, Written
 from daskgp.posterior import training_rows
 from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict import paths
@@ -39,10 +43,13 @@ SMALL = 5e10
 """Most operations that this process does itself: they take as long as a cluster takes to start."""
 READ = 100.0
 """Operations in whose time a number is read."""
+TASK_ROWS, PART_ROWS = 2**18, 4_096
+"""Most rows, or cells, of a task; and of one of a local method, which factors many blocks for them.
+A larger chunk has several tasks."""
 TOGETHER, CHUNKS = 2**23, 16
-"""Maximum bytes of the inputs, and maximum number, of successive chunks from which tasks of a local
-method take rows that are near each other: places in any order then need a factor once, not once per
-chunk.  Each of the chunks waits for all of the tasks."""
+"""Maximum bytes of the inputs, and maximum number, of successive chunks of rows from which tasks of
+a local method take rows that are near each other: places in any order then need a factor once, not
+once per chunk.  Each of the chunks waits for all of the tasks."""
 
 
 def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = False) -> Written:
@@ -155,7 +162,7 @@ def _write(
         if marks is not None:
             target.mark(marks)
         target.grow(inputs)
-        with _chunks_are_named(work.chunk_rows):
+        with _chunks_are_named(math.prod(inputs.steps)):
             written = work.write_missing(target, executor, claim)
         if written.rows or not target.is_finished(notes):
             claim.check()
@@ -177,7 +184,7 @@ def work_of(job: Job) -> Iterator[Work]:
     if job.outputs.samples is not None:
         paths.check(job.posterior)
     if gridded.is_grid(job.source):
-        with to_map.work_of(job) as work:
+        with _grid_work(job) as work:
             yield work
     else:
         if not isinstance(job.source, str | os.PathLike):
@@ -193,11 +200,63 @@ def work_of(job: Job) -> Iterator[Work]:
                 f"{job.source} holds rows: a mask, variance, quantiles and exceedance are for "
                 f"grids; {remedy}"
             )
-        source = str(job.source)
-        X = _rows(job.posterior, source)
-        how = conversions(job.posterior, X, source)
-        inputs = prediction_store.inputs_of(source, X, job.outputs.samples)
-        yield RowWork(job.posterior, X, inputs, job, how)
+        yield _row_work(job, str(job.source))
+
+
+@contextmanager
+def _grid_work(job: Job) -> Iterator[Work]:
+    """Yield the work of a prediction on a grid; InputError unless it can be predicted."""
+    wanted, known = job.outputs, job.posterior
+    if wanted.quantiles or wanted.exceedance is not None:
+        known.outer(True).check("quantiles and probabilities")
+    units = known.wanted_units, known.trained_on
+    with gridded.opened(job.source, known.feature_names, job.mask, *units) as grid:
+        steps = prediction_store.steps_of_map(job.output)
+        if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
+            grid = dataclasses.replace(grid, steps=steps)
+        reader, inputs = grid.reader(), prediction_store.of_grid(grid, wanted)
+        yield Work(job, inputs, reader, grid.blocks(), partial(_check_grid, inputs, reader))
+
+
+def _row_work(job: Job, source: str) -> Work:
+    """Return the work of a prediction of the rows of a dataset store."""
+    X = _rows(job.posterior, source)
+    how = conversions(job.posterior, X, source)
+    inputs = prediction_store.of_rows(source, X, job.outputs.samples)
+    reader, width = RowReader(data.behind(X), how), X.shape[1] * X.dtype.itemsize
+    together = 0 if job.posterior.rows is None else TOGETHER // width
+    visible = partial(_check_rows, data.behind(X))
+    return Work(job, inputs, reader, lambda index: [], visible, together)
+
+
+def _check_rows(X: Any, executor: Executor, remedy: str) -> None:
+    visibility.check(executor, X, "the input", remedy)
+
+
+def _check_grid(inputs: Inputs, reader: Reader, executor: Executor, remedy: str) -> None:
+    """Raise InputError unless every worker reads the first cells as this process does."""
+    region = inputs.region((0,) * len(inputs.shape))
+    if executor.client is None or inputs.grid is None or not inputs.grid.in_file:
+        return
+    mine = _look(reader, region)
+    for worker, (found, reason) in executor.everywhere(_look, reader, region).items():
+        if found != mine[0]:
+            raise InputError(
+                f"worker {worker} does not see the grid {inputs.url} ({reason}): {remedy}"
+            )
+
+
+def _look(reader: Reader, region: Region) -> tuple[int | str, str]:
+    """Return the checksum of the first cells, or an error, as a worker sees them."""
+    try:
+        return _checksum(reader, region), "other contents"
+    except Exception as error:  # noqa: BLE001 - each reader of files has its own
+        return "", str(error)
+
+
+def _checksum(reader: Reader, region: Region, *blocks: np.ndarray) -> int:
+    box = reader.read(region, blocks)
+    return box.checksum(box.shape)
 
 
 @contextmanager
@@ -230,235 +289,309 @@ def _rows(posterior: Posterior, source: str) -> da.Array:
     return X
 
 
-class RowWork(NamedTuple):
-    """The prediction of the rows of a dataset store."""
-
-    posterior: Posterior
-    X: da.Array
-    inputs: prediction_store.Inputs
-    job: Job
-    how: tuple[Conversion | None, ...] = ()
+class Box(Protocol):
+    """Rows of a chunk, or the cells of a grid in it."""
 
     @property
-    def chunk_rows(self) -> int:
-        """Rows of a chunk."""
-        return int(self.X.chunksize[0])
+    def shape(self) -> Index:
+        """Their number along each dimension."""
 
-    def check_visible(self, executor: Executor, remedy: str) -> None:
-        """Raise InputError unless every worker sees the input."""
-        visibility.check(executor, data.behind(self.X), "the input", remedy)
+    def checksum(self, extent: Index) -> int:
+        """Return the CRC-32 of what the first ones, ``extent`` many, are made of."""
 
-    def unchanged(self, target: prediction_store.Target) -> bool:
-        """Return whether all of the input is done and was not written since."""
-        done, same = target.done(), _unchanged(self.inputs, target)
-        # without its lock the output may grow from one look to the next
-        return len(done) == len(same) and bool((done & same).all())
-
-    def check_done(
-        self, target: prediction_store.Target, executor: Executor, verify: bool
-    ) -> np.ndarray | None:
-        """Compare the input written since it was predicted; StoreError if rows have changed."""
-        settled = _check_done(self.X, self.inputs, target, executor, verify)
-        return self.inputs.marks[:settled] if settled else None
-
-    def write_missing(
-        self, target: prediction_store.Target, executor: Executor, claim: locks.Claim
-    ) -> Written:
-        """Predict what is not done, and return how much that was."""
-        source = _Source(data.behind(self.X), self.how)
-        rows = _write_missing(self.job, self.X, source, self.inputs, target, executor, claim)
-        return Written(rows, self.inputs.rows - rows)
+    def cells(self, extent: Index) -> tuple[np.ndarray, np.ndarray]:
+        """Return the flat numbers (c,) of those to predict, not the first, and features (c, d)."""
 
 
-# -- what is done ----------------------------------------------------------------------------
+class Reader(Protocol):
+    """What tasks read chunks with."""
+
+    def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> Box:
+        """Return the box at a region, with the blocks of its Dask arrays."""
 
 
-def _check_done(
-    X: da.Array,
-    inputs: prediction_store.Inputs,
-    target: prediction_store.Target,
-    executor: Executor,
-    verify: bool,
-) -> int:
-    """Compare the input written since it was predicted; raise StoreError if rows have changed.
+class RowBox(NamedTuple):
+    """Rows X (n, d) of a dataset store, and how they get the units of the model."""
 
-    Return how many of the first chunks deserve new marks: 0 if all marks are unchanged.  A last
-    chunk that has more rows now is not among them; it is predicted again.
-    """
-    step = int(X.chunksize[0])
-    count = -(-target.rows // step) if target.rows == inputs.rows else target.rows // step
-    done, same = target.done()[:count], _unchanged(inputs, target)[:count]
-    look = np.flatnonzero(done if verify else done & ~same)
-    if not len(look):
-        return 0
-    logger.info("comparing %d of %d chunks that are done", len(look), done.sum())
-    starts, tag = np.cumsum([0, *X.chunks[0]]), uuid.uuid4().hex[:8]
-    read = delayed(partial(_checksum_of, data.behind(X)), pure=False, traverse=False)
-    nodes = [
-        read(slice(int(starts[i]), int(starts[i + 1])), dask_key_name=f"predict-check-{tag}-{i}")
-        for i in look
-    ]
-    root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
-    amount = Amount(int((starts[look + 1] - starts[look]).sum()), "chunks")
-    found = executor.compute(root, nodes, "check", amount)
-    wrong = look[np.not_equal(found, target.checksums()[look])]
-    if len(wrong):
-        raise ChangedError(
-            f"predictions {target.url}: rows {starts[wrong[0]]} to {starts[wrong[0] + 1] - 1} of "
-            f"the input have changed since they were predicted ({len(wrong)} of {len(look)} "
-            "chunks compared): remove the predictions and predict again"
-        )
-    return 0 if same[done].all() else count
+    X: np.ndarray
+    how: tuple[Conversion | None, ...]
+
+    @property
+    def shape(self) -> Index:
+        """Number of rows."""
+        return (len(self.X),)
+
+    def checksum(self, extent: Index) -> int:
+        """Return the CRC-32 of the first rows."""
+        return zlib.crc32(np.ascontiguousarray(self.X[: extent[0]]).tobytes())
+
+    def cells(self, extent: Index) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of the rows after the first, and their features."""
+        X = feature_units.converted(self.X[extent[0] :], self.how)
+        return np.arange(extent[0], len(self.X)), X
 
 
-def _unchanged(inputs: prediction_store.Inputs, target: prediction_store.Target) -> np.ndarray:
-    """Return the mask of the common chunks that were not written since they were predicted."""
-    then = target.marks()
-    now = inputs.marks[: len(then)]
-    return (now == then[: len(now)]) & (now != data.UNKNOWN_MARK)
-
-
-def _checksum_of(source: Any, rows: slice) -> int:
-    return _checksum(reading.read(source, rows))
-
-
-def _checksum(X: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(X).tobytes())
-
-
-# -- what is missing -------------------------------------------------------------------------
-
-
-def _write_missing(
-    job: Job,
-    X: da.Array,
-    source: _Source,
-    inputs: prediction_store.Inputs,
-    target: prediction_store.Target,
-    executor: Executor,
-    claim: locks.Claim,
-) -> int:
-    todo, starts = np.flatnonzero(~target.done()), np.cumsum([0, *X.chunks[0]])
-    if not len(todo):
-        return 0
-    posterior, sampled = job.posterior, paths.paths_node(job.sample_paths(executor))
-    tag = uuid.uuid4().hex[:8]
-    # a task reads its own rows, so that raw rows are never the output of a task
-    predict = delayed(partial(_predict_part, source), pure=False, traverse=False)
-    put = delayed(partial(_write_parts, target, claim), pure=False, traverse=False)
-    nodes, node, width = [], posterior_node(posterior), X.shape[1] * X.dtype.itemsize
-    for group in _together(todo, starts, 0 if posterior.rows is None else TOGETHER // width):
-        rows = tuple(slice(int(starts[i]), int(starts[i + 1])) for i in group)
-        length = rows[-1].stop - rows[0].start
-        count = 1 if posterior.rows is None else -(-length // PART_ROWS)
-        parts = [
-            predict(node, sampled, rows, p, count, dask_key_name=f"predict-{tag}-{group[0]}-{p}")
-            for p in range(count)
-        ]
-        for at, i in enumerate(group):
-            chunk = _Chunk(i, rows[at], rows[0].start, at, int(inputs.marks[i]))
-            nodes.append(put(chunk, *parts, dask_key_name=f"predict-write-{tag}-{i}"))
-    root = delayed(_count, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
-    amount = Amount(int((starts[todo + 1] - starts[todo]).sum()), "chunks")
-    return int(executor.compute(root, nodes, "predict", amount))
-
-
-def _together(todo: np.ndarray, starts: np.ndarray, most: int) -> Iterator[list[int]]:
-    """Yield groups of successive chunks of at most so many rows together, or of a single chunk."""
-    group: list[int] = []
-    for i in map(int, todo):
-        apart = group and i > group[-1] + 1
-        if apart or len(group) == CHUNKS or (group and starts[i + 1] - starts[group[0]] > most):
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
-
-
-class _Chunk(NamedTuple):
-    """A chunk to be written, and the mark that its input had before it was read.
-
-    It is the one ``at`` among those predicted together, whose rows start at ``first``.
-    """
-
-    number: int
-    rows: slice
-    first: int
-    at: int
-    mark: int
-
-
-class _Source(NamedTuple):
-    """Array of the rows to predict, and how its columns are turned into the model's units."""
+class RowReader(NamedTuple):
+    """Array of the rows to predict, and how they get the units of the model."""
 
     array: Any
     how: tuple[Conversion | None, ...]
 
+    def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> RowBox:
+        """Return the rows at a region."""
+        return RowBox(reading.read(self.array, region[0]), self.how)
+
+
+class _Chunk(NamedTuple):
+    """A chunk: its place, its region, how many of its cells are done with their checksum, its mark.
+
+    It is the one ``at`` among those predicted together; ``first`` of their cells is its first.
+    """
+
+    place: Index
+    region: Region
+    extent: Index
+    checksum: int
+    mark: int
+    at: int = 0
+    first: int = 0
+
+    @property
+    def shape(self) -> Index:
+        """Rows, or cells along each dimension."""
+        return tuple(cut.stop - cut.start for cut in self.region)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """The prediction of rows, or of the cells of a grid.
+
+    ``blocks`` returns the blocks of Dask arrays that a chunk needs, ``check_visible`` raises
+    InputError unless every worker sees the input, and ``together`` are the most rows of successive
+    chunks that are predicted together.
+    """
+
+    job: Job
+    inputs: Inputs
+    reader: Reader
+    blocks: Callable[[Index], list[Any]]
+    check_visible: Callable[[Executor, str], None]
+    together: int = 0
+
+    def unchanged(self, target: Target) -> bool:
+        """Return whether all of the input is done and was not written since."""
+        # without its lock the output may grow from one look to the next
+        done, same = target.done(), self._same(target)
+        whole = target.has_size_of(self.inputs) and done.shape == same.shape
+        return whole and bool((done & same).all())
+
+    def _same(self, target: Target) -> np.ndarray:
+        """Return flags of the chunks whose part of the input was not written since."""
+        then = target.marks()
+        now = self.inputs.marks[tuple(map(slice, then.shape))]
+        return np.asarray((now == then) & (now != data.UNKNOWN_MARK))
+
+    def check_done(self, target: Target, executor: Executor, verify: bool) -> np.ndarray | None:
+        """Compare what was written since it was predicted; StoreError if it has changed.
+
+        Return new marks of the chunks that are done, None where they have them already.  Chunks
+        into which the input has grown are not among them; their predictions compare them.
+        """
+        inputs, then, extents = self.inputs, target.marks(), target.extents()
+        regions = {index: inputs.region(index) for index in np.ndindex(*then.shape)}
+        whole = np.zeros(then.shape, bool)
+        for index, region in regions.items():
+            whole[index] = all(extents[index] == [cut.stop - cut.start for cut in region])
+        look = whole if verify else whole & ~self._same(target)
+        places = [tuple(map(int, place)) for place in np.argwhere(look)]
+        if not places:
+            return None
+        logger.info("comparing %d of %d chunks that are done", len(places), whole.sum())
+        tag = uuid.uuid4().hex[:8]
+        read, reader = delayed(_checksum, pure=False), self._reader(tag)
+        nodes = [
+            read(
+                reader,
+                regions[index],
+                *self.blocks(index),
+                dask_key_name=f"predict-check-{tag}-{_number(index)}",
+            )
+            for index in places
+        ]
+        root = delayed(list, pure=False)(nodes, dask_key_name=f"predict-checked-{tag}")
+        amount = Amount(sum(int(extents[index].prod()) for index in places), "chunks")
+        found, made = executor.compute(root, nodes, "check", amount), target.checksums()
+        wrong = [place for place, own in zip(places, found, strict=True) if own != made[place]]
+        if wrong:
+            raise ChangedError(
+                f"predictions {target.url}: {inputs.named(regions[wrong[0]])} of the input have "
+                f"changed since they were predicted ({len(wrong)} of {len(places)} chunks "
+                "compared): remove the predictions and predict again"
+            )
+        settled = inputs.marks[tuple(map(slice, then.shape))]
+        return np.where(look, settled, then) if (settled != then)[look].any() else None
+
+    def _reader(self, tag: str) -> Any:
+        return delayed(self.reader, name=f"reader-{tag}", traverse=False)
+
+    def write_missing(self, target: Target, executor: Executor, claim: locks.Claim) -> Written:
+        """Predict what is not done, and return how much that was."""
+        posterior, extents, tag = self.job.posterior, target.extents(), uuid.uuid4().hex[:8]
+        todo = [tuple(map(int, place)) for place in np.argwhere(~target.done())]
+        done = int(extents.astype(np.int64).prod(axis=-1).sum())
+        if not todo:
+            return Written(0, done)
+        # a task reads its own rows, so that raw rows are never the output of a task
+        given = self.inputs.names, paths.paths_node(self.job.sample_paths(executor))
+        predict = delayed(partial(_predict_part, self.job.outputs), pure=False, traverse=False)
+        put = delayed(partial(_write_chunk, target.writer(), claim), pure=False, traverse=False)
+        node, reader, nodes, total = posterior_node(posterior), self._reader(tag), [], 0
+        for group in self._grouped(target, todo, extents):
+            cells = sum(math.prod(chunk.shape) for chunk in group)
+            count = -(-cells // (TASK_ROWS if posterior.rows is None else PART_ROWS))
+            name, total = f"{tag}-{_number(group[0].place)}", total + cells
+            blocks = self.blocks(group[0].place)
+            parts = [
+                predict(
+                    *given,
+                    node,
+                    reader,
+                    group,
+                    part,
+                    count,
+                    *blocks,
+                    dask_key_name=f"predict-{name}-{part}",
+                )
+                for part in range(count)
+            ]
+            for chunk in group:
+                key = f"predict-write-{tag}-{_number(chunk.place)}"
+                nodes.append(put(chunk, *parts, dask_key_name=key))
+        root = delayed(sum, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
+        return Written(int(executor.compute(root, nodes, "predict", Amount(total, "chunks"))), done)
+
+    def _grouped(
+        self, target: Target, todo: Sequence[Index], extents: np.ndarray
+    ) -> Iterator[tuple[_Chunk, ...]]:
+        """Yield chunks that are predicted together: successive ones of rows, or a single one."""
+        checksums, group, cells = target.checksums(), list[_Chunk](), 0
+        for index in todo:
+            extent, mark = tuple(int(n) for n in extents[index]), int(self.inputs.marks[index])
+            region = self.inputs.region(index)
+            chunk = _Chunk(index, region, extent, int(checksums[index]), mark)
+            own = math.prod(chunk.shape)
+            apart = bool(group) and index[-1] != group[-1].place[-1] + 1
+            if group and (apart or len(group) == CHUNKS or cells + own > self.together):
+                yield tuple(group)
+                group, cells = [], 0
+            group.append(chunk._replace(at=len(group), first=cells))
+            cells += own
+        if group:
+            yield tuple(group)
+
+
+def _number(index: Index) -> str:
+    return ".".join(map(str, index))
+
 
 class _Part(NamedTuple):
-    """Predictions of some rows of the chunks predicted together, and each chunk's checksum."""
+    """Arrays of some cells of the chunks predicted together, by flat numbers, and checksums."""
 
-    members: np.ndarray
+    cells: np.ndarray
     values: dict[str, np.ndarray]
     checksums: tuple[int, ...]
 
 
 def _predict_part(
-    source: _Source,
-    node: Node,
+    wanted: Outputs,
+    names: tuple[str, ...],
     sampled: paths.Paths | None,
-    chunks: tuple[slice, ...],
+    node: Node,
+    reader: Reader,
+    chunks: tuple[_Chunk, ...],
     part: int,
     parts: int,
+    *blocks: np.ndarray,
 ) -> _Part:
-    """Predict part ``part`` of ``parts`` of some chunks; for a local method a part is near rows."""
-    posterior = opened(node)
-    first = chunks[0].start
-    X = reading.read(source.array, slice(first, chunks[-1].stop))
-    checksums = tuple(_checksum(X[rows.start - first : rows.stop - first]) for rows in chunks)
-    X = feature_units.converted(X, source.how)
+    """Predict part ``part`` of ``parts`` of the cells of chunks that are neither done nor masked.
+
+    For a local method a part is near cells.
+    """
+    posterior, boxes = opened(node), [reader.read(chunk.region, blocks) for chunk in chunks]
+    for chunk, box in zip(chunks, boxes, strict=True):
+        if math.prod(chunk.extent) and box.checksum(chunk.extent) != chunk.checksum:
+            raise ChangedError(
+                f"cells of the input from {[cut.start for cut in chunk.region]} on have changed "
+                "since they were predicted: remove the predictions and predict again"
+            )
+    checksums = tuple(box.checksum(box.shape) for box in boxes)
+    pairs = [box.cells(chunk.extent) for chunk, box in zip(chunks, boxes, strict=True)]
+    cells = np.concatenate([own + c.first for c, (own, _) in zip(chunks, pairs, strict=True)])
+    X = np.concatenate([own for _, own in pairs]) if len(pairs) > 1 else pairs[0][1]
+    key = (*checksums, *(n for chunk in chunks for n in chunk.extent))
     with single_blas_thread():
-        order = np.arange(len(X)) if parts == 1 else _order(posterior, X, checksums)
-        members = np.array_split(order, parts)[part]
-        moments = posterior.moments(X[members], "variance", include_noise=True)
-        assert moments.variance is not None
-        values = {"mean": np.asarray(moments.mean), "variance": np.asarray(moments.variance)}
-        if sampled is not None:
-            values["samples"] = sampled.values(X[members])
-    return _Part(members, values, checksums)
+        members = np.array_split(_order(posterior, X, key), parts)[part]
+        values = _predicted(posterior, X[members], wanted, names, sampled)
+    return _Part(cells[members], values, checksums)
 
 
-def _order(posterior: Posterior, X: np.ndarray, checksums: tuple[int, ...]) -> np.ndarray:
-    """Return the order of rows X (n, d) with those of a group together; a process finds it once."""
+def _predicted(
+    posterior: Posterior,
+    X: np.ndarray,
+    wanted: Outputs,
+    names: tuple[str, ...],
+    sampled: paths.Paths | None,
+) -> dict[str, np.ndarray]:
+    """Return arrays of new observations at rows X (n, d), by name."""
+    moments, outer = posterior.moments(X, "variance", include_noise=True), posterior.outer(True)
+    assert moments.variance is not None
+    mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
+    std = np.sqrt(variance)
+    found = {"mean": mean, "std": std, "variance": variance}
+    if not outer.keeps_moments and (wanted.quantiles or wanted.exceedance is not None):
+        inner = posterior.moments(X, "variance", True, gaussian=True)
+        mean, std = np.asarray(inner.mean), np.sqrt(np.asarray(inner.variance))
+    if wanted.quantiles:
+        found["quantiles"] = outer.quantiles(mean, std, wanted.quantiles)
+    if wanted.exceedance is not None:
+        found["exceedance"] = outer.exceedance(mean, std, wanted.exceedance)
+    if sampled is not None:
+        found["samples"] = sampled.values(X)
+    return {name: found[name] for name in names}
+
+
+def _order(posterior: Posterior, X: np.ndarray, key: tuple[int, ...]) -> np.ndarray:
+    """Return the order of rows X (c, d) with those of a group together, found once per process."""
 
     def find() -> np.ndarray:
         order = posterior.grouped(X)
         return np.arange(len(X)) if order is None else order
 
-    found: np.ndarray = training_rows.cached((f"{posterior.token}-order", checksums), find, "cpu")
+    if posterior.rows is None or not len(X):
+        return np.arange(len(X))
+    found: np.ndarray = training_rows.cached((f"{posterior.token}-order", key), find, "cpu")
     return found
 
 
-def _write_parts(
-    target: prediction_store.Target, claim: locks.Claim, chunk: _Chunk, *parts: _Part
-) -> int:
-    count, start = chunk.rows.stop - chunk.rows.start, chunk.rows.start - chunk.first
-    values = {name: np.empty((count, *a.shape[1:])) for name, a in parts[0].values.items()}
-    for part in parts:
-        inside = (part.members >= start) & (part.members < start + count)
-        for name, array in values.items():
-            array[part.members[inside] - start] = part.values[name][inside]
+def _write_chunk(writer: ChunkWriter, claim: locks.Claim, chunk: _Chunk, *parts: _Part) -> int:
+    """Write a chunk with the cells that it had, and return how many are new."""
     checksum, *others = {part.checksums[chunk.at] for part in parts}
     if others:
         raise StoreError(
-            f"predictions {target.url}: rows {chunk.rows.start} to {chunk.rows.stop - 1} of the "
-            "input changed while they were predicted: predict when nothing writes the input"
+            f"predictions {writer.url}: the input changed while it was predicted, in the chunk "
+            f"{_number(chunk.place)}: predict when nothing writes the input"
         )
+    size, done, values, new = math.prod(chunk.shape), tuple(map(slice, chunk.extent)), {}, 0
+    inside = [(p.cells >= chunk.first) & (p.cells < chunk.first + size) for p in parts]
+    for name in writer.values:
+        tail = writer.tail(name)
+        array = np.full((size, *tail), np.nan)
+        for part, own in zip(parts, inside, strict=True):
+            array[part.cells[own] - chunk.first] = part.values[name][own].reshape(-1, *tail)
+        values[name] = array.reshape(*chunk.shape, *tail)
+        if math.prod(chunk.extent):
+            values[name][done] = writer.read(name, chunk.region)[done]
+    new = sum(int(own.sum()) for own in inside)
     claim.check()
-    target.put(chunk.number, chunk.rows.start, values, checksum, chunk.mark)
-    return count
-
-
-def _count(rows: list[int]) -> int:
-    return sum(rows)
+    writer.write(chunk.place, chunk.region, values, checksum, chunk.mark)
+    return new

@@ -12,6 +12,7 @@ import daskgp
 from daskgp.data import visibility
 from daskgp.errors import InputError
 from daskgp.output import store as to_store
+from daskgp.output.job import Job
 from daskgp.runtime.executor import Executor
 
 
@@ -81,9 +82,9 @@ def test_stores_of_this_process_alone_are_refused(apart, tmp_path):
             writer.append(X[:, None], y)
     executor = Executor(client)
     with pytest.raises(InputError, match="does not see the input"):
-        to_store.write(to_store.Job(fitted.solved_, far, str(tmp_path / "p.zarr")), executor)
+        to_store.write(Job(fitted.solved_, far, str(tmp_path / "p.zarr")), executor)
     with pytest.raises(InputError, match="does not see the output"):
-        to_store.write(to_store.Job(fitted.solved_, near, "memory://visible-test/p.zarr"), executor)
+        to_store.write(Job(fitted.solved_, near, "memory://visible-test/p.zarr"), executor)
     assert not daskgp.data.exists("memory://visible-test/p.zarr")
 
 

@@ -15,7 +15,7 @@ from commands import invoke, refused, start, stop_when, succeed
 from scipy.stats import norm
 
 import daskgp
-from daskgp.data import axes, map_store
+from daskgp.data import axes, prediction_store
 from daskgp.data.stores import locks
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.posterior.layers.chain import Outer
@@ -306,7 +306,7 @@ def test_curvilinear_places_are_features_by_name(model, tmp_path):
 
 @pytest.mark.parametrize("name", ["lma", "experts"])
 def test_methods_that_keep_rows_predict_grids_alike(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskgp.output.map.PART_ROWS", 50)  # several tasks for a chunk
+    monkeypatch.setattr("daskgp.output.store.PART_ROWS", 50)  # several tasks for a chunk
     X, y = table()
     plain = {"kernel": "rbf(1.0)", "optimizer": None, "progress": False}
     kind = {
@@ -355,7 +355,7 @@ def test_a_run_that_failed_before_its_first_chunk_leaves_no_map(model, tmp_path,
     def fail(*_):
         raise StoreError("no")
 
-    monkeypatch.setattr(map_store.ChunkWriter, "write", fail)
+    monkeypatch.setattr(prediction_store.ChunkWriter, "write", fail)
     with pytest.raises(StoreError, match="no"):
         model.predict_store(grid(), tmp_path / "m.zarr")
     assert os.listdir(tmp_path) == []
@@ -413,7 +413,7 @@ def killed(run, output, flags):
 
     before, process = count(), start(*run)
     stop_when(process, lambda: count() >= before + flags, timeout=300)
-    return map_store.opened(output).done()
+    return prediction_store.opened(output).done()
 
 
 def test_a_run_that_was_killed_goes_on_and_predicts_no_cell_twice(model, saved, tmp_path):
