@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import ndtr
 
-from daskgp.assess.scores import aligned
+from daskgp.assess.scores import Scores, Sums, aligned
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,13 @@ class HeldOut(NamedTuple):
     score: np.ndarray
     density: np.ndarray
     crps: np.ndarray
+
+    @property
+    def sums(self) -> Sums:
+        """Sums over the values, of which all their scores follow."""
+        nothing, error = np.full(self.y.shape, np.nan), self.y - self.mean
+        own = self.score, ndtr(self.score), self.density, self.crps, nothing, nothing
+        return Sums.of(Scores(self.y, self.mean, self.variance, error, *own))
 
 
 def _digits(value: float) -> float:

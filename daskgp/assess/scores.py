@@ -127,6 +127,8 @@ METRICS = (
     *("z_mean", "z_variance"),
 )
 """Names of scores by which parts of the rows, and models, are compared."""
+SHOWN = ("rmse", "nlpd", "crps", "coverage_95")
+"""Those that are shown where nobody asks for others."""
 
 
 @dataclass(eq=False)
@@ -248,12 +250,12 @@ def rows_to_score(
     InputError
         If they have no such columns, or a worker does not see them.
     """
-    how = lazy.conversions(posterior, X, "X")
     place = posterior.geographic or False
     rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **noise)
     check_columns(posterior, rows.X, rows.feature_names)
     if not len(rows):
         raise InputError("no rows: there is nothing to score")
+    how = lazy.conversions(posterior, X, "X")
     if rows.n_targets != posterior.n_targets:
         raise InputError(
             f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "

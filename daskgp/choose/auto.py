@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
+from daskgp.assess.cross_validation import rows_at
 from daskgp.assess.leaderboard import HeldOut, Leaderboard, Trial
 from daskgp.assess.refits import scratch
 from daskgp.checks import choice, place, positive, shown, whole
@@ -33,7 +34,6 @@ from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators import settings_of_fit
 from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess, refuse_alone
-from daskgp.estimators.cross_validation import rows_at
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.fit import named
@@ -227,8 +227,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         executor = Executor.current(self.progress, self.device)
         with ExitStack() as stack:
             url = stack.enter_context(scratch(self.store))
+            settings = self.geographic, self.fill_values
             # the last fit says what fill values are
-            rows = rows_at(f"{url}-rows", X, y, noise, self, executor, silent=True)
+            rows = rows_at(f"{url}-rows", X, y, noise, settings, executor, silent=True)
             _check_places(places, rows)
             column = self._time_column(rows)
             profile = profiling.of_rows(rows, column, executor)

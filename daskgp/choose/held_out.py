@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from daskgp import data, metrics
-from daskgp.assess import scores as scoring
 from daskgp.assess.leaderboard import HeldOut
+from daskgp.assess.scores import SHOWN, scored
 from daskgp.choose.profile import Profile
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Fold, Parts, Wanted
 from daskgp.data.partition import Span
 from daskgp.errors import InputError
-from daskgp.metrics import rmse
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
@@ -66,19 +65,9 @@ def tested(
     """Return predictions of the rows of a span that a fold is tested on."""
     X, y = _chosen_rows(parts, fold, share, seed, span)
     with single_blas_thread():
-        found = scoring.scored(opened(node), X, y)
-    crps = found.crps
-    return [
-        HeldOut(
-            np.asarray(X, np.float64),
-            found.y,
-            found.mean,
-            found.variance,
-            found.score,
-            found.density,
-            crps,
-        )
-    ]
+        found = scored(opened(node), X, y)
+    own = found.score, found.density, found.crps
+    return [HeldOut(np.asarray(X, np.float64), found.y, found.mean, found.variance, *own)]
 
 
 def constant(
@@ -152,16 +141,5 @@ def scores_of(found: HeldOut) -> dict[str, float]:
     """Return the scores of held-out rows that there are."""
     if not len(found.y):
         return {}
-    inside = np.abs(found.score) <= 1.959964
-    values = {
-        "rmse": rmse(found.y.ravel(), found.mean.ravel()),
-        "nlpd": -float(np.nanmean(found.density)),
-        "crps": _mean(found.crps),
-        "coverage_95": _mean(np.where(np.isfinite(found.score), inside, np.nan)),
-    }
-    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
-
-
-def _mean(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan
+    scores = found.sums.scores()
+    return {name: scores[name] for name in SHOWN if name in scores}

@@ -1,0 +1,357 @@
+"""Scores of held-out rows by fits to the others, wherever rows lie."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskgp import data
+from daskgp.assess.calibration import learned_layers
+from daskgp.assess.loo import leave_one_out
+from daskgp.assess.refits import fitted, fitted_to, scratch
+from daskgp.assess.scores import SHOWN, Predict, Sums, aligned, predicted, scored, summed
+from daskgp.data import folds as splitting
+from daskgp.data import reading, visibility, writers
+from daskgp.data.blocks import filling
+from daskgp.data.folds import Fold, Parts
+from daskgp.data.partition import Span
+from daskgp.data.stores import groups as stores
+from daskgp.errors import InputError
+from daskgp.fit import named
+from daskgp.fit.recipe import Recipe
+from daskgp.fit.work import refuse_weights
+from daskgp.models.scaling import one_row
+from daskgp.posterior.posterior import Posterior
+from daskgp.predict.stored import Node, opened
+from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import single_blas_thread
+
+logger = logging.getLogger("daskgp")
+
+LOO = "loo"
+FOLD = "fold"
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """Scores of held-out rows, fold by fold; ``print`` shows them as a table.
+
+    Attributes
+    ----------
+    scheme : str
+        "random", "blocks", "groups", "time" or "loo".
+    scores : dict of str to ndarray (k,)
+        Scores of each fold, by the names that were asked for.
+    trained, rows : ndarray of int (k,)
+        Rows that each fit was given, and values that its predictions were scored on.
+    seconds : ndarray (k,)
+        Time that the fit of each fold and its predictions took.
+    mean, standard_error : dict of str to float
+        Mean of each score over the folds, and its standard error: their standard deviation over
+        the root of their number, NaN for a single one.  Folds share training rows, so that the
+        error of a difference between models is better judged fold by fold.
+    pooled : dict of str to float
+        Scores of all held-out values together.
+    predictions : str or None
+        Store with the held-out predictions, if one was asked for.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
+    >>> model = daskgp.ExactGP(progress=False)
+    >>> found = daskgp.cross_validate(model, X, np.sin(6 * X[:, 0]), folds=3)
+    >>> found.scheme, len(found.rows), bool(found.mean["rmse"] < 0.1)
+    ('random', 3, True)
+    """
+
+    scheme: str
+    scores: dict[str, np.ndarray]
+    trained: np.ndarray
+    rows: np.ndarray
+    seconds: np.ndarray
+    pooled: dict[str, float]
+    predictions: str | None = None
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Mean of each score over the folds."""
+        return {name: float(np.mean(values)) for name, values in self.scores.items()}
+
+    @property
+    def standard_error(self) -> dict[str, float]:
+        """Standard error of each mean."""
+        k = len(self.rows)
+        if k < 2:
+            return dict.fromkeys(self.scores, float("nan"))
+        return {n: float(np.std(v, ddof=1) / np.sqrt(k)) for n, v in self.scores.items()}
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return a row of figures for each fold, then for their mean and its standard error.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from daskgp.assess.cross_validation import CrossValidation
+        >>> two = np.array([40, 20])
+        >>> scores, pooled = {"rmse": two / 100}, {"rmse": 0.3}
+        >>> found = CrossValidation("random", scores, two, two, two / 10, pooled)
+        >>> [(row["fold"], round(row["rmse"], 3)) for row in found.to_rows()][:3]
+        [('0', 0.4), ('1', 0.2), ('mean', 0.3)]
+        """
+        each = [
+            {
+                "fold": str(i),
+                **{name: float(values[i]) for name, values in self.scores.items()},
+                "trained": int(self.trained[i]),
+                "rows": int(self.rows[i]),
+                "seconds": round(float(self.seconds[i]), 3),
+            }
+            for i in range(len(self.rows))
+        ]
+        if len(each) == 1:
+            return each
+        return [*each, {"fold": "mean", **self.mean}, {"fold": "error", **self.standard_error}]
+
+    def __str__(self) -> str:
+        return aligned(self.to_rows())
+
+    __repr__ = __str__
+
+
+def cross_validated(
+    recipe: Recipe,
+    rows: tuple[Any, Any, tuple[Any, Any], named.Named | None],
+    wanted: splitting.Wanted | None,
+    drawn: tuple[int | None, int],
+    metrics: Sequence[str],
+    predictions: str | None,
+    store: str | None,
+) -> CrossValidation:
+    """Fit a recipe to parts of the rows, and score its predictions of the others.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    rows : tuple
+        X, y and their error variances and weights; or the columns that they are converted from.
+    wanted : Wanted, optional
+        Folds; by default one fit, and the leave-one-out predictions of its rows.
+    drawn : tuple
+        Most rows of a fit, and the seed that they are drawn by.
+    metrics, predictions, store
+        As for `daskgp.cross_validate`.
+    """
+    (X, y, noise, columns), (most, _) = rows, drawn
+    executor = Executor.current(recipe.progress, recipe.device)
+    with ExitStack() as stack:
+        url = stack.enter_context(scratch(store or recipe.store))
+        if columns is not None:
+            X, y, _ = stack.enter_context(columns.converted(f"{url}-named", recipe.progress))
+            noise = None, None
+        if y is None:
+            raise InputError("cross_validate requires y, but the target y is None")
+        settings, classes = (recipe.geographic, recipe.fill_values), recipe.codes is not None
+        # a fit to all rows says itself what their fill values are
+        silent = wanted is None
+        known = rows_at(f"{url}-rows", X, y, noise, settings, executor, classes, silent)
+        refuse_weights(recipe.method, known)
+        output = None
+        if predictions is not None:
+            output = stack.enter_context(_output(predictions, known))
+        if wanted is None:
+            found = [_loo(recipe, known, (X, y, noise), url, output, executor)]
+        else:
+            parts = wanted.made(known, url, executor)
+            if most is not None and all(parts.trained(f) <= most for f in parts.folds):
+                logger.info("max_rows=%d is no fewer rows than folds train on", most)
+            fold = partial(_of_fold, recipe, parts, url, drawn, output, executor)
+            found = [fold(i) for i in range(len(parts.folds))]
+    return _collected(LOO if wanted is None else wanted.scheme, found, metrics, predictions)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Sums over the held-out values of a fold, rows of its fit, and seconds."""
+
+    sums: Sums
+    trained: int
+    seconds: float
+
+
+def _collected(
+    scheme: str, found: Sequence[Found], names: Sequence[str], predictions: str | None
+) -> CrossValidation:
+    each = [one.sums.scores() for one in found]
+    total = found[0].sums
+    for one in found[1:]:
+        total = total + one.sums
+    pooled = total.scores()
+    return CrossValidation(
+        scheme,
+        {name: np.array([scores[name] for scores in each]) for name in names if name in each[0]},
+        np.array([one.trained for one in found]),
+        np.array([one.sums.n for one in found]),
+        np.array([one.seconds for one in found]),
+        {name: pooled[name] for name in names if name in pooled},
+        predictions,
+    )
+
+
+# -- rows and stores -----------------------------------------------------------------------
+
+
+def rows_at(
+    url: str,
+    X: Any,
+    y: Any,
+    noise: tuple[Any, Any],
+    settings: tuple[Any, Any],
+    executor: Executor,
+    classes: bool = False,
+    silent: bool = False,
+) -> data.Rows:
+    """Return the rows as a fit reads them, in a store at a URL where tasks cannot otherwise.
+
+    ``settings`` are geographic and fill_values, of which nothing is said if ``silent``; targets may
+    be ``classes``, or counts.
+    """
+    geographic, fill_values = settings
+    rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, geographic)
+    remedy = f"put it in {visibility.HERE}, with store= where rows are written"
+    for array in rows.arrays.values():
+        visibility.check(executor, array, "the data", remedy)
+    if not len(rows):
+        raise InputError("no rows: the data has length 0")
+    if len(rows) == 1:
+        raise one_row()
+    spans = splitting.even_spans(rows)
+    return filling.marked(rows, fill_values, spans, executor, classes=classes, silent=silent)
+
+
+@contextmanager
+def _output(url: str, rows: data.Rows) -> Iterator[stores.Group]:
+    """Yield a new store of held-out predictions; it is removed again if the block fails."""
+    step = splitting.even_spans(rows)[0].rows
+    said = {"target_names": list(rows.target_names), **writers.marks()}
+    with stores.creating(url, "predictions", said) as group:
+        for name in ("mean", "variance"):
+            writers.create_rows(group, name, rows.y.shape, step, np.float64)
+        group.create_array(
+            FOLD,
+            shape=(len(rows),),
+            chunks=(step,),
+            dtype="int16",
+            dimension_names=stores.dims_of_rows(FOLD, 1),
+            fill_value=-1,
+        )
+        yield group
+        group.attrs["complete"] = True
+
+
+# -- folds ---------------------------------------------------------------------------------
+
+
+def _of_fold(
+    recipe: Recipe,
+    parts: Parts,
+    url: str,
+    drawn: tuple[int | None, int],
+    output: stores.Group | None,
+    executor: Executor,
+    number: int,
+) -> Found:
+    """Fit to the rows of a fold and sum over the values of those that it leaves out."""
+    began, fold, most = time.perf_counter(), parts.folds[number], drawn[0]
+    given = parts, url, drawn, executor, number
+    with fitted_to(recipe, *given, learned_layers) as posterior:
+        sums = held_out(posterior, parts, fold, executor, output, number)
+    _say(number, len(parts.folds), sums)
+    trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
+    return Found(sums, trained, time.perf_counter() - began)
+
+
+def _say(number: int, count: int, sums: Sums) -> None:
+    scores = sums.scores()
+    figures = ", ".join(f"{name} {scores[name]:.4g}" for name in SHOWN if name in scores)
+    logger.info("fold %d of %d: %s", number + 1, count, figures)
+
+
+def held_out(
+    posterior: Posterior,
+    parts: Parts,
+    fold: Fold,
+    executor: Executor,
+    output: stores.Group | None = None,
+    number: int = 0,
+) -> Sums:
+    """Return sums over the values of the rows that a fold is tested on, predicted in tasks."""
+    task = partial(_tested, parts, fold, output, number)
+    total: Sums = summed(task, parts.spans, posterior, executor, "held-out")
+    return total
+
+
+def _tested(
+    parts: Parts, fold: Fold, output: stores.Group | None, number: int, span: Span, node: Node
+) -> Sums:
+    posterior, places = opened(node), parts.places(fold, span)
+    X, y = parts.rows.raw(*span)
+    return _scored(posterior, X, y, places, predicted, (output, number, span))
+
+
+def _scored(
+    posterior: Posterior,
+    X: np.ndarray,
+    y: np.ndarray,
+    places: np.ndarray,
+    predict: Predict,
+    into: tuple[stores.Group | None, int, Span],
+) -> Sums:
+    """Return the sums over some rows of a span, whose predictions may be written."""
+    with single_blas_thread():
+        found = scored(posterior, X[places], y[places], predict)
+    output, number, span = into
+    if output is not None and len(places):
+        rows = slice(*span)
+        for name, values in (("mean", found.mean), ("variance", found.variance)):
+            array: Any = output[name]
+            whole_chunk = reading.read(array, rows)
+            whole_chunk[places] = values.reshape(len(places), *array.shape[1:])
+            array[rows] = whole_chunk
+        held: Any = output[FOLD]
+        numbers = reading.read(held, rows)
+        numbers[places] = number
+        held[rows] = numbers
+    return Sums.of(found)
+
+
+def _loo(
+    recipe: Recipe,
+    rows: data.Rows,
+    given: tuple[Any, Any, tuple[Any, Any]],
+    url: str,
+    output: stores.Group | None,
+    executor: Executor,
+) -> Found:
+    """Fit to all rows, and sum over the values of each as the others predict it."""
+    began, kept = time.perf_counter(), f"{url}-kept"
+    try:
+        posterior = fitted(recipe, *given, kept, learned_layers)
+        task = partial(_left_out, rows, output)
+        sums: Sums = summed(task, splitting.even_spans(rows), posterior, executor, "held-out")
+    finally:
+        data.remove(kept)
+    return Found(sums, len(rows), time.perf_counter() - began)
+
+
+def _left_out(rows: data.Rows, output: stores.Group | None, span: Span, node: Node) -> Sums:
+    X, y = rows.raw(*span)
+    places = np.arange(len(X))
+    return _scored(opened(node), X, y, places, leave_one_out, (output, 0, span))
