@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -221,17 +222,22 @@ def store_options(*arguments: str, **roles: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         @functools.wraps(command)
         def run(**given: Any) -> Any:
+            texts = {role: given.pop(f"{role}_options") for role in names}
+            with in_use(texts) if any(texts.values()) else nullcontext():
+                return command(**given)
+
+        def in_use(texts: dict[str, Sequence[str]]) -> AbstractContextManager[None]:
+            """Return the context in which the options of stores hold."""
             from daskgp.cli.settings import plain_settings
             from daskgp.data.stores import remote
 
             addresses = addresses_of(click.get_current_context().params)
             settings = []
-            for role in names:
+            for role, assignments in texts.items():
                 option = f"--{role}-options"
-                chosen = plain_settings(given.pop(f"{role}_options"), option, "anon=true")
+                chosen = plain_settings(assignments, option, "anon=true")
                 settings.append((option, chosen, addresses[role]))
-            with remote.given(remote.chosen(*settings)):
-                return command(**given)
+            return remote.given(remote.chosen(*settings))
 
         def addresses_of(given: dict[str, Any]) -> dict[str, list[str]]:
             """Return addresses by roles; the last one of INPUT and OUTPUT is the output."""
