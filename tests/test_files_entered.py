@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-AT_MOST = {"fit of SGPR": 82, "fit of LMA": 94, "csv to csv": 72}
+AT_MOST = {"fit of SGPR": 82, "fit of LMA": 94, "csv to csv": 71}
 """Numbers of files, which may only fall: towards 35, 42 and 45."""
 
 
