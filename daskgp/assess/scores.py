@@ -355,7 +355,6 @@ def compared(
 
     With weights of the values it is ``error(weight, y, mean)``.
     """
-    reading.refuse_other_order(X, y=y)
     if grids.is_xarray(mean):
         if weight is not None:
             _, weight = grids.scored_arrays(mean, weight, posterior.vector_target)

@@ -13,7 +13,7 @@ import numpy as np
 from daskgp.data import feature_units, whole_dates
 from daskgp.data.feature_units import Count
 from daskgp.errors import InputError
-from daskgp.models.columns import kind_of_name
+from daskgp.models.columns import KINDS, LONGITUDES, kind_of_name
 
 APART = 5.0
 """Least ratio of the sizes of numbers in different units."""
@@ -51,9 +51,10 @@ class Column(NamedTuple):
 
     @property
     def is_longitude(self) -> bool:
-        """Whether the feature is a longitude by its unit or name."""
+        """Whether the feature is a longitude in degrees by its unit or name."""
         east = feature_units.plain(self.unit) == "degrees_east"
-        return east or (kind_of_name(self.name) == "longitude" and not self.counts)
+        named = east or (kind_of_name(self.name) == KINDS[0] and not self.counts)
+        return named and LONGITUDES[0] <= self.low and self.high <= LONGITUDES[1]
 
     @property
     def counts(self) -> Count | None:
@@ -108,8 +109,12 @@ class Column(NamedTuple):
                 )
 
     def _is_far(self, values: np.ndarray) -> bool:
-        """Return whether all values lie beyond the training rows by far more than their range."""
-        away = FAR * (self.high - self.low)
+        """Return whether all days since 1970 lie far beyond the training rows.
+
+        These may count from a beginning of their own.
+        """
+        width = self.high - self.low
+        away = (NEAR if 0 <= self.low <= NEAR * width else FAR) * width
         return bool(values.min() > self.high + away or values.max() < self.low - away)
 
     def _is_apart(self, values: np.ndarray) -> bool:

@@ -211,6 +211,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         spread = return_std or quantiles is not None
+        reading.refuse_other_order(X, y_variance=y_variance)
         known_errors.check(self.solved_, y_variance, include_noise and (spread or return_cov))
         if return_cov and spread:
             other = "return_std" if return_std else "quantiles"
@@ -716,6 +717,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is None:
+            reading.refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
         columns = columns.like(self.solved_.columns, self.solved_.feature_units)

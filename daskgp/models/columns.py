@@ -383,6 +383,8 @@ SPELT = (
     r"|breite|bre(d|it|edt)(d|de|e|en)?gra{1,2}d",
 )
 """Words, in lower case, that say so in names of columns."""
+LONG_WORD = r"(^|(?<=[\W_]))long[\W_]+(?!(deg|dd|dec|wgs|e\b|east|w\b|west|\d))"
+"""The word "long" before others, as in long_term_mean."""
 
 
 def kind_of_name(name: str) -> str | None:
@@ -392,7 +394,7 @@ def kind_of_name(name: str) -> str | None:
     ['latitude', 'longitude', 'latitude', None]
     """
     parted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    words = re.findall(r"[^\W\d_]+", parted)
+    words = re.findall(r"[^\W\d_]+", re.sub(LONG_WORD, "_", parted))
     told = [any(re.fullmatch(spelt, word) for word in words) for spelt in SPELT]
     return KINDS[told.index(True)] if sum(told) == 1 else None
 

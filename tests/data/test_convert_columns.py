@@ -290,6 +290,8 @@ def test_numbers_of_rows_of_a_data_frame_are_left_out_unless_they_are_all(name, 
     assert convert(frame, tmp_path / "a.zarr", target="z").features == ("lon",)
     assert "numbers the rows: left out" in caplog.text
     assert convert(frame, tmp_path / "b.zarr", "z", [name, "lon"]).features == (name, "lon")
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert convert(tmp_path / "t.parquet", tmp_path / "p.zarr", target="z").features == ("lon",)
     only = (
         frame[["index", "z"]] if name == "index" else frame.assign(index=[0, 1, 2])[["index", "z"]]
     )

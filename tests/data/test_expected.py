@@ -91,6 +91,7 @@ PLAIN = {
     "seconds": ("time", SECONDS),
     "dates": ("obs", DATES),
     "days of something": ("obs", np.arange(80.0) * 9),
+    "days of a long time": ("obs", np.linspace(10, 10_950, 80)),
     "years": ("obs", 2019 + np.arange(80) * 9 / 365.25),
 }
 
@@ -189,6 +190,16 @@ def test_longitudes_that_differ_by_a_turn_are_refused(case, name):
         with pytest.raises(InputError, match=says):
             predicted(model, FORMS[form](wrong))
         assert np.isfinite(predicted(model, FORMS[form](right))).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("long_term_mean", 300), ("lon", 500), ("lat", 300)])
+def test_other_features_go_on_beyond_their_range(name, most):
+    trained, beyond = (
+        places(*ends).rename(columns={"lon": name, "lat": "b"})
+        for ends in ((100, most), (-200, -100))
+    )
+    model = daskgp.ExactGP(**FIXED).fit(trained, trained.b)
+    assert np.isfinite(model.predict(beyond)).all()
 
 
 def test_longitudes_of_a_grid_and_by_its_units_are_compared(tmp_path):

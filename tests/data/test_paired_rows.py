@@ -76,3 +76,13 @@ def test_an_index_with_repeats_has_no_reindex():
     repeated = np.arange(30) // 2
     with pytest.raises(InputError, match=r"by their order: give y\.to_numpy\(\) if they"):
         model().fit(X.set_axis(repeated), Y.set_axis(repeated[::-1]))
+
+
+def test_weights_of_scores_and_errors_of_places_are_paired_alike():
+    rows, y = X.set_axis(NAMED), Y.set_axis(NAMED)
+    other = pd.Series(np.linspace(0.1, 0.2, 30), NAMED).iloc[ORDER]
+    fitted = model().fit(rows, y)
+    with pytest.raises(InputError, match=r"^sample_weight has the index of X in another order"):
+        fitted.score(rows, y, other)
+    with pytest.raises(InputError, match=r"^y_variance has the index of X in another order"):
+        fitted.predict(rows, return_std=True, include_noise=True, y_variance=other)

@@ -547,6 +547,8 @@ def test_lengthscales_of_times_are_in_their_unit():
         (["latitud", "longitud"], (0, 1)),
         (["clat", "clon"], (0, 1)),
         (["LatDD", "LonDD"], (0, 1)),
+        (["lat_deg", "long_deg"], (0, 1)),
+        (["lat 2", "long 2"], (0, 1)),
         (["geoLat", "where"], (0, 1)),
         (["up", "station_longitude"], (0, 1)),
     ],
@@ -574,7 +576,9 @@ def test_columns_that_contradict_the_attributes_of_the_data_are_refused():
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", ["flat", "platform", "lateral", "plot", "along", "belong", "lo"])
+@pytest.mark.parametrize(
+    "name", ["flat", "lateral", "plot", "along", "lo", "long_term_mean", "long wave"]
+)
 def test_words_that_only_look_like_longitude_and_latitude_are_names_like_others(name):
     X = pd.DataFrame(np.random.default_rng(0).uniform(0, 50, (20, 2)), columns=[name, "other"])
     for pair in ((0, 1), (1, 0)):

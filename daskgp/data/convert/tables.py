@@ -449,8 +449,13 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
             yield _of_batch(batch, names)
 
     found, rows = _arrow_kinds(data.schema), data.count_rows()
-    table = Table(columns, targets, columns, refusing(source, found, targets), blocks, rows=rows)
-    yield table.without(_typeless(found) + _nulls(data))
+    empty = _typeless(found) + _nulls(data)
+    few = [name for name in columns if name == INDEX or name.startswith(UNNAMED)]
+    head = data.head(HEAD_ROWS, columns=few).to_pandas().reindex(columns=columns)
+    unused = _all_unused(head, targets, empty)
+    defaults = tuple(name for name in columns if name not in unused)
+    kinds = refusing(source, found, targets)
+    yield Table(columns, targets, defaults, kinds, blocks, rows=rows, unused=unused)
 
 
 def _nulls(data: Any) -> Names:
