@@ -21,6 +21,7 @@ from daskgp.errors import InputError
 from daskgp.fit import means
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
+from daskgp.fit.warm import Other
 from daskgp.posterior.layers import Layer, Spread, Tails
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.stored import Node, opened
@@ -58,7 +59,12 @@ class LeftOut(NamedTuple):
 
 
 def learned_layers(
-    recipe: Recipe, fit: Fit, rows: data.Rows, whole: data.Rows, executor: Executor
+    recipe: Recipe,
+    fit: Fit,
+    rows: data.Rows,
+    whole: data.Rows,
+    executor: Executor,
+    start: Other | None = None,
 ) -> list[Layer]:
     """Return the spread of predictions that rows left out tell, and tails of residuals.
 
@@ -74,11 +80,13 @@ def learned_layers(
     rows, whole : data.Rows
         What a regressor leaves of the target, if there is one, and the rows as they were given.
     executor : Executor
+    start : Other, optional
+        Model that the training of the fit started from.
     """
     if recipe.calibrate == "loo":
         what, found = "left-out", _left_out(recipe, fit, whole, executor)
     else:
-        what, found = "held-out", _held_out(recipe, rows, executor)
+        what, found = "held-out", _held_out(recipe, rows, executor, start)
     n, square = sum(part.n for part in found), sum(part.square for part in found)
     if not square > 0:
         raise InputError(
@@ -107,7 +115,9 @@ def learned_layers(
     return [Spread(factor), tails]
 
 
-def _held_out(recipe: Recipe, rows: data.Rows, executor: Executor) -> Sequence[LeftOut]:
+def _held_out(
+    recipe: Recipe, rows: data.Rows, executor: Executor, start: Other | None
+) -> Sequence[LeftOut]:
     """Return residuals of a fifth of the rows, by a fit to the others."""
     blocks, seed = "auto" if recipe.calibrate == "blocks" else None, recipe.seed()
     wanted = Wanted(1, blocks, seed=seed, instead="choose calibrate=None")
@@ -116,7 +126,7 @@ def _held_out(recipe: Recipe, rows: data.Rows, executor: Executor) -> Sequence[L
         other = other.changed(mean=means.described(recipe.mean))
     with scratch(recipe.store) as url:
         parts = wanted.made(rows, url, executor)
-        with fitted_to(other, parts, url, (None, 0), executor, 0) as posterior:
+        with fitted_to(other, parts, url, (None, 0), executor, 0, start=start) as posterior:
             share = HELD_OUT / max(parts.tested(parts.folds[0]), 1)
             task = partial(_of_fold, parts, share, seed)
             node = posterior_node(posterior, not executor.shares_memory)

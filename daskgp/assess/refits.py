@@ -11,8 +11,10 @@ from daskgp.data.folds import Parts
 from daskgp.fit import run
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
+from daskgp.fit.warm import Other
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
+from daskgp.train.stochastic import Stopped
 
 
 @contextmanager
@@ -35,6 +37,7 @@ def fitted_to(
     executor: Executor,
     number: int,
     calibrate: run.Calibrate | None = None,
+    start: Other | None = None,
 ) -> Iterator[Posterior]:
     """Yield the fit to the training rows of a fold, which are written for as long as it takes."""
     fold, (most, seed) = parts.folds[number], drawn
@@ -42,7 +45,7 @@ def fitted_to(
     try:
         parts.write(training, fold, most, seed, executor)
         own = recipe.changed(fill_values=None)  # the fold's rows have none left
-        yield fitted(own, *data.open_dataset(training), (None, None), kept, calibrate)
+        yield fitted(own, *data.open_dataset(training), (None, None), kept, calibrate, start)
     finally:
         for store in (training, kept):
             data.remove(store)
@@ -55,8 +58,13 @@ def fitted(
     noise: run.Noise,
     keep: str,
     calibrate: run.Calibrate | None = None,
+    start: Other | None = None,
 ) -> Posterior:
     """Return a fit whose rows are kept at a URL; SettingError if it has no spread."""
-    fit = run.fitted(recipe, X, y, keep=keep, noise=noise, calibrate=calibrate)
+    try:
+        fit = run.fitted(recipe, X, y, None, keep, noise, start, calibrate)
+    except Stopped as error:
+        error.outcome = None  # an estimator would take it for its own
+        raise
     fit.posterior.refuse_spread(include_noise=True)
     return fit.posterior

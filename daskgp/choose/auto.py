@@ -346,7 +346,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     @property
     def findings_(self) -> tuple[str, ...]:
-        """Profile recognised in the data, and what was done about them."""
+        """Facts recognised in the data, and what was done about them."""
         return self.leaderboard_.findings
 
     @property
@@ -571,11 +571,8 @@ feature_names_in_, n_rows_ : as of ``best_``
             return None
         own = self.get_params(deep=False).items()
         settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_SEARCH}
-        said = [rows.feature_names, rows.target_names, len(rows), profile]
-        identity = {
-            "settings": settings,
-            "data": str(dask.base.tokenize(repr(said), profile.token)),
-        }
+        said = f"[{rows.feature_names}, {rows.target_names}, {len(rows)}, {profile.text}]"
+        identity = {"settings": settings, "data": str(dask.base.tokenize(said, profile.token))}
         return KeptTrials(f"{checkpoint.url}{TRIALS}", identity, checkpoint.claim)
 
     def _plain(self, value: Any) -> Any:

@@ -71,6 +71,11 @@ class Profile:
         """Number of columns of X that vary."""
         return len(self.features) - len(self.constant)
 
+    @property
+    def text(self) -> str:
+        """What tells profiles apart, by the name that checkpoints of earlier versions have."""
+        return f"Facts{repr(self).removeprefix(type(self).__name__)}"
+
     def with_tails(self, scores: np.ndarray) -> Profile:
         """Return the profile with what standardised residuals (n, p) of a trial say of tails."""
         z = scores[np.isfinite(scores)]

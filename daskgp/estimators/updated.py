@@ -91,6 +91,8 @@ class UpdatedGP(FittedGP):
             self._fitted = changing.changed(recipe, fit, X, y, *noise)
         elif growth.changes:
             self._fitted = growth.taken(Executor.current(recipe.progress, recipe.device))
+        else:  # maybe with another URL of the same store
+            self._fitted = growth.fit
         return self
 
     def forget(self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None) -> Self:

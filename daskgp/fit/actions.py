@@ -16,7 +16,7 @@ from daskgp.data import partition
 from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.stores.checkpoints import Place
-from daskgp.errors import InputError
+from daskgp.errors import InputError, SettingError
 from daskgp.fit import hyperparameters, rounds
 from daskgp.fit.arrange.rewriting import check_order, lengths
 from daskgp.fit.plan import Beside, Workload, probes_in_blocks
@@ -85,7 +85,7 @@ class OfActions(OnBlocks):
     def check(self, recipe: Recipe, rows: data.Rows) -> None:
         """Raise InputError for given actions of other rows, or an order that rows cannot have."""
         if self.given is not None and len(self.given) != len(rows):
-            raise InputError(
+            raise SettingError(
                 f"actions have {len(self.given)} rows, the training data {len(rows)}: give one for "
                 "each row"
             )

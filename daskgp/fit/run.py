@@ -37,7 +37,9 @@ from daskgp.train.stochastic import Stopped
 logger = logging.getLogger("daskgp")
 
 Noise: TypeAlias = tuple[Any, Any]
-Calibrate: TypeAlias = Callable[[Recipe, Fit, data.Rows, data.Rows, Executor], list[Layer]]
+Calibrate: TypeAlias = Callable[
+    [Recipe, Fit, data.Rows, data.Rows, Executor, warm.Other | None], list[Layer]
+]
 """Returns the layers that rows left out tell, see ``daskgp.assess.calibration``."""
 
 
@@ -97,7 +99,7 @@ def fitted(
                 given = checkpoint, place, start, whole.fills
                 fit, sums = run(recipe, rows, executor, *given)
                 if calibrate is not None and recipe.calibrate is not None:
-                    layers = calibrate(recipe, fit, rows, whole, executor)
+                    layers = calibrate(recipe, fit, rows, whole, executor, start)
                     fit = fit.of(fit.posterior.with_layers(*layers))
             if rows is not whole:  # the checksum is that of what they were before a regressor
                 checksum = sampling.checksum_of(whole, recipe.spans(whole), executor)

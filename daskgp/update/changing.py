@@ -15,7 +15,7 @@ from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
-from daskgp.fit.arrange import Changed
+from daskgp.fit.arrange import Changed, SoFar
 from daskgp.fit.fitted import Fit, What, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
@@ -66,8 +66,7 @@ def changed(
         sums, scale, fit = described(recipe, fit, rows, executor, forget)
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
-        arrangement = recipe.arrangement
-        so_far = arrangement.so_far(fit.posterior, fit.n, fit.home, executor)
+        arrangement, so_far = recipe.arrangement, _so_far(recipe, fit, executor)
         if forget:
             after = arrangement.take(stage, so_far)
         else:
@@ -88,7 +87,13 @@ def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: An
     noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
     rows = more_rows(recipe, fit, np.asarray(X), np.asarray(y), None, True, *noise)
     executor = Executor.current(recipe.progress, recipe.device)
-    return arrangement.oldest(rows, arrangement.so_far(fit.posterior, fit.n, fit.home, executor))
+    return arrangement.oldest(rows, _so_far(recipe, fit, executor))
+
+
+def _so_far(recipe: Recipe, fit: Fit, executor: Executor) -> SoFar:
+    """Return what a fit knows of its rows; new ones go where the recipe has its store now."""
+    home = fit.home._replace(store=recipe.store)
+    return recipe.arrangement.so_far(fit.posterior, fit.n, home, executor)
 
 
 def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:

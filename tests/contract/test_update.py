@@ -293,6 +293,15 @@ def test_a_stored_local_model_is_updated_and_its_store_stays_as_it_was(case, tmp
     assert files(tmp_path / "m.zarr") == before
 
 
+def test_rows_of_a_stored_model_go_where_its_store_is_now(tmp_path):
+    X, y = in_line()
+    blocks("pic").fit(X[:180], y[:180]).save(tmp_path / "m.zarr")
+    loaded = daskgp.load(tmp_path / "m.zarr").set_params(store=str(tmp_path / "rows"))
+    loaded.update(X[180:], y[180:])
+    (url,) = (tmp_path / "rows").iterdir()
+    assert loaded.solved_.rows.lies_at(str(url))
+
+
 sliding = [case for case in LOCAL if case != "lma"]  # whose later blocks need earlier ones
 
 
@@ -535,6 +544,16 @@ def test_a_store_that_was_moved_is_the_one_that_the_model_has_seen(seen, store, 
     assert "moved.zarr has the rows of" in "".join(warnings_in(caplog))
     assert model.update(*moved, window=150).n_rows_ == 150
     assert {note["store"] for note in model._fitted.seen} == {str(tmp_path / "moved.zarr")}
+
+
+def test_a_store_that_was_moved_is_known_even_without_new_rows(store, tmp_path, caplog):
+    model = plain("sgpr").fit(*store(120))
+    shutil.move(tmp_path / "d.zarr", tmp_path / "moved.zarr")
+    moved = daskgp.open_dataset(tmp_path / "moved.zarr")
+    assert model.update(*moved).n_rows_ == 120
+    caplog.clear()
+    assert model.update(*moved).n_rows_ == 120
+    assert not warnings_in(caplog)
 
 
 def test_noise_that_the_fit_left_out_stays_left_out(store, tmp_path):

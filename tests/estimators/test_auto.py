@@ -10,6 +10,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import kernels
 from daskgp.assess.leaderboard import Leaderboard
+from daskgp.choose import profile as profiling
 from daskgp.choose import trials as trying
 from daskgp.choose.auto import TRIALS
 from daskgp.choose.candidates import Candidate, structure
@@ -145,6 +146,11 @@ def test_a_search_that_was_killed_goes_on_to_the_same_choice(tmp_path, monkeypat
     with pytest.raises(daskgp.DaskgpError, match="other data or settings"):
         daskgp.AutoGP(**settings, metric="rmse").fit(X, y, checkpoint=url)
     assert (tmp_path / f"checkpoint{TRIALS}").exists()
+
+
+def test_checkpoints_of_earlier_versions_are_of_the_same_search():
+    found = profiling.Profile(9, ("x0",), (), (), "measured", 0.0)
+    assert found.text.startswith("Facts(rows=9, features=('x0',), ")
 
 
 def test_a_search_that_was_over_chooses_the_same_when_it_goes_on(tmp_path, monkeypatch):

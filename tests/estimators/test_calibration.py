@@ -1,5 +1,7 @@
 """The spread of predictions and its tails, learned on held-out rows and applied everywhere."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -8,6 +10,8 @@ from sklearn.linear_model import LinearRegression
 import daskgp
 from daskgp import kernels, metrics
 from daskgp.errors import InputError, SettingError
+from daskgp.fit import by_batches
+from daskgp.train.stochastic import Stopped
 from tests.contract import cases
 
 N = 200
@@ -309,3 +313,33 @@ def test_several_targets_share_one_table_and_updates_keep_it(tmp_path, capsys):
     T, t = heavy("mixture", 200, seed=2)
     loaded.update(T, t)
     assert (loaded.tails_, loaded.spread_) == (one.tails_, one.spread_)
+
+
+def test_the_fit_to_other_rows_starts_where_that_to_all_does():
+    X, y = rows()
+    exact = partial(daskgp.ExactGP, kernels.RBF((0.8, 0.8), 1.0), progress=False)
+    given = {"noise_variance": 0.01, "optimizer": None}
+    begun, wanted = (exact(calibrate=how, **given).fit(X, y) for how in (None, "random"))
+    fixed = ["noise_variance", "lengthscale", "variance"]
+    held = exact(calibrate="random", noise_variance=0.5, fixed=fixed)
+    made = held.fit(X, y, start=begun)
+    assert made.noise_variance_ == pytest.approx(0.01)
+    assert made.spread_ == pytest.approx(wanted.spread_, rel=0.05)
+
+
+def test_a_fit_to_other_rows_that_diverges_is_not_taken_for_that_to_all(monkeypatch):
+    X, y = rows(300)
+    settings = {"n_inducing": 8, "max_iter": 20, "batch_rows": 40, "progress": False}
+    gp = daskgp.SVGP(calibrate="random", **settings)
+    ascend = by_batches.ascend
+
+    def diverged(*given):
+        run, history = ascend(*given)
+        if given[0].steps.count < len(X):
+            raise Stopped("the bound is not finite", run, history)
+        return run, history
+
+    monkeypatch.setattr(by_batches, "ascend", diverged)
+    with pytest.raises(Stopped):
+        gp.fit(X, y)
+    assert not hasattr(gp, "solved_")
