@@ -38,7 +38,7 @@ from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
-from daskgp.posterior.neighbour_rows import Local, Nearby
+from daskgp.posterior.neighbour_rows import Local
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.hyperparameter_table import units_of
 from daskgp.predict.stored import Node, opened
@@ -357,7 +357,7 @@ class Distance:
         used = np.array([j in seen or not seen for j in range(len(posterior.columns))])
         columns = np.flatnonzero(used & posterior.scaling.uses)
         unit = columns, *_unit(posterior, columns)
-        if isinstance(posterior.rows, Nearby):
+        if posterior.nearby is not None:
             return cls("training row", *unit)
         found = posterior.method.stands_for_rows(posterior.theta, posterior.state)
         if found is None:
@@ -371,9 +371,9 @@ class Distance:
         if self.places is not None:
             away = cKDTree(self.places[:, self.columns]).query(scaled)[0]
         else:
-            assert isinstance(posterior.rows, Nearby)
-            away, local = np.empty(len(scaled)), Local(posterior.fitted("cpu"), posterior.rows)
-            for key, group in posterior.rows.groups(inputs):
+            assert posterior.nearby is not None
+            away, local = np.empty(len(scaled)), Local(posterior.fitted("cpu"), posterior.nearby)
+            for key, group in posterior.nearby.groups(inputs):
                 near = local.inputs_near(key)[:, self.columns]
                 away[group] = cKDTree(near).query(scaled[group])[0]
         away = np.asarray(away) * self.factor

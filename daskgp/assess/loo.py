@@ -77,10 +77,12 @@ def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments
     y = np.concatenate([*own, y[:, p:]], axis=1)
     keep = complete_rows(inputs, y) & usable_rows(posterior.scaling.inputs(inputs))
     inputs, y = inputs[keep], y[keep]
-    local = isinstance(posterior.rows, Nearby)
-    block = posterior.scaling.block(inputs, y, "float64" if local else posterior.dtype)
-    device = backend.resolve_device(posterior.device)
-    found = _of_groups(posterior, inputs, block) if local else _of_tiles(posterior, block, device)
+    device, rows = backend.resolve_device(posterior.device), posterior.nearby
+    block = posterior.scaling.block(inputs, y, posterior.dtype if rows is None else "float64")
+    if rows is None:
+        found = _of_tiles(posterior, block, device)
+    else:
+        found = _of_groups(posterior, rows, inputs, block, device)
     found = posterior.of_left_out(found, X[keep], np.asarray(block.X, np.float64))
     mean, variance = np.full((2, len(keep), posterior.n_targets), np.nan)
     mean[keep], variance[keep] = found.mean, found.variance
@@ -102,31 +104,30 @@ def _of_tiles(posterior: Posterior, block: Block, device: str) -> Moments:
     return device_memory.shrinking(work, most, device, name, device_memory.ANOTHER)
 
 
-def _of_groups(posterior: Posterior, inputs: np.ndarray, block: Block) -> Moments:
+def _of_groups(
+    posterior: Posterior, rows: Nearby, inputs: np.ndarray, block: Block, device: str
+) -> Moments:
     """Return predictions of rows in the groups that are predicted from the same rows."""
-    assert isinstance(posterior.rows, Nearby)
-    device, n, model = backend.resolve_device(posterior.device), len(inputs), _looing(posterior)
-    local = Local(posterior.fitted(device), posterior.rows)
+    n, model, local = len(inputs), _looing(posterior), Local(posterior.fitted(device), rows)
     mean, variance, far = np.empty((n, posterior.n_targets)), np.empty(n), []
-    for key, group in posterior.rows.groups(inputs):
+    for key, group in rows.groups(inputs):
         near, own = local.near(key), block.at(group)
         found = move(model.loo(local.fit.theta, local.fit.state, move(own, device), near), "cpu")
         mean[group], variance[group] = found.mean, found.variance
         there = repeats.hashes(local.inputs_near(key))
         far.append(group[~np.isin(repeats.hashes(np.asarray(own.X, np.float64)), there)])
     if any(map(len, far)):
-        _refuse_strangers(posterior, inputs, block, np.concatenate(far))
+        _refuse_strangers(posterior, rows, inputs, block, np.concatenate(far))
     return Moments(mean, variance)
 
 
 def _refuse_strangers(
-    posterior: Posterior, inputs: np.ndarray, block: Block, far: np.ndarray
+    posterior: Posterior, rows: Nearby, inputs: np.ndarray, block: Block, far: np.ndarray
 ) -> None:
     """Raise InputError for some rows that are nowhere among all that a local method keeps."""
-    assert isinstance(posterior.rows, Nearby)
     wanted, found = repeats.hashes(inputs[far]), []
-    for number in range(posterior.rows.layout.n_blocks):
-        X, y = posterior.rows.read(number)
+    for number in range(rows.layout.n_blocks):
+        X, y = rows.read(number)
         same = np.isin(repeats.hashes(X), wanted)
         found.append(posterior.scaling.block(X[same], y[same]))
     known = Block.join(found)
@@ -192,8 +193,8 @@ def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names
     """Raise InputError if noise of the rows is given to a fit without, or the other way round."""
     if known is not None:
         wanted: frozenset[str] = known.given
-    elif isinstance(posterior.rows, Nearby):
-        wanted = frozenset(GIVEN[name] for name in posterior.rows.rows.arrays if name in GIVEN)
+    elif posterior.nearby is not None:
+        wanted = frozenset(GIVEN[name] for name in posterior.nearby.rows.arrays if name in GIVEN)
     else:
         if not posterior.method.tells_rows:
             logger.warning(

@@ -39,6 +39,7 @@ from daskgp.posterior.layers import (
     chain,
 )
 from daskgp.posterior.layers.chain import Chain, Outer
+from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import warn_once
@@ -282,6 +283,11 @@ class Posterior:
                 f"y_variance is given and the likelihood is {self.likelihood.name!r}: only "
                 "Gaussian noise has known error variances"
             )
+
+    @property
+    def nearby(self) -> Nearby | None:
+        """Training rows of which those near places are read back; None for other methods."""
+        return self.rows if isinstance(self.rows, Nearby) else None
 
     def usable(self, X: np.ndarray) -> np.ndarray:
         """Return the mask (n,) of the rows of X (n, d) that can be predicted."""

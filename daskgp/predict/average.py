@@ -16,7 +16,7 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
-from daskgp.posterior.neighbour_rows import Local, Nearby, united
+from daskgp.posterior.neighbour_rows import Local, united
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import grid_for, posterior_node, rows_for
 from daskgp.predict.stored import Node, opened
@@ -114,7 +114,7 @@ def lazy_average(
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
     own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
-    local: Any = isinstance(posterior.rows, Nearby)
+    local = posterior.nearby is not None
     served, near, given = (f"average-{part}-{token}" for part in ("served", "near", "given"))
     sums: dict[Any, Any] = {
         key: (_tile, node.key, *place, near if local else None)
@@ -246,8 +246,8 @@ def _tile(node: Node, X: np.ndarray, w: np.ndarray, near: list[Part] | None) -> 
 
 
 def _local(posterior: Posterior) -> Local:
-    assert isinstance(posterior.rows, Nearby)
-    return Local(posterior.fitted(backend.resolve_device(posterior.device)), posterior.rows)
+    assert posterior.nearby is not None
+    return Local(posterior.fitted(backend.resolve_device(posterior.device)), posterior.nearby)
 
 
 def _serving(node: Node, X: np.ndarray, w: np.ndarray) -> list[Part]:
@@ -282,7 +282,7 @@ def _pair(
     if not (len(w) and len(v)):
         return np.zeros(posterior.n_targets)
     with single_blas_thread():
-        if isinstance(posterior.rows, Nearby):
+        if posterior.nearby is not None:
             prior = _local(posterior).prior(posterior.scaled(X), w, posterior.scaled(Z), v)
             return np.asarray((1.0 if same else 2.0) * prior * np.square(posterior.unit))
         C = posterior.moments(X if same else np.concatenate([X, Z]), "covariance").covariance

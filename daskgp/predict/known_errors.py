@@ -7,7 +7,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from daskgp import checks, data
+from daskgp import checks
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.work import NOISY
@@ -51,28 +51,6 @@ def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
         return cov
     cov[np.diag_indices(len(cov))] += columns(y_variance, cov[:, 0])
     return cov
-
-
-def of_store(posterior: Posterior, y: Any, variance: da.Array) -> da.Array:
-    """Return variances of observations y with the error variances and weights of y's store.
-
-    They are NaN for rows of weight 0 and for errors that cannot be.
-    """
-    beside = {name: reading.from_zarr(array) for name, array in data.noise_beside(y).items()}
-    if not beside or posterior.likelihood is not None:
-        return variance
-    posterior.refuse_transformed("a score of rows with y_variance or weight", "score rows without")
-    if (errors := beside.get("y_variance")) is not None:
-        errors = da.where((errors >= 0) & da.isfinite(errors), errors, np.nan)
-        variance = variance + columns(errors, variance)
-    if (weight := beside.get("weight")) is not None:
-        if posterior.method.noisy:
-            raise SettingError(NOISY)
-        noise = posterior.noise
-        usable = (weight > 0) & da.isfinite(weight)
-        share = columns(1.0 / da.where(usable, weight, np.nan) - 1.0, variance)
-        variance = variance + share * (noise if variance.ndim == 2 else noise[0])
-    return variance
 
 
 def of_rows(posterior: Posterior, columns: np.ndarray, variance: np.ndarray) -> np.ndarray:
