@@ -42,7 +42,7 @@ def pytest_addoption(parser):
     for what in ("method", "kernel"):
         whole = f"run the whole contract of a {what}, and nothing else"
         parser.addoption(f"--{what}", action="append", metavar="NAME", default=[], help=whole)
-    touched = "run the whole contract of methods and kernels whose files differ from this revision"
+    touched = "run the whole contract of methods whose files differ from this revision"
     parser.addoption("--changed-since", metavar="REV", default="", help=touched)
 
 
@@ -66,7 +66,7 @@ def chosen(config):
     names = named(config, "method", {*cases.SETTINGS, *map(cases.registered, cases.SETTINGS)})
     methods = {n for n in cases.SETTINGS if names & {n, cases.registered(n)}}
     of_kernels = {kernels.REGISTRY[name] for name in named(config, "kernel", kernels.REGISTRY)}
-    return methods | of_kernels | (touched.subjects(since) if since else set())
+    return methods | of_kernels | (touched.methods(since) if since else set())
 
 
 def kinds_of(value):

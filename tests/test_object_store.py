@@ -121,6 +121,7 @@ def test_a_run_on_s3_gives_the_bits_of_one_on_disk(method, server, cluster, tmp_
     assert s3[2] == disk[2]
 
 
+@pytest.mark.slow
 def test_the_python_interface_saves_to_s3_and_loads_from_it(server, data):
     url = "s3://bucket/saved.zarr"
     fitted = daskgp.SGPR(n_inducing=5, optimizer=None).fit(*daskgp.open_dataset(data))

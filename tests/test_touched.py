@@ -1,4 +1,4 @@
-"""Which methods and kernels a change calls for the whole contract of."""
+"""Whose whole contracts are run: of which methods for a change, and which tests they are."""
 
 from daskgp import kernels
 from tests import conftest
@@ -22,11 +22,6 @@ def test_methods_of_a_large_change_take_turns():
     assert seen == kinds
     few = touched.of_files({"daskgp/models/exact.py"})
     assert all(touched.in_turn(few, turn) == few for turn in range(3))
-
-
-def test_the_file_of_a_kernel_calls_for_it():
-    assert touched.kernels_of({"daskgp/kernels/periodic.py"}) == {kernels.Periodic}
-    assert not touched.kernels_of({"daskgp/kernels/base.py", "daskgp/kernels/stationary.py"})
 
 
 def test_a_case_of_a_kernel_is_that_of_what_it_is_made_of():

@@ -106,7 +106,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     Examples
     --------
     >>> import numpy as np, daskgp
-    >>> X = np.random.default_rng(0).uniform(size=(200, 1))
+    >>> X = np.random.default_rng(0).uniform(size=(60, 1))
     >>> model = daskgp.AutoGP(time_budget=20, candidates=["sgpr"]).fit(X, np.sin(6 * X[:, 0]))
     >>> model.chosen_.method, bool(model.chosen_.scores["rmse"] < 0.1)
     ('sgpr', True)

@@ -98,7 +98,8 @@ def cross_validate(
     >>> import numpy as np, daskgp
     >>> X = np.linspace(0, 1, 200)[:, None]
     >>> y = np.sin(6 * X[:, 0])
-    >>> found = daskgp.cross_validate(daskgp.SGPR(n_inducing=10), X, y, folds=5, blocks=0.1)
+    >>> model = daskgp.SGPR(n_inducing=10, max_iter=9)
+    >>> found = daskgp.cross_validate(model, X, y, folds=5, blocks=0.1)
     >>> int(found.rows.sum()), bool(found.mean["rmse"] < 0.1)
     (200, True)
     """

@@ -123,7 +123,7 @@ fill_values, fixed, limits, prior, target_transform, calibrate
     >>> import numpy as np, daskgp
     >>> X = np.linspace(0, 1, 500)[:, None]
     >>> y = np.sin(6 * X[:, 0])
-    >>> model = daskgp.DecoupledGP(n_mean=100, n_covariance=20, max_iter=200).fit(X, y)
+    >>> model = daskgp.DecoupledGP(n_mean=100, n_covariance=20, max_iter=100).fit(X, y)
     >>> bool(abs(model.predict(np.array([[0.5]]))[0] - np.sin(3)) < 0.05)
     True
     """

@@ -54,7 +54,7 @@ fixed, limits, prior, target_transform, calibrate
     >>> import numpy as np, daskgp
     >>> X = np.linspace(0, 1, 500)[:, None]
     >>> y = (np.sin(12 * X[:, 0]) > 0).astype(float)
-    >>> model = daskgp.SVGP(n_inducing=20, likelihood="bernoulli", max_iter=200).fit(X, y)
+    >>> model = daskgp.SVGP(n_inducing=20, likelihood="bernoulli", max_iter=100).fit(X, y)
     >>> bool(model.predict_proba(np.array([[0.1]]))[0, 1] > 0.8)
     True
     """

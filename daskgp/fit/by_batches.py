@@ -524,7 +524,8 @@ def keeping_the_last(finished: Callable[[Run, History], Outcome]) -> Iterator[No
         yield
     except Stopped as error:
         if len(error.run.parameters.root):
-            with suppress(NumericalError):  # the very first step may have no posterior
+            # the very first step may have no posterior, and the last may be far from the rows
+            with suppress(NumericalError), np.errstate(over="ignore", invalid="ignore"):
                 error.outcome = finished(error.run, error.history)
         raise
 

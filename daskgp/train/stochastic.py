@@ -299,6 +299,9 @@ def _step(
     parameters, estimate = problem.advance(run.parameters, run.step)
     _refuse_nan(estimate)
     moved = _moved(problem, run, ascent, parameters, estimate)
+    for name, part in _items(moved[0]):
+        if np.isnan(part).any():  # squares of a gradient overflowed
+            raise _NotFinite(f"the step of {name} is not finite")
     parameters, step, score = moved[0], run.step + 1, math.nan
     average, averaged = run.following_average(parameters, ascent.average_from)
     best, highest, stale = run.best, run.score, run.stale

@@ -165,6 +165,7 @@ def test_rows_with_errors_and_weights_are_expected_to_have_their_noise(small_blo
     np.testing.assert_allclose(found.expected, plain.expected + adds)
 
 
+@pytest.mark.slow
 def test_draws_of_a_process_have_the_variogram_that_its_model_expects():
     rng = np.random.default_rng(0)
     X, kernel = rng.uniform(size=(300, 2)), kernels.Matern32(lengthscale=0.1)

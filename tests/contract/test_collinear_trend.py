@@ -39,7 +39,6 @@ LAST = {"twice": [1, 2], "sum": [1, 2, 3], "shares": [1, 2, 3]}
 LEFT = {"twice": ["x1", "x3"], "sum": ["x1", "x2"], "shares": ["x1", "x2"]}
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("kind", LAST)
 @pytest.mark.parametrize("name", METHODS)
 def test_collinear_columns_are_named_and_predict_as_without_one(name, kind, tmp_path, caplog):

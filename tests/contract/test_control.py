@@ -66,7 +66,7 @@ def test_a_column_may_have_a_value_of_its_own():
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_narrow_prior_decides(name):
-    more = {"max_iter": 400, "learning_rate": 0.1} if name in STEPPED else {}
+    more = {"max_iter": 150, "learning_rate": 0.1} if name in STEPPED else {}
     prior = {"noise_variance": daskgp.priors.LogNormal(25.0, 1e-3)}
     model = make(name, kernel=open_kernel(name), prior=prior, **{"max_iter": 20, **more})
     assert values(model.fit(*rows()))["noise_variance"] == pytest.approx(25.0, rel=0.03)
@@ -88,6 +88,7 @@ def test_a_callback_sees_the_history_and_stops_training(name):
     assert np.isfinite(model.predict(rows()[0][:3])).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_saved_model_keeps_what_was_said(tmp_path, name):
     prior = {"lengthscale": daskgp.priors.ShortRange(10.0, 0.1, dims=2)}

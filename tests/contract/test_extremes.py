@@ -35,6 +35,7 @@ def refusal(fit, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("case", ROWS)
 def test_rows_that_cannot_be_fitted(name, case):
@@ -113,6 +114,7 @@ def test_numbers_of_a_prior_too():
         LogNormal(1.0, 1e-300)
 
 
+@pytest.mark.sampled
 @every
 def test_long_doubles_are_doubles(name):
     wanted = cases.moments(cases.fixed(name).fit(X, y), X[:5])

@@ -94,6 +94,7 @@ def wrapped(X):
     return np.stack([(X[:, 0] + 180) % 360 - 180, X[:, 1]], axis=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_saved_model_predicts_the_same(name, tmp_path):
     X, y = globe()
@@ -105,6 +106,7 @@ def test_a_saved_model_predicts_the_same(name, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(set(SETTINGS) - NO_SPREAD))
 def test_training_learns_one_lengthscale_of_the_sphere_in_km(name):
     X, y = globe()

@@ -129,7 +129,7 @@ def test_shared_variances_of_targets_of_several_scales_are_shares_of_each(caplog
 # -- what is left out ------------------------------------------------------------------------
 
 
-def days(n=1_000, seed=0):
+def days(n=400, seed=0):
     """Rows of a yearly wave over twenty years, and the years that follow."""
     rng = np.random.default_rng(seed)
     t = np.sort(rng.choice(7_300, n, replace=False)).astype(float)
@@ -138,6 +138,7 @@ def days(n=1_000, seed=0):
     return t[known, None], y[known], t[~known, None], y[~known]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", [daskgp.SGPR, daskgp.ExactGP, daskgp.LMA])
 @pytest.mark.parametrize(
     "kernel",
@@ -160,9 +161,9 @@ def test_the_recipe_for_seasons_forecasts(kind, kernel, caplog):
 
 def test_short_and_two_periods_are_found():
     rng = np.random.default_rng(1)
-    hours = np.sort(rng.uniform(0, 24 * 90, 1_500))[:, None]
+    hours = np.sort(rng.uniform(0, 24 * 90, 600))[:, None]
     y = np.sin(2 * np.pi * hours[:, 0] / 24) + 0.5 * np.cos(2 * np.pi * hours[:, 0] / (24 * 7))
-    y += 0.1 * rng.standard_normal(1_500)
+    y += 0.1 * rng.standard_normal(600)
     model = daskgp.SGPR(Periodic() + Periodic(), n_inducing=60, **QUIET).fit(hours, y)
     found = sorted(row.value for row in model.hyperparameters_ if "period" in row.name)
     assert found == pytest.approx([24.0, 168.0], rel=0.01)
@@ -170,8 +171,8 @@ def test_short_and_two_periods_are_found():
 
 def test_a_wave_that_cancels_over_other_columns_is_found():
     rng = np.random.default_rng(4)
-    X = rng.uniform(0, [100, 100, 2_000], (900, 3))
-    y = np.sin(2 * np.pi * X[:, 2] / 365) * np.cos(X[:, 0] / 30) + 0.1 * rng.standard_normal(900)
+    X = rng.uniform(0, [100, 100, 2_000], (600, 3))
+    y = np.sin(2 * np.pi * X[:, 2] / 365) * np.cos(X[:, 0] / 30) + 0.1 * rng.standard_normal(600)
     place, season = Matern32(active_dims=(0, 1)), Periodic(active_dims=2)
     model = daskgp.SGPR(place * season, n_inducing=90, max_iter=10, **QUIET).fit(X, y)
     (period,) = [row.value for row in model.hyperparameters_ if "period" in row.name]

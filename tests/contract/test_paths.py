@@ -92,6 +92,7 @@ def test_workers_give_the_bits_of_threads(name, scheduler, fitted, tmp_path):
         np.testing.assert_array_equal(paths(places).compute(), wanted)
 
 
+@pytest.mark.sampled
 @having
 def test_averages_are_those_of_the_values_whatever_the_chunks(name, fitted, monkeypatch):
     monkeypatch.setattr("daskgp.predict.paths.BLOCK_BYTES", 8 * 3 * 5)  # five places per task
@@ -105,6 +106,7 @@ def test_averages_are_those_of_the_values_whatever_the_chunks(name, fitted, monk
             np.testing.assert_allclose(one, wanted, rtol=1e-12)
 
 
+@pytest.mark.sampled
 @having
 def test_paths_of_a_grid_are_along_sample(name, fitted):
     paths = fitted(name).sample_paths(2)

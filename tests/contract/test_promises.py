@@ -165,6 +165,11 @@ def test_a_fit_that_fails_leaves_nothing(name, tmp_path, temporary, stopping):
         assert set(files_below(temporary, tmp_path / "kept")) <= before
 
 
+def chunks(X, y, step):
+    """The same rows as lazy arrays."""
+    return tuple(da.from_array(a, chunks=(step, *a.shape[1:])) for a in (X, y))
+
+
 def kinds(X, y, folder, step):
     """The same rows in stores, lazy arrays and tables."""
     url = dataset(folder / "t.zarr", X, y, step=step)
@@ -174,25 +179,33 @@ def kinds(X, y, folder, step):
     return (
         daskgp.open_dataset(url),
         (group["X"], group["y"]),
-        tuple(da.from_array(a, chunks=(step, *a.shape[1:])) for a in (X, y)),
         (labelled.chunk({"row": step}), xr.DataArray(y, dims="row").chunk({"row": step})),
         (pd.DataFrame(X, columns=names), pd.Series(y, name="y")),
     )
 
 
 @every
-def test_the_kind_of_rows_and_their_chunks_do_not_matter(name, tmp_path):
+def test_the_chunks_of_rows_do_not_matter(name):
     X, y = cases.rows()
-    wanted = cases.fixed(name).fit(X, y)
-    for given in kinds(X, y, tmp_path, 37):
+    wanted, model = cases.fixed(name).fit(X, y), cases.fixed(name).fit(*chunks(X, y, 37))
+    if wanted.objective_ is not None:
+        assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
+    forget()
+    equal(cases.moments(model, T), cases.moments(wanted, T))
+
+
+@pytest.mark.sampled
+@every
+def test_the_kind_of_rows_does_not_matter(name, tmp_path):
+    wanted = cases.fixed(name).fit(*chunks(*cases.rows(), 37))
+    for given in kinds(*cases.rows(), tmp_path, 37):
         model = cases.fixed(name).fit(*given)
-        if wanted.objective_ is not None:
-            assert model.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
         forget()
         equal(cases.moments(model, T), cases.moments(wanted, T))
         assert (model.n_rows_, list(model.feature_names_in_)) == (cases.N, ["x0", "x1"])
 
 
+@pytest.mark.sampled
 @every
 def test_rows_of_the_caller_are_left_alone_and_may_change_after_the_fit(name, tmp_path, temporary):
     X, y = cases.rows()
@@ -282,6 +295,7 @@ def test_a_joint_covariance_has_the_variances_and_samples_have_it(name, noise):
     np.testing.assert_allclose(np.cov(draws), joint[:4, :4], atol=0.1 * joint.max())
 
 
+@pytest.mark.sampled
 @every
 def test_a_grid_comes_back_as_a_grid(name):
     model = cases.fixed(name).fit(*cases.rows())
@@ -294,6 +308,7 @@ def test_a_grid_comes_back_as_a_grid(name):
         np.testing.assert_allclose(found.values.ravel(), flat, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.sampled
 @with_spread
 def test_a_prediction_store_holds_what_predict_gives(name, stored, tmp_path):
     model = cases.fixed(name).fit(*cases.rows())
@@ -385,6 +400,7 @@ def test_wrong_columns_and_targets_are_one_line_before_any_work(name):
         model.predict(np.zeros((4, 3)))
 
 
+@pytest.mark.sampled
 @with_spread
 def test_tails_are_those_of_intervals_of_y_alone(name, tmp_path):
     plain = cases.fixed(name).fit(*cases.rows())

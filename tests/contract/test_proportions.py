@@ -91,10 +91,8 @@ AXES = set(cases.those(lambda name: cases.has(name, "bounds")))
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("by", [TURN, QUARTER, SWAP], ids=["turn", "quarter", "swap"])
-def test_turned_coordinates_turn_the_answer(name, by, monkeypatch):
-    if name in AXES and by is TURN:
-        by = -np.eye(2)
+def test_turned_and_mirrored_coordinates_turn_the_answer(name, monkeypatch):
+    by = QUARTER if name in AXES else TURN @ SWAP
     plain, other = made(name, np.eye(2), **FIXED), made(name, by, **FIXED)
     kernel = FIXED["kernel"]
     if name == "ssgp":  # it knows one kernel alone, and its frequencies turn too

@@ -88,6 +88,7 @@ def test_every_public_method_is_a_door_or_none(name):
     assert methods <= {*DOORS, *NO_DOORS}
 
 
+@pytest.mark.sampled
 @every
 def test_a_setting_that_is_not_that_of_the_fit_is_refused_at_every_door(name, made, tmp_path):
     model, (X, y) = made(name), cases.rows()

@@ -55,7 +55,7 @@ EXPECTED = {
 EVERYBODYS = ["check_dtype_object", "check_sample_weight_equivalence_on_dense_data"]
 FAILING = dict.fromkeys(ESTIMATORS, EVERYBODYS) | {"opticom": list(EXPECTED)}
 
-WHOLE = ("sgpr", "exact")
+WHOLE = ("sgpr",)
 """Estimators of which every test run makes every check."""
 OFTEN = {
     "check_dtype_object",

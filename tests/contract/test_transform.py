@@ -22,6 +22,7 @@ def rows():
     return X, 5 * np.exp(y)
 
 
+@pytest.mark.sampled
 @with_spread
 def test_the_logarithm_gives_log_normal_predictions_of_every_method(name, tmp_path):
     X, y = rows()

@@ -1,4 +1,4 @@
-"""Methods and kernels whose own files a change touches: their whole contract is run."""
+"""Methods whose own files a change touches: their whole contract is run."""
 
 import inspect
 import subprocess
@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import daskgp
-from daskgp import kernels
 from tests.contract import cases
 
 ROOT = Path(daskgp.__file__).parents[1]
@@ -22,24 +21,16 @@ def files_of(name):
     recipe = estimator.recipe()
     parts = estimator, recipe.method, recipe.trainer, recipe.arrangement
     own = (c for part in parts for c in type(part).__mro__ if c.__module__.startswith("daskgp."))
-    return set(map(_file, own))
+    return {str(Path(inspect.getfile(c)).relative_to(ROOT)) for c in own}
 
 
-def subjects(since):
-    """Return the cases and the kernels whose files differ from a revision, if git can say."""
+def methods(since):
+    """Return the cases whose files differ from a revision; none where git cannot say."""
     found = _git("diff", "--name-only", since, "--", "daskgp")
     revision = _git("rev-parse", "HEAD")
     if found is None or revision is None:
         return set()
-    changed = set(found.split())
-    return in_turn(of_files(changed), int(revision[:8], 16)) | kernels_of(changed)
-
-
-def kernels_of(changed):
-    """Return the classes of kernels in changed files, of those that are not everybody's."""
-    files = {kind: _file(kind) for kind in kernels.REGISTRY.values()}
-    users = Counter(files.values())
-    return {kind for kind, file in files.items() if file in changed and users[file] < SHARED}
+    return in_turn(of_files(set(found.split())), int(revision[:8], 16))
 
 
 def in_turn(touched, turn):
@@ -65,7 +56,3 @@ def of_files(changed):
 
 def _files_of_kind(files, of, kind):
     return set().union(*(files[name] for name in files if of[name] is kind))
-
-
-def _file(kind):
-    return str(Path(inspect.getfile(kind)).relative_to(ROOT))

@@ -263,6 +263,7 @@ SIZES = [20, pytest.param(50_000, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("n", SIZES)
+@pytest.mark.slow
 def test_200_parquet_files_take_the_memory_of_a_block(tmp_path, n):
     for i in range(200):
         write(table(n, i), tmp_path / "p" / f"{i:03}.parquet")

@@ -106,7 +106,7 @@ def test_a_store_becomes_its_stable_sort(make_store, tmp_path, order, n, rows):
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     n=st.integers(2, 300),
     d=st.integers(1, 4),
@@ -269,6 +269,7 @@ def test_on_a_cluster_arrays_of_this_process_are_written_for_the_workers(tmp_pat
     [(1, 5), (3, 0), *(pytest.param(*c, marks=pytest.mark.slow) for c in ((1, 0), (3, 5)))],
 )
 @pytest.mark.usefixtures("thin")
+@pytest.mark.slow
 def test_a_shuffle_is_one_and_the_same_for_all_chunks_and_threads(make_store, tmp_path, d, seed):
     X, y = data(1000, d)
     X[[3, 64, 700], 0], y[[0, 999]] = np.nan, np.nan

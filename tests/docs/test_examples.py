@@ -44,6 +44,7 @@ def test_xarray_grid_predicts_every_point(tmp_path, capsys):
     assert "under the cloud" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
     smooth, local = example("looking").main(rows=600, side=20, folder=tmp_path).values()
     seen = local.semivariance

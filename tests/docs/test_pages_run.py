@@ -7,7 +7,7 @@ import pytest
 from docs_text import ROOT, code_blocks
 
 DOCS = ROOT / "docs"
-PAGES = ("guides/kriging.md", "guides/machine-learning.md")
+PAGES = ("guides/kriging.md", pytest.param("guides/machine-learning.md", marks=pytest.mark.slow))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -30,6 +30,7 @@ def tutorial(tmp_path, monkeypatch):
     pyplot.switch_backend(before)
 
 
+@pytest.mark.slow
 def test_satellite_has_calibrated_gaps(tutorial):
     names = tutorial("satellite")
     assert float(names["model"].noise_variance_) > 0
@@ -49,6 +50,7 @@ def test_stations_are_scored_by_what_is_held_out(tutorial):
     assert float((names["error"] ** 2).mean()) < 1
 
 
+@pytest.mark.slow
 def test_table_has_the_smaller_error_and_the_honest_interval(tutorial):
     names = tutorial("table")
     trees, gp = names["scores"].to_numpy()

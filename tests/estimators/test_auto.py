@@ -22,7 +22,7 @@ QUICK = {"time_budget": 40.0, "progress": False}
 
 def few():
     """A candidate of few steps, where the question is another one than what is chosen."""
-    return [daskgp.SGPR("matern52", n_inducing=30, max_iter=20)]
+    return [daskgp.SGPR("matern52", n_inducing=15, max_iter=5)]
 
 
 def rows(n=300, d=2, noise=0.1, seed=0):
@@ -153,6 +153,7 @@ def test_checkpoints_of_earlier_versions_are_of_the_same_search():
     assert found.text.startswith("Facts(rows=9, features=('x0',), ")
 
 
+@pytest.mark.slow
 def test_a_search_that_was_over_chooses_the_same_when_it_goes_on(tmp_path, monkeypatch):
     X, y, _ = rows(150)
     settings = {**QUICK, "candidates": [*few(), daskgp.ExactGP("rbf")]}
@@ -213,7 +214,7 @@ def test_candidates_that_differ_in_their_kernel_alone_have_trials_of_their_own(t
 def test_the_deadline_ends_training():
     X, y, _ = rows(2_000, 3)
     began = time.perf_counter()
-    budget = 10.0
+    budget = 5.0
     daskgp.AutoGP(time_budget=budget, progress=False).fit(X, y)
     assert time.perf_counter() - began < 2.5 * budget  # the machine may be busy with other tests
 
@@ -352,7 +353,7 @@ def test_classes_need_no_setting():
 
 
 @pytest.mark.slow
-def test_heavy_tails_are_tried_with_student_t_noise():
+def test_heavy_tails_are_tried_with_student_t_noise(unhurried):
     X, y, f = rows(400, 1, noise=0.05)
     y[::12] += 6 * np.sign(np.sin(np.arange(len(y[::12]))))
     model = daskgp.AutoGP(time_budget=150, progress=False).fit(X, y)
@@ -388,8 +389,8 @@ def test_few_rows_are_refused_with_a_remedy():
 
 
 def test_what_the_data_are_is_said():
-    X, y, _ = rows(400)
-    X = np.column_stack([X, np.full(400, 2.0), np.arange(400) % 3])
+    X, y, _ = rows(150)
+    X = np.column_stack([X, np.full(150, 2.0), np.arange(150) % 3])
     model = daskgp.AutoGP(candidates=few(), **QUICK).fit(X, y)
     said = " ".join(model.findings_)
     assert "'x2' is the same in all rows" in said
@@ -426,7 +427,7 @@ def test_a_constant_target_is_fitted_as_by_the_others(caplog):
 
 def test_candidates_and_kernels_may_be_given():
     X, y, _ = rows(200)
-    own = [daskgp.SGPR(n_inducing=5), daskgp.SGPR(n_inducing=40)]
+    own = [daskgp.SGPR(n_inducing=n, max_iter=20) for n in (5, 40)]
     model = daskgp.AutoGP(kernel="rbf(ard=true)", candidates=own, metric="rmse", **QUICK).fit(X, y)
     assert model.best_.n_inducing == 40
     assert {trial.kernel for trial in model.leaderboard_ if trial.method != "mean"} == {"rbf (ard)"}

@@ -415,6 +415,7 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, 8_192))
 
 
+@pytest.mark.slow
 def test_a_file_system_that_refuses_large_files(tmp_path):
     many, y = rows(4_000)
     np.savez(tmp_path / "t.npz", X=many, y=y)

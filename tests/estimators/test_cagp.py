@@ -500,6 +500,7 @@ def calls(monkeypatch):
     "kind",
     quick(1, ["mini-batches", "support", "projected", "eigen", "given"]),
 )
+@pytest.mark.slow
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(kind, table, T, tmp_path, calls):
     model = build(**{**QUICK, "max_iter": 2, **TRAINED[kind]})
     whole = clone(model).fit(*table)
@@ -559,6 +560,7 @@ def test_actions_that_are_given_are_cloned_and_left_alone(table):
     ("kind", "where"),
     [("eigen", "memory"), ("support", "store"), ("as they lie", "zarr"), ("given", "lazy")],
 )
+@pytest.mark.slow
 def test_a_saved_model_holds_all_it_needs(kind, where, table, T, temporary, tmp_path):
     X, y = table
     source, folder = str(tmp_path / "t.zarr"), tmp_path / "kept"

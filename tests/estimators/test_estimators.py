@@ -13,9 +13,6 @@ from distributed import default_client
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import daskgp
 from daskgp import SGPR, ExactGP, kernels, testing
@@ -474,14 +471,6 @@ def test_score_of_a_labelled_table_of_several_targets():
     wanted = model.score(X, y)
     for other in (targets, targets.T, targets.chunk({"row": 90}), y):
         assert model.score(table, other) == pytest.approx(wanted, rel=1e-10)
-
-
-def test_pipelines_and_cross_validation():
-    X, y = data(150)
-    model = SGPR(n_inducing=20, max_iter=3)
-    assert cross_val_score(model, X, y, cv=3).min() > 0.5
-    piped = make_pipeline(StandardScaler(), model).fit(X, y)
-    assert piped.score(X, y) > 0.9
 
 
 # -- plans and clusters --------------------------------------------------------------------

@@ -295,6 +295,7 @@ def calls(monkeypatch):
         ("exact", "admm"),
     ],
 )
+@pytest.mark.slow
 def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     expert, training, table, T, tmp_path, calls
 ):
@@ -324,6 +325,7 @@ def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
     ("expert", "partition", "where"),
     [("sparse", "block", "zarr"), ("exact", "chunks", "lazy"), ("exact", "block", "store")],
 )
+@pytest.mark.slow
 def test_a_saved_model_holds_all_it_needs(expert, partition, where, table, T, temporary, tmp_path):
     X, y = table
     source, folder = str(tmp_path / "t.zarr"), tmp_path / "kept"

@@ -158,7 +158,7 @@ def test_a_linear_mean_and_a_region_along_a_meridian_stay_finite():
     [
         ({"lat": 91.0}, PLACE, "'lat' has latitudes from"),
         ({"lon": -200.0}, PLACE, "'lon' has longitudes from"),
-        ({}, ("lat", "lon"), "'lon' has latitudes from"),
+        ({}, ("lat", "lon"), "give longitude first"),
         ({}, ("lon",), "give two columns"),
         ({}, ("lon", "y"), "geographic names 'y'"),
     ],
@@ -351,6 +351,7 @@ def test_a_plan_is_measured_with_names_of_columns():
 # -- the command -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_converts_fits_predicts_and_tells(tmp_path):
     X, y = globe()
     frame(X).assign(t=y).to_csv(f"{tmp_path}/d.csv", index=False)

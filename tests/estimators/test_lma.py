@@ -213,6 +213,7 @@ def test_training_raises_the_evidence(train_support, table):
 
 
 @pytest.mark.parametrize("where", ["memory", "store"])
+@pytest.mark.slow
 def test_blocks_are_ordered_by_lengthscales_that_some_blocks_have_trained(
     where, temporary, tmp_path
 ):
@@ -631,6 +632,7 @@ def test_a_store_in_the_order_of_other_features_is_refused(prepared):
     ("make", "where"),
     [(LMA, "store"), (LMA, "prepared")],
 )
+@pytest.mark.slow
 def test_a_saved_model_holds_all_it_needs(make, where, table, prepared, tmp_path):
     X, y = table
     source = str(tmp_path / "t.zarr")

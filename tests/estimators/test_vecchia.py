@@ -61,6 +61,7 @@ def coverage(noise, n, settings):
 
 
 @pytest.mark.parametrize(("noise", "within"), [(0.01, 0.02), (0.3, 0.02), (9.0, 0.04)])
+@pytest.mark.slow
 def test_intervals_cover_what_they_say(noise, within):
     """The last field is nine tenths noise: its hyper-parameters are little known."""
     of_f, of_y = coverage(noise, 2_000, {"kernel": kernels.Matern32()})
@@ -115,6 +116,7 @@ def many_columns():
     [(gridded, 1.0), (surveyed, 1.0), (many_columns, 6.0)],
     ids=["grid", "lines", "many columns"],
 )
+@pytest.mark.slow
 def test_training_ends_in_one_place_from_starts_far_apart(case, nats):
     X, kernel, noise = case()
     _, y = drawn_from(kernel, X, noise)
@@ -189,6 +191,7 @@ def seeds_of(begun, number, monkeypatch, settings, first=40, units=None, draws=2
 
 
 @pytest.mark.parametrize("number", [20, 80, 200])
+@pytest.mark.slow
 def test_draws_of_rows_are_right_on_average(number, begun, monkeypatch):
     off, every = seeds_of(begun, number, monkeypatch, {})
     assert np.abs(off).max() < 4.0
@@ -196,6 +199,7 @@ def test_draws_of_rows_are_right_on_average(number, begun, monkeypatch):
 
 
 @pytest.mark.parametrize("settings", [{"block_rows": 30}, {"mean": "zero", "n_neighbours": 2}])
+@pytest.mark.slow
 def test_draws_of_some_blocks_are_right_on_average(settings, begun, monkeypatch):
     off, _ = seeds_of(begun, 100, monkeypatch, settings, units=3)
     assert np.abs(off).max() < 4.0
@@ -244,6 +248,7 @@ def test_the_order_of_one_fit_is_one_without_a_seed(table, monkeypatch):
         assert len(set(seeds[:-1])) == 1  # the last is that of the posterior
 
 
+@pytest.mark.slow
 def test_a_stopped_fit_goes_on_with_the_same_bits(table, tmp_path, monkeypatch):
     """Also while neighbours are found again; what was evaluated is not evaluated again."""
     X, y = table
@@ -471,6 +476,7 @@ def test_a_store_gives_an_updated_model_back(table, tmp_path):
 
 
 @pytest.mark.parametrize("m", [0, 8])
+@pytest.mark.slow
 def test_processes_of_a_cluster_give_the_bits_of_threads(m, table, cluster, tmp_path):
     T = rows(60, seed=1)[0]
     given = zarr_rows(tmp_path / "t.zarr", *table)
@@ -483,6 +489,7 @@ def test_processes_of_a_cluster_give_the_bits_of_threads(m, table, cluster, tmp_
     same_bits(here.predict(T, return_std=True), moments)
 
 
+@pytest.mark.slow
 def test_chunks_of_the_data_change_no_bit(table, tmp_path):
     X, y = table
     T = rows(60, seed=1)[0]
@@ -565,6 +572,7 @@ def test_single_precision_comes_close(table):
     assert trained.score(*rows(100, seed=1)) > 0.95
 
 
+@pytest.mark.slow
 def test_a_users_kernel_is_trained(table):
     X, y = table
     own, known = (

@@ -7,6 +7,7 @@ import zarr
 from commands import dataset, killed_before, rows, succeed
 
 import daskgp
+from daskgp.data.stores import groups, models
 
 FIT = ("--model", "sgpr", *(f"--set={s}" for s in ("n_inducing=8", "max_iter=4")))
 
@@ -34,3 +35,15 @@ def test_a_fit_killed_before_any_change_on_disk_goes_on_to_the_same_bits(tmp_pat
         assert left_over == {"train.zarr", "whole.zarr", "killed.zarr"}, left
         assert daskgp.load(store).n_rows_ == 200
         shutil.rmtree(store)
+
+
+def test_folders_that_a_kill_left_before_they_were_arrays_are_replaced_in_silence(tmp_path):
+    X, y = rows(30)
+    daskgp.ExactGP(optimizer=None, progress=False).fit(X, y).save(tmp_path / "whole.zarr")
+    model = models.read(str(tmp_path / "whole.zarr"))
+    with groups.creating(str(tmp_path / "killed.zarr"), "model store") as group:
+        for left in ("scaling_slope", "of_another_model"):
+            (tmp_path / "killed.zarr" / left / "c").mkdir(parents=True)
+        models.fill(group, model, {})
+    found = {path.name for path in (tmp_path / "killed.zarr").iterdir()}
+    assert found == {path.name for path in (tmp_path / "whole.zarr").iterdir()}

@@ -211,6 +211,7 @@ def test_training_on_growing_blocks_that_is_cut_off_says_so_once(caplog):
     assert len([r for r in caplog.records if "raise max_iter" in r.getMessage()]) == 1
 
 
+@pytest.mark.slow
 def test_blocks_without_anything_left_to_learn_are_enough(monkeypatch):
     X, y = simulated(kernels.Matern32(0.8), 1_600)
     spreads = iter([1e3, 0.0, 0.0])
@@ -365,6 +366,7 @@ def test_gradients_of_blocks_add_up_to_the_gradient():
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
     X = np.random.default_rng(seed).uniform(0, 40, (2_000, 1))
     X, y = simulated(kernels.Matern32(0.5), X=np.sort(X, axis=0), noise=0.1)
@@ -381,6 +383,7 @@ def test_training_on_enough_blocks_loses_as_little_as_it_says(seed, caplog):
     assert hyperparameters.SECOND <= trained < 100
 
 
+@pytest.mark.slow
 def test_blocks_are_those_near_by_the_hyperparameters_found(monkeypatch):
     noted, settle = [], Blocks.settle
     monkeypatch.setattr(Blocks, "settle", lambda *a: noted.append(a[2]) or settle(*a))
@@ -397,6 +400,7 @@ def test_blocks_are_those_near_by_the_hyperparameters_found(monkeypatch):
 
 
 @pytest.mark.parametrize("optimizer", [pytest.param("l-bfgs", marks=pytest.mark.slow), "adam"])
+@pytest.mark.slow
 def test_other_optimizers_train_on_a_number_of_blocks(optimizer):
     X, y = simulated(kernels.Matern32(0.8), 400)
     settings = {"n_support": 5, "block_rows": 10, "markov_order": 1, "max_iter": 2}
@@ -416,6 +420,7 @@ def test_methods_that_cannot_tell_enough_blocks_say_so():
         daskgp.SGPR(n_inducing=5, train_blocks="auto").fit(X, y)
 
 
+@pytest.mark.slow
 def test_a_number_of_blocks_says_what_it_loses(caplog):
     X, y = simulated(kernels.Matern32(0.8), 600)
     settings = {"n_support": 10, "block_rows": 10, "markov_order": 1}

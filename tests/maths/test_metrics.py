@@ -155,7 +155,7 @@ def test_float32_sums_in_float64():
     outputs=st.sampled_from([None, 1, 3]),
     missing=st.sampled_from([0.0, 0.3]),
 )
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_dask_agrees_with_numpy_under_any_chunking(n, chunk, seed, outputs, missing):
     arrays = predictions(n, seed, outputs, missing)
     lazy = [da.from_array(a, chunks=(chunk, *a.shape[1:])) for a in arrays]

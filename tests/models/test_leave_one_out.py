@@ -236,7 +236,6 @@ def given(noise, **others):
     return {k: v for k, v in (noise | others).items() if v is not None}
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("name", KEEPS)
 def test_rows_come_with_the_noise_of_the_fit(name, tmp_path):
     X, y, noise, model = told(name)

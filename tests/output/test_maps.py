@@ -416,6 +416,7 @@ def killed(run, output, flags):
     return prediction_store.opened(output).done()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_and_predicts_no_cell_twice(model, saved, tmp_path):
     source, output = stored(tmp_path / "g.zarr", grid(20), (1, 4, 5)), str(tmp_path / "m.zarr")
     run = ("predict", saved, source, output, "--mask", "land", "--resume")

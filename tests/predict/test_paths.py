@@ -117,6 +117,7 @@ def test_far_from_the_data_a_path_has_the_variogram_of_the_kernel():
         assert half == pytest.approx(wanted, rel=0.06)
 
 
+@pytest.mark.slow
 def test_averages_of_paths_have_the_law_of_the_average():
     X, y = rows()
     model = METHODS["exact"].fit(X, y)

@@ -68,6 +68,7 @@ def pool():
         yield pool
 
 
+@pytest.mark.slow
 def test_the_process_scheduler_gives_the_bits_of_threads(tmp_path, pool):
     X, y = np.random.default_rng(0).standard_normal((40, 3)), toy.data(40)[1]
     found = {}
@@ -143,6 +144,7 @@ def test_a_scheduler_without_workers_is_not_waited_for_without_end():
             assert client.submit(int, "7").result() == 7
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_ends_in_one_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import daskgp\nwith daskgp.connect(n_workers=2):\n    print('never')\n")

@@ -93,6 +93,7 @@ def models(tmp_path_factory):
     return plain, local, daskgp.load(url)
 
 
+@pytest.mark.slow
 def test_a_child_predicts_samples_scores_and_fits(models):
     for model in models:
         same(in_child(functools.partial(outcome, model)), outcome(model))

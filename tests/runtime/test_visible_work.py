@@ -35,6 +35,7 @@ def shown():
 
 
 @pytest.mark.filterwarnings("default")
+@pytest.mark.slow
 def test_a_notebook_shows_bars():
     assert "application/vnd.jupyter.widget-view+json" in shown()
 

@@ -194,7 +194,7 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
     """Write a model into an open group; ``notes`` are attributes outside the checksum."""
     url = remote.address(group)
     with groups.writing(url, "model store"):
-        for name in list(group.keys()):
+        for name in groups.names_in(url):  # those that are no arrays yet too
             if name not in (ROWS, CHECKPOINT, TRIALS):  # of a run that was stopped here
                 del group[name]
         _write_arrays(group, stored)
