@@ -10,9 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
 # Tests start dozens of processes, which need not compile the package each, whatever was set.
 export PYTHONDONTWRITEBYTECODE :=
-# Three processes on two cores, as tests wait for clusters.  In the order of tests/conftest.py: files
+# Four processes on two cores, as tests wait for clusters.  In the order of tests/conftest.py: files
 # that wait longest come first, and the many short doctests last, which evens out the processes.
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest $(PARALLEL)
 
 # Methods that changed since then, by default within the last day, are tested with their whole contract.

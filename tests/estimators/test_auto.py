@@ -121,7 +121,13 @@ def test_it_is_an_estimator_like_the_others(fitted, tmp_path):
 
 def test_a_search_that_was_killed_goes_on_to_the_same_choice(tmp_path, monkeypatch, unhurried):
     X, y, _ = rows(150)
-    settings = {**QUICK, "candidates": [*few(), daskgp.ExactGP("rbf"), daskgp.ExactGP("matern12")]}
+    settings = {
+        **QUICK,
+        "candidates": [
+            *few(),
+            *(daskgp.ExactGP(kernel, max_iter=5) for kernel in ("rbf", "matern12")),
+        ],
+    }
     whole = daskgp.AutoGP(**settings).fit(X, y)
     run, count = trying.Trials._run, []
 
@@ -410,7 +416,7 @@ def test_gaps_and_forecasts_hold_out_blocks_and_the_last_part():
 
 def test_only_predictions_among_the_rows_take_a_learned_spread():
     X, y, _ = rows(80)
-    quick = {**QUICK, "candidates": [daskgp.ExactGP("rbf")]}
+    quick = {**QUICK, "candidates": [daskgp.ExactGP("rbf", max_iter=5)]}
     assert daskgp.AutoGP(task="gaps", **quick).fit(X, y).best_.calibrate is None
     assert daskgp.AutoGP(metric="rmse", **quick).fit(X, y).best_.calibrate is None
     assert daskgp.AutoGP(**quick).fit(X, y, y_variance=0.01).best_.calibrate is None

@@ -624,6 +624,7 @@ def data(table, tmp_path_factory):
 
 
 @pytest.mark.parametrize("how", quick(1, ["stopped", "killed"]))
+@pytest.mark.slow
 def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     chosen = (*options(), "--scheduler", scheduler)

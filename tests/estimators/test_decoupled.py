@@ -654,11 +654,11 @@ def test_a_stream_goes_on_after_a_fit(table, T):
         for kind in ("decoupled", "svgp"):
             model = made(kind, **settings).fit(X, y)
             before, steps = model.predict(T), len(model.history_)
-            for _ in range(8):
+            for _ in range(4):
                 model.partial_fit(X, y + 3.0)
-            assert len(model.history_) == steps + 32
-            assert np.mean(model.predict(T) - before) > 0.5
-            assert model.n_rows_ == 9 * N
+            assert len(model.history_) == steps + 16
+            assert np.mean(model.predict(T) - before) > 0.25
+            assert model.n_rows_ == 5 * N
 
 
 @pytest.mark.slow
@@ -1066,6 +1066,7 @@ DECOUPLED = ("n_mean=40", "n_covariance=10", "n_added=12", "n_subset=60")
     ),
     ids=["bernoulli", "student-t", "poisson"],
 )
+@pytest.mark.slow
 def test_the_command_fits_predicts_scores_and_describes(
     model, settings, kind, table, tmp_path, scheduler
 ):
@@ -1135,6 +1136,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
     assert outcome(first, T) == outcome(second, T)
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_says_how_to_go_on(data, tmp_path, scheduler, monkeypatch):
     chosen = (*options("svgp", "n_inducing=10", "max_iter=130"), "--scheduler", scheduler)
     sums = Steps.sums

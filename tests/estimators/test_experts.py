@@ -421,6 +421,7 @@ def shown(*arguments):
     ("expert", "partition"),
     quick(1, [("exact", "random"), ("sparse", "random"), ("exact", "block"), ("exact", "chunks")]),
 )
+@pytest.mark.slow
 def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
     expert, partition, data, T, tmp_path, scheduler, monkeypatch
 ):

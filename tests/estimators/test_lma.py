@@ -715,6 +715,7 @@ def data(table, tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data") / "t.zarr", *table, names=["lon", "lat"])
 
 
+@pytest.mark.slow
 def test_a_stopped_fit_goes_on_with_the_rows_it_has_written(data, tmp_path, scheduler, monkeypatch):
     stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
     options = ("--model", "lma", *SET, "--scheduler", scheduler)
