@@ -654,7 +654,7 @@ def test_a_kill_while_a_checkpoint_is_removed_leaves_a_complete_model(
         Checkpoint(f"{store}/checkpoint", {}).append(0, np.ones(3))
         monkeypatch.setattr(groups, "remove", killed)
         with pytest.raises(SystemExit):
-            save_into(fitted, group, store)
+            save_into(fitted._model_to_save(), group, store)
         monkeypatch.undo()
     assert models.is_complete(store)
     X = np.random.default_rng(0).uniform(size=(5, fitted.n_features_in_))
