@@ -83,7 +83,8 @@ def fitted(
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
-    load, plan = _planned(recipe, sizes, executor, keep)
+    limit = executor.memory_per_task()  # of all workers, before tasks may end some
+    load, plan = _planned(recipe, sizes, limit, keep)
     if all(given is None for given in noise):
         if not sizes.n_noise:
             data.warn_of_noise_behind(y)
@@ -105,22 +106,25 @@ def fitted(
                 checksum = sampling.checksum_of(whole, recipe.spans(whole), executor)
                 sums = sums._replace(checksum=checksum)
     except MemoryRunError as error:
-        raise refusal.out_of_memory(error, plan, executor.memory_per_task(), load.knob) from error
+        raise refusal.out_of_memory(error, plan, limit, load.knob) from error
     url = None if dataset is None else dataset.url
     sources = () if dataset is None else (dataset.source(executor),)
     return replace(fit, seen=[note("fit", sums, whole, url)], sources=sources)
 
 
 def _planned(
-    recipe: Recipe, rows: data.Rows, executor: Executor, keep: str | None
+    recipe: Recipe, rows: data.Rows, limit: int | None, keep: str | None
 ) -> tuple[Workload, Plan]:
-    """Return the work that a fit to rows of that size will be; PlanError if it is too much."""
+    """Return the work that a fit to rows of that size will be; PlanError if it is too much.
+
+    A task may use ``limit`` bytes.
+    """
     work.check(recipe, rows, len(rows))
     if recipe.calibrate not in (None, "loo"):
         work.check(recipe, rows, len(rows) - len(rows) // SHARE)  # of the fit without some rows
     recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
     load = work.work_of(recipe, rows)
-    refusal.refuse(load, executor.memory_per_task())
+    refusal.refuse(load, limit)
     plan = make_plan(load)
     refusal.refuse_full_disk(plan.bytes_written, str(recipe.store or tempfile.gettempdir()))
     if keep is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -150,7 +151,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         geographic=columns.chosen(None, names, attributes.get("geographic")),
         feature_units=_names(attributes.get("feature_units", [])),
         fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
-        ranges=tuple(content.notes.get("feature_ranges") or ()),
+        ranges=_ranges(content.notes, len(names)),
         finds_fills=attributes.get("settings", {}).get("fill_values", "auto") == "auto",
     )
     parts = posterior.parts(_known(regressor, names, len(targets), arrays))
@@ -195,6 +196,12 @@ def _names(names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise StoreError(f"names of columns are not a list of text: {names!r:.60}")
     return tuple(names)
+
+
+def _ranges(notes: Mapping[str, Any], number: int) -> tuple[Any, ...]:
+    """Return the ranges of features that a store notes, if they are those of so many."""
+    known = notes.get("feature_ranges")
+    return tuple(known) if isinstance(known, list) and len(known) == number else ()
 
 
 def _of_package(value: Any) -> bool:

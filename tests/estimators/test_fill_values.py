@@ -261,6 +261,18 @@ def test_places_with_a_fill_value_that_the_fit_had_not_are_missing(value, mean, 
     assert np.isfinite(kept.predict(places(value))).all()
 
 
+@pytest.mark.parametrize("said", [[], [[0.0, 1.0]], "0 to 1", None])
+def test_ranges_that_a_store_does_not_note_are_not_known(said, tmp_path):
+    X, y = rows(60)
+    model = daskgp.SGPR(**SMALL).fit(X, y)
+    model.save(tmp_path / "m.zarr")
+    group = zarr.open_group(tmp_path / "m.zarr", mode="r+")
+    group.attrs["notes"] = {**group.attrs["notes"], "feature_ranges": said}
+    loaded = daskgp.load(tmp_path / "m.zarr")
+    assert not loaded.solved_.ranges
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
 def test_stores_maps_and_tables_have_nan_there(tmp_path):
     model = daskgp.LMA(n_support=8, block_rows=40, optimizer=None, **QUIET).fit(*rows())
     np.savez(f"{tmp_path}/t.npz", X=places(-9999.0))

@@ -10,12 +10,14 @@ import pytest
 import daskgp
 from daskgp import kernels
 from daskgp.data import Rows, partition
-from daskgp.fit import plan
+from daskgp.errors import MemoryRunError
+from daskgp.fit import plan, run
 from daskgp.models import collapsed, inducing
 from daskgp.models.exact import Exact
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime import device_memory
+from daskgp.runtime.executor import Executor
 
 KERNELS = {
     "linear": kernels.Linear(),
@@ -169,3 +171,16 @@ def test_the_memory_of_a_gpu_is_that_of_its_larger_tiles():
     assert many.bytes_device - few.bytes_device - rest == (collapsed.DEVICE_TILES - 1) * a_tile
     sizes = device_memory.Sizes(2, 1, m, 8, kernel.tiles)
     assert device_memory.task_bytes(SGPR(), sizes, len(rows)) == many.bytes_device
+
+
+def test_the_memory_of_workers_that_died_is_told(monkeypatch):
+    alive = [400 << 20]
+
+    def killed(*given):
+        raise MemoryRunError("workers died")
+
+    monkeypatch.setattr(Executor, "memory_per_task", lambda _: alive.pop() if alive else None)
+    monkeypatch.setattr(run, "marked", killed)
+    X = np.linspace(0, 1, 50)[:, None]
+    with pytest.raises(MemoryRunError, match=r"\(0\.39 GiB per worker thread\)"):
+        daskgp.ExactGP(progress=False).fit(X, X[:, 0])
