@@ -5,7 +5,7 @@ import pytest
 
 import daskgp
 from daskgp import kernels, testing
-from daskgp.estimators.base import GaussianProcess
+from daskgp.fit.recipe import Recipe
 from daskgp.models import scaling
 from tests.contract import cases
 from tests.effective import effective
@@ -262,7 +262,7 @@ def test_the_shipped_check_notices_ties_that_are_wrong(kernel, says):
 def test_a_store_with_a_scale_a_column_predicts_as_before(name, tmp_path, monkeypatch):
     kernel = kernels.Matern32(0.6)
     with monkeypatch.context() as patched:
-        patched.setattr(GaussianProcess, "_tied", lambda self, rows: ())
+        patched.setattr(Recipe, "tied", lambda self, rows: ())
         model = made(name, np.eye(2), **FIXED | {"kernel": kernel}).fit(turned(X, np.eye(2)), y)
         model.save(tmp_path / "m.zarr")
     at = turned(T, np.eye(2))
