@@ -18,6 +18,7 @@ from hypothesis import settings
 from daskgp import kernels
 from daskgp.arrays import backend
 from daskgp.data.stores import groups
+from daskgp.testing import Check
 
 # Machines differ in speed and a run must not depend on it, nor on chance.
 settings.register_profile("daskgp", deadline=None, max_examples=20, derandomize=True)
@@ -35,6 +36,11 @@ gc.disable()
 
 LONG, KEPT = 2, 6
 """Cases from which on a promise is long, and of how many of them one is not slow."""
+SAMPLED = {
+    *("settings", "idle_settings", "same_bits", "rows_of_the_caller", "pickle", "save_load"),
+    *("quantiles", "bad_rows", "noise_refused", "update_refused"),
+}
+"""Checks of ``daskgp.testing`` whose promise what all methods share keeps."""
 
 
 def pytest_addoption(parser):
@@ -80,9 +86,17 @@ def subjects(item):
     """Return what a test is a case of: kernels by class, methods by their names in the contract."""
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     names = {value for value in given if isinstance(value, str)}
+    if check_of(item):
+        names = {item.callspec.id.removesuffix(f"-{check_of(item)}")}
     return set().union(
         names if item.path.parent.name == "contract" else (), *(kinds_of(v) for v in given)
     )
+
+
+def check_of(item):
+    """Return the name of the check of ``daskgp.testing`` that a test makes; None for others."""
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return next((value.name for value in given if isinstance(value, Check)), None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -95,6 +109,8 @@ def pytest_collection_modifyitems(config, items):
     of what all methods share: ``sampled``.
     """
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    # checks that are not about what they are given
+    items[:] = [one for one in items if not (check_of(one) and one.get_closest_marker("skip"))]
     wanted, promises = chosen(config), defaultdict(list)
     alone = config.getoption("--method") or config.getoption("--kernel")
     if alone:
@@ -103,13 +119,13 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if subjects(item) & wanted]
     for item in items:
         if item.get_closest_marker("whole") is None and item.get_closest_marker("slow") is None:
-            promises[item.nodeid.split("[")[0]].append(item)
+            promises[item.nodeid.split("[")[0], check_of(item)].append(item)
     for cases in promises.values():
         if len(cases) >= LONG:
             cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
             for item in cases[-(-len(cases) // KEPT) :]:
-                whole = subjects(item) & wanted and item.get_closest_marker("sampled") is None
-                if not (whole or alone):
+                some = item.get_closest_marker("sampled") or check_of(item) in SAMPLED
+                if not (alone or (subjects(item) & wanted and not some)):
                     item.add_marker(pytest.mark.slow)
 
 

@@ -1,4 +1,4 @@
-"""A layer and a likelihood that users write are part of all that predictions go through."""
+"""Layers, likelihoods and methods that users write are part of all that predictions go through."""
 
 import subprocess
 import sys
@@ -18,7 +18,11 @@ from daskgp.posterior.layers.base import REGISTRY
 from daskgp.runtime.executor import Executor
 
 PAGE = (ROOT / "docs" / "guides" / "extending.md").read_text()
-OFFSET, USE_OFFSET, SCATTERED, USE_SCATTERED = code_blocks(PAGE, "python")
+BLOCKS = code_blocks(PAGE, "python")
+PAGES = {
+    name: BLOCKS[3 * i : 3 * i + 3] for i, name in enumerate(("celsius", "scattered", "bayesian"))
+}
+"""Modules of the page: what defines a class, what uses it and the tests of it."""
 
 
 @pytest.fixture
@@ -26,25 +30,32 @@ def kinds():
     """The registries as they are after the modules of the page, and before again."""
     before = [(known, dict(known)) for known in (REGISTRY, likelihoods.REGISTRY)]
     names = {"__name__": "page"}
-    exec(compile(OFFSET + SCATTERED, "page", "exec"), names)
+    exec(compile(PAGES["celsius"][0] + PAGES["scattered"][0], "page", "exec"), names)
     yield names
     for known, were in before:
         known.clear()
         known.update(were)
 
 
-@pytest.mark.parametrize(
-    ("name", "module", "use"),
-    [("celsius", OFFSET, USE_OFFSET), ("scattered", SCATTERED, USE_SCATTERED)],
-    ids=["layer", "likelihood"],
-)
-def test_the_page_runs(name, module, use, tmp_path):
-    (tmp_path / f"{name}.py").write_text(module)
+def test_the_page_runs_and_what_it_writes_keeps_the_promises(tmp_path):
+    for name, (module, _, tests) in PAGES.items():
+        (tmp_path / f"{name}.py").write_text(module)
+        (tmp_path / f"test_{name}.py").write_text(tests)
+    uses = [use for _, use, _ in PAGES.values()]
+    lazy = "import sys, daskgp.testing\nassert 'pytest' not in sys.modules"
+    run = "import pytest\nsys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-rs']))"
+    code = "\n".join([*uses, lazy, run])
     done = subprocess.run(
-        [sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "its y is standardised" not in done.stdout  # counts have an offset
+    assert "it does not take errors or weights of rows" in done.stdout
+
+
+def test_the_method_of_the_page_is_short():
+    method = PAGES["bayesian"][0].split("class LinearModel")[1].split("@dataclass")[0]
+    assert len(method.splitlines()) <= 60
 
 
 def fitted(**settings):

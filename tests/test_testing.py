@@ -1,6 +1,7 @@
-"""The checks that ship with the package notice what they are for."""
+"""The checks that ship with the package notice what they are for, and name it."""
 
 import dataclasses
+from unittest import SkipTest
 
 import dask
 import dask.array as da
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from daskgp import kernels, testing
+from daskgp import kernels, likelihoods, testing
+from daskgp.errors import SettingError
+from daskgp.estimators.base import GaussianProcess
 from daskgp.models.exact import Exact
+from daskgp.models.markov.lma import LMA
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
 
@@ -92,3 +96,124 @@ def test_the_exact_limit_is_a_dense_computation(where):
 def test_methods_have_an_exact_limit(model):
     theta = Theta(kernels.RBF(0.5) + kernels.Linear(0.2), 0.1, problem()[0][:4])
     testing.check_exact_limit(model, theta, *problem())
+
+
+# -- checks by name --------------------------------------------------------------------------
+
+
+class Deaf(SGPR):
+    """Forgets to say that it uses noise variances of rows."""
+
+    takes_noise = False
+
+
+class Deafer(SGPR):
+    """Says that it uses them, and does not."""
+
+    def local(self, prepared, block, near=()):
+        return super().local(prepared, block._replace(noise=None), near)
+
+
+class Alone(LMA):
+    """Forgets to say that it conditions rows on those of other blocks."""
+
+    takes_neighbours = False
+
+
+class Rising(Exact):
+    """Has a wrong gradient."""
+
+    def objective(self, prepared, total):
+        found = super().objective(prepared, total)
+        gradient = found.gradient._replace(noise=1.001 * found.gradient.noise)
+        return found._replace(gradient=gradient)
+
+
+class WindowsGP(GaussianProcess):
+    """Forgets to arrange rows so that its method gets neighbours."""
+
+    model_name = "windows"
+
+    def _model(self):
+        return LMA(1)
+
+
+class Steep(kernels.RBF):
+    def pullback(self, X, Z=None, work=None):
+        K, pull = super().pullback(X, Z, work)
+
+        def doubled(K_bar, overwrite=False):
+            found = pull(K_bar, overwrite)
+            return found._replace(log_parameters=2 * found.log_parameters)
+
+        return K, doubled
+
+
+class Sure(likelihoods.Poisson):
+    def response(self, mean, variance):
+        rate, spread = super().response(mean, variance)
+        return rate, 0.5 * spread
+
+
+INPUTS = problem()[0][:4]
+
+
+def at(method, inputs=INPUTS):
+    return testing.MethodAt(method, Theta(kernels.Matern32(0.8), 0.1, inputs))
+
+
+@pytest.mark.parametrize(
+    ("subject", "name", "line"),
+    [
+        (at(Deaf()), "takes_noise", "does not say takes_noise = True"),
+        (at(Deafer()), "takes_noise", "it says takes_noise and ignores Block.noise"),
+        (at(Alone()), "takes_neighbours", "does not say takes_neighbours = True"),
+        (at(Rising(), None), "gradient", "Not equal to tolerance"),
+        (WindowsGP("rbf"), "arrangement", "return another arrangement"),
+        (Steep(0.7), "gradient", "gradient with respect to hyper-parameters"),
+        (Sure(), "draws", "another variance than response says"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+@pytest.mark.whole
+def test_what_is_forgotten_has_a_failing_check_of_its_name(subject, name, line):
+    (check,) = (one for one in testing.checks_of(subject) if one.name == name)
+    with pytest.raises((AssertionError, SettingError), match=line) as caught:
+        check(subject)
+    assert caught.value.__notes__ == [f"{name}: {check.promise}"]
+
+
+def test_checks_have_names_of_their_own_and_a_line():
+    for subject in (kernels.RBF(), likelihoods.Gaussian(), at(SGPR()), WindowsGP()):
+        checks = testing.checks_of(subject, whole=True)
+        assert len({check.name for check in checks}) == len(checks) > 6
+        assert all(20 < len(check.promise) < 100 for check in checks)
+    with pytest.raises(SettingError, match="'rbf' has no checks: give a value of one of Kernel, "):
+        testing.checks_of("rbf")
+
+
+def test_checks_that_are_not_about_a_subject_are_skipped():
+    (check,) = (
+        one for one in testing.checks_of(likelihoods.Gaussian(), True) if one.name == "offset"
+    )
+    with pytest.raises(SkipTest, match="its y is standardised"):
+        check(likelihoods.Gaussian())
+
+
+def marks(decorator):
+    _, cases = decorator.mark.args
+    return {case.id: [mark.name for mark in case.marks] for case in cases}
+
+
+def test_expected_failures_are_by_check_or_by_subject_and_check():
+    decorate, subjects = testing.parametrize_with_checks, [kernels.RBF(), kernels.RBF(2.0)]
+    plain = marks(decorate(subjects))
+    assert plain["RBF1-gradient"] == plain["RBF2-gradient"] == []
+    both = marks(decorate(subjects, {"gradient": "steep"}))
+    assert both["RBF1-gradient"] == both["RBF2-gradient"] == ["xfail"]
+    one = marks(decorate({"a": subjects[0], "b": subjects[1]}, {("b", "gradient"): "steep"}))
+    assert (one["a-gradient"], one["b-gradient"]) == ([], ["xfail"])
+    assert marks(decorate([likelihoods.Gaussian()]))["Gaussian-offset"] == ["skip"]
+    for unknown in ("gradients", ("c", "gradient")):
+        with pytest.raises(SettingError, match="is expected to fail, and no check of RBF1, RBF2"):
+            decorate(subjects, {unknown: "steep"})

@@ -6,6 +6,8 @@ import numpy as np
 
 from daskgp import kernels
 from daskgp.estimators import ESTIMATORS, requirements
+from daskgp.testing import of_estimators
+from daskgp.testing.of_estimators import bits, moments  # noqa: F401 - of every contract test
 
 N = 150
 KERNEL = kernels.Matern32((0.8, 0.8), variance=1.2)
@@ -113,11 +115,7 @@ def in_units(kernel, of_inputs, of_target):
 
 def fixed(name, **settings):
     """A case whose hyper-parameters are kept."""
-    untrained = {} if name in UNTRAINED else {"optimizer": None}
-    chosen = make(name, **settings).get_params(deep=False) | untrained
-    if "max_iter" in requirements.idle(kind(name)(**chosen)):
-        chosen.pop("max_iter")
-    return kind(name)(**chosen)
+    return of_estimators.fixed(make(name, **settings))
 
 
 def rows(n=N, seed=0):
@@ -125,17 +123,3 @@ def rows(n=N, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(0, 3, (n, 2))
     return X, np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + 0.1 * rng.standard_normal(n)
-
-
-def moments(model, X):
-    """Mean and, where there is one, standard deviation at rows."""
-    if model.solved_.method.why_no_variance():
-        return (model.predict(X),)
-    return model.predict(X, return_std=True)
-
-
-def bits(model, X):
-    """What a fit learned and predicts, as bytes."""
-    learned = [np.asarray(part) for part in model.solved_.state]
-    learned += [model.kernel_.log_parameters, np.asarray(model.noise_variance_)]
-    return [part.tobytes() for part in [*learned, *map(np.asarray, moments(model, X))]]

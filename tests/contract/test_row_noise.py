@@ -23,23 +23,6 @@ WEIGHTS = np.random.default_rng(2).uniform(0.3, 3.0, cases.N)
 every = pytest.mark.parametrize("name", cases.SETTINGS)
 
 
-@every
-def test_a_common_weight_divides_the_noise_variance(name):
-    X, y = cases.rows()
-    weighted = cases.fixed(name, noise_variance=0.2).fit(X, y, sample_weight=np.full(len(y), 2.0))
-    plain = cases.fixed(name, noise_variance=0.1).fit(X, y)
-    equal(cases.moments(weighted, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
-
-
-@every
-def test_a_common_error_variance_adds_to_the_noise_variance(name):
-    X, y = cases.rows()
-    known = np.full(len(y), 0.15 * y.var())
-    added = cases.fixed(name, noise_variance=0.05).fit(X, y, y_variance=known)
-    plain = cases.fixed(name, noise_variance=0.2).fit(X, y)
-    equal(cases.moments(added, T), cases.moments(plain, T), rtol=1e-8, atol=1e-9)
-
-
 @pytest.mark.sampled
 @every
 def test_rows_of_a_store_bring_theirs(name, tmp_path):
@@ -80,21 +63,6 @@ def test_impossible_values_are_refused_by_the_number_of_rows(name, what, bad):
         cases.make(name).fit(X, y, **{what: values})
     y[[3, 7]] = np.nan  # rows that are left out anyway
     cases.make(name).fit(X, y, **{what: values})
-
-
-@every
-def test_rows_of_weight_zero_are_left_out(name):
-    X, y = cases.rows()
-    weights, missing = np.ones(len(y)), y.copy()
-    weights[[3, 90]], missing[[3, 90]] = 0.0, np.nan
-    model = cases.fixed(name).fit(X, y, sample_weight=weights)
-    assert model.n_rows_ == len(y) - 2
-    equal(
-        cases.moments(model, T),
-        cases.moments(cases.fixed(name).fit(X, missing), T),
-        rtol=1e-8,
-        atol=1e-9,
-    )
 
 
 def dense(X, y, noise, model, weights=WEIGHTS):

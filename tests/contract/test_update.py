@@ -30,7 +30,6 @@ UPDATED = [
     if name not in cases.LOCAL
 ]
 ADDITIVE = [name for name in UPDATED if name not in cases.PARTED]
-OTHERS = [name for name in cases.SETTINGS if name not in {*UPDATED, *cases.LOCAL}]
 T = cases.rows(9, seed=3)[0]
 additive, updated = (pytest.mark.parametrize("name", names) for names in (ADDITIVE, UPDATED))
 
@@ -154,19 +153,6 @@ def test_updated_experts_are_those_of_their_rows():
     found, wanted = method.concluded(theta, prepared, both, rows), method.solve(theta, rows)
     equal(found[0], wanted[0], rtol=1e-9, atol=1e-9)
     assert found[1] == pytest.approx(wanted[1], rel=1e-10)
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_methods_say_what_to_do_instead(name):
-    X, y = cases.rows()
-    model = cases.make(name).fit(X, y)
-    remedy = "partial_fit" if name in cases.STEPPED else "fit all rows again"
-    with pytest.raises(
-        SettingError, match=f"{type(model).__name__} has no update here: .*{remedy}"
-    ):
-        model.update(X, y)
-    with pytest.raises(SettingError, match="has no forget here: "):
-        model.forget(X, y)
 
 
 @pytest.mark.parametrize(

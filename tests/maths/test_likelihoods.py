@@ -14,6 +14,7 @@ from scipy import integrate, optimize, special, stats
 
 from daskgp.errors import DeviceError, InputError, SettingError
 from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT, by_name, quadrature
+from daskgp.testing import parametrize_with_checks
 
 PROBIT, LOGIT = Bernoulli("probit"), Bernoulli("logit")
 CONTINUOUS = [Gaussian(0.3), StudentT(0.5, 4.0), StudentT(0.8, 40.0)]
@@ -48,42 +49,15 @@ def values_of(likelihood, seed, shape=(3, 2)):
     return y.astype(float), mean, variance
 
 
+@parametrize_with_checks({repr(likelihood): likelihood for likelihood in EVERY})
+def test_checks(subject, check):
+    check(subject)
+
+
 @pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_log_densities_have_their_derivatives(likelihood):
+def test_log_densities_are_those_of_scipy(likelihood):
     y, f, _ = values_of(likelihood, 8)
-    found = likelihood.log_p(y, f)
-    np.testing.assert_allclose(found.value, log_p(likelihood, y, f), rtol=1e-12)
-    step = 1e-5
-    low, high = (likelihood.log_p(y, f + one) for one in (-step, step))
-    np.testing.assert_allclose(found.slope, (high.value - low.value) / (2 * step), atol=1e-8)
-    np.testing.assert_allclose(found.curvature, (high.slope - low.slope) / (2 * step), atol=1e-8)
-    assert not likelihood.log_concave or (found.curvature <= 0).all()
-
-
-@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_draws_have_the_distribution_function_and_the_moments(likelihood):
-    f, rng = np.full(40_000, 0.4), np.random.default_rng(0)
-    draws = likelihood.sample(f, rng)
-    assert likelihood.supports(draws).all()
-    for y in (0.0, 0.5, 2.0):
-        assert likelihood.below(np.array(y), f[0]) == pytest.approx((draws <= y).mean(), abs=0.01)
-    mean, variance = likelihood.response(f[:1, None], np.zeros(1))
-    assert draws.mean() == pytest.approx(mean.item(), abs=0.03)
-    if not isinstance(likelihood, StudentT):  # of which few draws tell the variance
-        assert draws.var() == pytest.approx(variance.item(), rel=0.05)
-
-
-@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_distribution_functions_are_averages_over_f(likelihood):
-    mean, std = np.array([0.3, -1.0]), np.array([0.4, 1.2])
-    f = np.random.default_rng(0).normal(mean, std, (200_000, 2))
-    for y in (0.0, 1.0):
-        wanted = likelihood.below(np.full(2, y), f).mean(axis=0)
-        np.testing.assert_allclose(likelihood.cdf(np.full(2, y), mean, std), wanted, atol=0.005)
-    for level in (0.2, 0.9):
-        at = likelihood.quantile(level, mean, std)
-        assert (likelihood.cdf(at, mean, std) >= level - 1e-9).all()
-        assert (likelihood.cdf(at - 1e-6, mean, std) < level).all()
+    np.testing.assert_allclose(likelihood.log_p(y, f).value, log_p(likelihood, y, f), rtol=1e-12)
 
 
 def integral(function, centre, width, points=()):
@@ -188,18 +162,6 @@ def test_derivatives_by_the_parameters(likelihood, seed, shift):
             return moved.expected(y, mean, variance).value
 
         assert slope(value, 0.0, 1e-3) == pytest.approx(found.by_log[i], rel=1e-7, abs=1e-7)
-
-
-@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_one_variance_serves_all_outputs(likelihood):
-    y, mean, variance = values_of(likelihood, 3)
-    together = likelihood.expected(y, mean, variance)
-    columns = [likelihood.expected(y[:, [j]], mean[:, [j]], variance) for j in range(2)]
-    assert together.value == pytest.approx(sum(c.value for c in columns))
-    for part in ("by_mean", "by_variance"):
-        side_by_side = np.hstack([getattr(c, part) for c in columns])
-        np.testing.assert_allclose(getattr(together, part), side_by_side, rtol=1e-12)
-    np.testing.assert_allclose(together.by_log, sum(c.by_log for c in columns), rtol=1e-10)
 
 
 def test_hopeless_rates_grow_linearly():
@@ -311,18 +273,6 @@ def test_densities_integrate_to_one_and_give_the_response(likelihood):
     np.testing.assert_allclose(variance, second - first**2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_response_takes_any_shape_of_variance(likelihood):
-    _, mean, variance = values_of(likelihood, 6)
-    each = np.broadcast_to(variance[:, None], mean.shape)
-    for given_as in (variance, variance[:, None], each):
-        for found, expected in zip(
-            likelihood.response(mean, given_as), likelihood.response(mean, each), strict=True
-        ):
-            assert found.shape == mean.shape
-            np.testing.assert_array_equal(found, expected)
-
-
 # -- numbers out of the ordinary -----------------------------------------------------------------
 
 
@@ -371,13 +321,6 @@ def test_other_types_of_numbers_are_widened(likelihood, kind):
     density = likelihood.log_density(y, mean, variance)
     np.testing.assert_array_equal(density, likelihood.log_density(*wide))
     assert density.dtype == np.float64
-
-
-@pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_the_density_of_a_missing_value_is_missing(likelihood):
-    y, mean, variance = values_of(likelihood, 8)
-    y[1, 0] = np.nan
-    np.testing.assert_array_equal(np.isnan(likelihood.log_density(y, mean, variance)), np.isnan(y))
 
 
 # -- devices -------------------------------------------------------------------------------------
@@ -431,20 +374,10 @@ def test_names():
 
 
 @pytest.mark.parametrize("likelihood", EVERY, ids=repr)
-def test_parameters_go_round(likelihood):
-    log, bounds = likelihood.log_parameters, likelihood.log_bounds
+def test_parameters_at_their_bounds_and_of_other_numbers(likelihood):
     k = len(likelihood.parameter_names)
-    assert log.shape == (k,)
-    assert bounds.shape == (k, 2)
-    assert log.dtype == bounds.dtype == np.float64
-    assert (bounds[:, 0] < log).all()
-    assert (log < bounds[:, 1]).all()
-    again = by_name(likelihood.name, log)
-    assert type(again) is type(likelihood)
-    np.testing.assert_allclose(again.log_parameters, log, atol=1e-15)
-    assert pickle.loads(pickle.dumps(likelihood)) == likelihood
     assert hash(likelihood) == hash(pickle.loads(pickle.dumps(likelihood)))
-    for at in bounds.T:
+    for at in likelihood.log_bounds.T:
         assert by_name(likelihood.name, at).name == likelihood.name
     with pytest.raises(InputError, match=f"{k} log-parameters are needed") as caught:
         likelihood.with_log_parameters(np.zeros(k + 1))

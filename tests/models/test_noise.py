@@ -37,12 +37,6 @@ AGGREGATIONS = ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")
 targets = pytest.mark.parametrize("y", TARGETS.values(), ids=TARGETS)
 
 
-@targets
-@pytest.mark.parametrize("name", METHODS)
-def test_sums_gradient_and_exact_limit(name, y):
-    testing.check_model(*METHODS[name], X, y, NOISE)
-
-
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize(("of", "theta"), [(ExactExperts, THETA), (SparseExperts, AT_INPUTS)])
 def test_experts(of, theta, aggregation):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from daskgp import kernels, testing
 from daskgp.errors import NumericalError
-from daskgp.models import REGISTRY
 from daskgp.models.exact import Exact
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Theta
@@ -51,18 +50,6 @@ def test_variance_is_the_diagonal_of_the_covariance():
     _, full = run(SGPR(), theta, X, y, T)
     _, marginal = run(SGPR(), theta, X, y, T, want="variance")
     np.testing.assert_allclose(marginal.variance, np.diag(full.covariance), rtol=1e-10)
-
-
-ADDITIVE = sorted(name for name, method in REGISTRY.items() if hasattr(method, "local_vjp"))
-"""Methods of the registry whose summaries are summed."""
-
-
-@pytest.mark.parametrize("name", ADDITIVE)
-def test_every_method_keeps_the_laws(name):
-    X, y, Z = problem(n=40, m=7)
-    kernel = KERNEL.parts[0] if name == "ssgp" else KERNEL  # a sum has no spectrum
-    model = REGISTRY[name](**({"n_experts": 1} if name == "sparse-experts" else {}))
-    testing.check_model(model, Theta(kernel, 0.1, None if name == "exact" else Z), X, y)
 
 
 @pytest.mark.parametrize(

@@ -1,193 +1,30 @@
-"""Conformance checks that ship with the package: what holds for every kernel and every method.
-
-Use them on a kernel or a method of your own; the tests of daskgp run them over its registries.
-"""
+"""What holds for every method: its sums, gradients, limits, and what it declares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import combinations
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
-from unittest import mock
 
-import dask.base
-import dask.local
-import dask.multiprocessing
-import dask.threaded
 import numpy as np
-from distributed import Client
 
 from daskgp.data.blocks.draws import Central
 from daskgp.errors import InputError
 from daskgp.fit.task import TaskRounds
-from daskgp.kernels import Kernel, KernelGradient
-from daskgp.kernels.weights import Weights
 from daskgp.models.additive import Additive
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.method import Conditioned
-from daskgp.models.values import Block, Moments, Theta, Want, variances
+from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, variances
+from daskgp.testing.check import Check, promised
+from daskgp.testing.computing import central_differences
+from daskgp.testing.of_kernels import rows as rows_of_kernel
 
-STEP = 1e-5
+CHECKS: list[Check] = []
+N = 24
 
-
-@contextmanager
-def no_compute() -> Iterator[None]:
-    """Fail if anything is computed by Dask inside the context.
-
-    This holds for any scheduler: one that is set, one that is named in a call, or a distributed
-    client.  The whole process is watched, other threads included.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from daskgp import testing
-    >>> lazy = da.ones(10).sum()
-    >>> with testing.no_compute():
-    ...     lazy = lazy + 1
-    >>> with testing.no_compute():
-    ...     lazy.compute()
-    Traceback (most recent call last):
-    AssertionError: something was computed where nothing should be
-    """
-
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("something was computed where nothing should be")
-
-    with ExitStack() as stack:
-        for module in (dask.local, dask.threaded, dask.multiprocessing):
-            stack.enter_context(mock.patch.object(module, "get_async", refuse))
-        for method in ("compute", "persist", "get", "submit", "map"):
-            stack.enter_context(mock.patch.object(Client, method, refuse))
-        stack.enter_context(mock.patch.object(dask.base, "get_scheduler", return_value=refuse))
-        yield
-
-
-def central_differences(
-    function: Callable[[np.ndarray], float], at: np.ndarray, step: float = STEP
-) -> np.ndarray:
-    """Return the gradient (k,) of a scalar function of a vector (k,), by central differences.
-
-    Examples
-    --------
-    >>> central_differences(lambda v: float(v @ v), np.array([1.0, 2.0])).round(6)
-    array([2., 4.])
-    """
-    at = np.asarray(at, np.float64)
-    gradient = np.empty(at.size)
-    for i in range(at.size):
-        move = np.zeros(at.size)
-        move[i] = step
-        ahead, behind = (at.ravel() + move).reshape(at.shape), (at.ravel() - move).reshape(at.shape)
-        gradient[i] = (function(ahead) - function(behind)) / (2 * step)
-    return gradient.reshape(at.shape)
-
-
-def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = 1e-6) -> None:
-    """Check a kernel's laws at X (n, d) and Z (m, d), two sets of distinct rows.
-
-    It is symmetric with the stated diagonal, positive semi-definite and equal to its pullback's
-    value; sums of weighted columns are those of the tile, and all gradients those of central
-    differences.  Columns that it treats alike are tied.
-
-    Examples
-    --------
-    >>> from daskgp import kernels, testing
-    >>> X, Z = np.split(np.random.default_rng(0).uniform(size=(9, 2)), [5])
-    >>> testing.check_kernel(kernels.Matern32(0.5), X, Z)  # AssertionError if a law is broken
-    """
-    _check_ties(kernel, X, Z)
-    K = kernel(X)
-    np.testing.assert_array_equal(K, K.T)
-    np.testing.assert_allclose(np.diag(K), kernel.diag(X), rtol=1e-12)
-    assert np.linalg.eigvalsh(K).min() >= -1e-10 * np.trace(K), "K(X, X) has a negative eigenvalue"
-    np.testing.assert_allclose(kernel(X, Z), kernel(Z, X).T, rtol=1e-9, atol=1e-12)
-    value, pull = kernel.pullback(X, Z)
-    np.testing.assert_allclose(value, kernel(X, Z), rtol=1e-13)
-    single = kernel(X.astype(np.float32), Z.astype(np.float32))
-    assert single.dtype == np.float32, "K is not of the inputs' type"
-    out = np.empty_like(value)
-    np.testing.assert_array_equal(kernel(X, Z, out=out), out)
-    np.testing.assert_allclose(out, value, rtol=1e-13)
-    bar = np.random.default_rng(0).standard_normal(value.shape)
-    weights = Weights.dense(np.random.default_rng(1).standard_normal((len(X), 2)))
-    np.testing.assert_allclose(
-        kernel.weighted(X, weights, Z), weights.values.T @ value, rtol=1e-6, atol=1e-9
-    )
-    _check_diagonal(kernel, X, np.random.default_rng(2).standard_normal(len(X)), rtol)
-    _check_pullback(kernel, X, Z, bar, pull(bar.copy()), rtol)
-
-
-def _check_diagonal(kernel: Kernel, X: np.ndarray, bar: np.ndarray, rtol: float) -> None:
-    """Check that the gradient of the diagonal is that of central differences."""
-    gradient = kernel.diag_vjp(X, bar)
-    wanted = central_differences(
-        lambda v: float(bar @ kernel.with_log_parameters(v).diag(X)), kernel.log_parameters
-    )
-    np.testing.assert_allclose(
-        gradient.log_parameters, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
-    )
-    wanted = central_differences(lambda A: float(bar @ kernel.diag(A)), X)
-    np.testing.assert_allclose(
-        gradient.X, wanted, rtol=rtol, atol=rtol * len(X), err_msg="diagonal"
-    )
-
-
-def _check_pullback(
-    kernel: Kernel,
-    X: np.ndarray,
-    Z: np.ndarray,
-    bar: np.ndarray,
-    found: KernelGradient,
-    rtol: float,
-) -> None:
-    """Check that the gradient of sum(bar * K(X, Z)) is that of central differences."""
-
-    def contracted(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> float:
-        return float((bar * kernel(X, Z)).sum())
-
-    scale = rtol * max(1.0, float(np.abs(bar).sum()) ** 0.5)
-    for what, gradient, wanted in (
-        (
-            "hyper-parameters",
-            found.log_parameters,
-            central_differences(
-                lambda v: contracted(kernel.with_log_parameters(v), X, Z), kernel.log_parameters
-            ),
-        ),
-        ("X", found.X, central_differences(lambda A: contracted(kernel, A, Z), X)),
-        ("Z", found.Z, central_differences(lambda A: contracted(kernel, X, A), Z)),
-    ):
-        np.testing.assert_allclose(
-            np.asarray(gradient),
-            wanted,
-            rtol=rtol,
-            atol=scale,
-            err_msg=f"gradient with respect to {what}",
-        )
-
-
-def _check_ties(kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> None:
-    """Check that groups of tied columns are disjoint and contain interchangeable columns."""
-    d = X.shape[1]
-    groups = kernel.tied_columns(d)
-    listed = [j for group in groups for j in group]
-    assert len(set(listed)) == len(listed), f"groups {groups} of tied columns overlap"
-    assert set(listed) <= set(range(d)), f"groups {groups} of tied columns have none of {d}"
-    # as all hyper-parameters differ, columns that are still alike share one
-    resolved = kernel.resolve(np.ones(d), 1.0)
-    moved = 0.3 * np.random.default_rng(1).standard_normal(len(resolved.parameter_names))
-    odd = resolved.with_log_parameters(resolved.log_parameters + moved)
-    K = odd(X, Z)
-    seen = [j for j in range(d) if not np.allclose(odd(X, Z + 0.1 * np.eye(d)[j]), K)]
-    for i, j in combinations(seen, 2):
-        line = list(range(d))
-        line[i], line[j] = j, i
-        tied = any({i, j} <= set(group) for group in groups)
-        assert tied or not np.allclose(odd(X[:, line], Z[:, line]), K), (
-            f"columns {i} and {j} share a hyper-parameter: tied_columns must have them in a group"
-        )
+promise = partial(promised, CHECKS)
 
 
 def rows_of(*units: Sequence[Block]) -> TaskRounds:
@@ -464,3 +301,216 @@ def _dense(theta: Theta, rows: Block, test: np.ndarray) -> tuple[Any, ...]:
     evidence = -0.5 * ((y * weights).sum() + p * logdet + p * n * np.log(2 * np.pi))
     variance = np.diag(kernel(test)) - np.einsum("ij,ji->i", K, np.linalg.solve(C, K.T))
     return evidence, K @ weights, variance
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class MethodAt:
+    """A method and the hyper-parameters to check it at.
+
+    Parameters
+    ----------
+    method : Method
+    theta : Theta
+        With inducing inputs if the method has any.
+    fixed : int, default 0
+        As for ``check_ensemble``.
+
+    Examples
+    --------
+    >>> from daskgp import kernels, testing
+    >>> from daskgp.models.exact import Exact
+    >>> subject = testing.MethodAt(Exact(), Theta(kernels.RBF(0.8), 0.1))
+    >>> for check in testing.checks_of(subject):
+    ...     check(subject)
+    """
+
+    method: Any
+    theta: Theta
+    fixed: int = 0
+
+    @property
+    def _is_additive(self) -> bool:
+        """True for a method of summed summaries."""
+        return Additive in type(self.method).__mro__
+
+    @property
+    def _is_ensemble(self) -> bool:
+        """True for a method that combines experts."""
+        return Ensemble in type(self.method).__mro__
+
+    def _rows(self, noisy: bool = False) -> Block:
+        """Return scaled rows, of as many columns as the kernel and the inputs have."""
+        rng, inputs = np.random.default_rng(0), self.theta.inputs
+        d = rows_of_kernel(self.theta.kernel)[0].shape[1] if inputs is None else inputs.shape[1]
+        X = rng.uniform(-1.5, 1.5, (N, d))
+        y = np.sin(X @ np.ones((d, 2)) + np.arange(2)) + 0.1 * rng.standard_normal((N, 2))
+        noise = np.column_stack([rng.uniform(0.3, 2.0, N), 10.0 ** rng.uniform(-4, 0.5, N)])
+        return Block(X, y, noise if noisy else None)
+
+    def _solved(self, rows: Block, X: np.ndarray, want: Want = "variance") -> tuple[float, Moments]:
+        """Return the objective of rows and the posterior at X (n, d)."""
+        if self._is_ensemble:
+            experts = [[block] for block in _ragged(rows, self.method.n_experts)]
+            return combine_experts(self.method, self.theta, experts, X, want)
+        state, value = self.method.solve(self.theta, rows_of([rows]))
+        assert isinstance(state, self.method.state_type), "solve returns another state_type"
+        near = None
+        if self.method.keeps_rows:
+            near = self.method.condition(self.theta, state, [rows])
+        return value, self.method.predict(self.theta, state, X, near, want)
+
+
+def _sums(subject: MethodAt) -> str | None:
+    return None if subject._is_additive else "it is no sum of summaries"
+
+
+def _trains(subject: MethodAt) -> str | None:
+    return None if hasattr(subject.method, "evaluate") else "it has no objective"
+
+
+def _solves(subject: MethodAt) -> str | None:
+    return None if hasattr(subject.method, "solve") else "it is not solved in one go"
+
+
+def _limit(subject: MethodAt) -> str | None:
+    X = subject._rows().X
+    known = hasattr(subject.method, "exact_limit") and not subject._is_ensemble
+    exact = known and subject.method.exact_limit(subject.theta, X) is not None
+    return None if exact else "no setting of it is the exact GP"
+
+
+def _with_noise(subject: MethodAt) -> list[Block]:
+    """Return rows, and the same with noise variances of their own if the method takes them."""
+    return [subject._rows(noisy) for noisy in (False, True)[: 1 + subject.method.takes_noise]]
+
+
+@promise("summaries of parts combine to the summary of all rows, in any grouping", _sums)
+def _summaries(subject: MethodAt) -> None:
+    for rows in _with_noise(subject):
+        check_additive(subject.method, subject.theta, *rows)
+
+
+@promise("the gradient of the objective is that of central differences", _trains)
+def _gradient(subject: MethodAt) -> None:
+    for rows in _with_noise(subject):
+        check_gradient(subject.method, subject.theta, rows.X, rows.y, noise=rows.noise)
+
+
+@promise("where a setting makes it the exact GP, it has its evidence, mean and variance", _limit)
+def _exact_limit(subject: MethodAt) -> None:
+    for rows in _with_noise(subject):
+        check_exact_limit(subject.method, subject.theta, *rows)
+
+
+@promise(
+    "neither the order of experts nor how their rows are cut matters; one of them may be exact",
+    lambda subject: None if subject._is_ensemble else "it has no experts",
+)
+def _experts(subject: MethodAt) -> None:
+    for X, y, noise in _with_noise(subject):
+        check_ensemble(subject.method, subject.theta, X, y, subject.fixed, noise)
+
+
+@promise(
+    "a mean does not depend on what else is asked for; variances are those of covariances", _solves
+)
+def _moments(subject: MethodAt) -> None:
+    rows = subject._rows()
+    T, method = rows.X[::5] + 0.01, subject.method
+    mean = subject._solved(rows, T, "mean")[1].mean
+    assert mean.shape == (len(T), 2), f"the mean has shape {mean.shape}, not (n, p)"
+    if method.why_no_variance() is not None:
+        return
+    found = subject._solved(rows, T)[1]
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-9, atol=1e-9, err_msg="mean")
+    variance = np.asarray(found.variance)
+    assert variance.shape == (len(T),), f"the variance has shape {variance.shape}, not (n,)"
+    assert np.isfinite(variance).all() and variance.min() >= 0, "a variance is negative or missing"
+    if method.why_no_joint() is None:
+        joint = np.asarray(subject._solved(rows, T, "covariance")[1].covariance)
+        np.testing.assert_allclose(np.diag(joint), variance, rtol=1e-8, err_msg="diagonal")
+        assert np.linalg.eigvalsh(joint).min() > -1e-8 * np.trace(joint), "a negative eigenvalue"
+
+
+@promise(
+    "it says takes_noise, and only then do noise variances of rows change what it finds", _solves
+)
+def _takes_noise(subject: MethodAt) -> None:
+    rows, noisy = subject._rows(), subject._rows(noisy=True)
+    T = rows.X[::5] + 0.01
+    plain, (value, moments) = subject._solved(rows, T, "mean"), subject._solved(noisy, T, "mean")
+    alike = np.isclose(value, plain[0]) and np.allclose(moments.mean, plain[1].mean)
+    if not subject.method.takes_noise:
+        assert alike, (
+            "it uses Block.noise and does not say takes_noise = True: rows' errors and "
+            "weights are refused"
+        )
+        return
+    assert not alike, "it says takes_noise and ignores Block.noise"
+    common = np.tile([2.0, 0.05], (len(rows.X), 1))
+    s = subject.theta.noise_variance
+    other = replace(subject, theta=replace(subject.theta, noise_variance=2 * s + 0.05))
+    found = subject._solved(rows._replace(noise=common), T, "mean")
+    wanted = other._solved(rows, T, "mean")
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-7, err_msg="a common noise variance")
+    np.testing.assert_allclose(found[1].mean, wanted[1].mean, rtol=1e-6, atol=1e-8)
+
+
+@promise(
+    "it says takes_neighbours, and only then do the rows near a block change its summary", _sums
+)
+def _takes_neighbours(subject: MethodAt) -> None:
+    method, rows = subject.method, subject._rows()
+    prepared = method.prepare(subject.theta)
+    A, B = rows.at(slice(0, 12)), rows.at(slice(12, None))
+    alone, given = method.local(prepared, B), method.local(prepared, B, (A,))
+    alike = all(
+        np.allclose(_array(a), _array(b))
+        for a, b in zip(alone, given, strict=True)
+        if a is not None and b is not None
+    )
+    if method.takes_neighbours:
+        assert not alike, "it says takes_neighbours and ignores the blocks near a block"
+    else:
+        assert alike, (
+            "its summaries depend on the blocks near and it does not say takes_neighbours = True: "
+            "a fit hands it none"
+        )
+
+
+@promise("sums over float32 rows are float64, and near those over float64 rows", _sums)
+def _float32(subject: MethodAt) -> None:
+    rows, prepared = subject._rows(), subject.method.prepare(subject.theta)
+    wanted = subject.method.local(prepared, rows)
+    narrow = Block(rows.X.astype(np.float32), rows.y)
+    for name, a, b in zip(
+        wanted._fields, subject.method.local(prepared, narrow), wanted, strict=True
+    ):
+        if a is None:
+            continue
+        array, scale = np.asarray(a), float(np.abs(_array(b)).max(initial=1.0))
+        of_rows = array.ndim > 0 and len(array) == len(rows.X)
+        assert of_rows or array.dtype != np.float32, f"{name} is summed in float32"
+        np.testing.assert_allclose(_array(a), _array(b), rtol=1e-3, atol=2e-3 * scale, err_msg=name)
+
+
+@promise("footprint says how many bytes and operations it needs, no fewer of them for more rows")
+def _footprint(subject: MethodAt) -> None:
+    inputs = 0 if subject.theta.inputs is None else len(subject.theta.inputs)
+    one = Shape(10_000, 2, 1, 500, inputs, 8, subject.theta.kernel.tiles, 1_000, 50)
+    few, many = (subject.method.footprint(one._replace(rows=n)) for n in (10_000, 40_000))
+    assert isinstance(few, Footprint), "footprint returns a Footprint"
+    assert min(few) >= 0 and few.task > 0 and few.predict > 0, f"{few} has nothing for a task"
+    assert many.operations >= few.operations > 0, f"{few} and {many} for four times the rows"
+
+
+@promise("it is a frozen value that travels to workers and is stored by name and settings")
+def _value(subject: MethodAt) -> None:
+    method = subject.method
+    again = pickle.loads(pickle.dumps(method))  # noqa: S301 - what this process has written
+    assert again == method and hash(again) == hash(method), "a pickled method is another one"
+    assert type(method)(**vars(method)) == method, "its settings do not make it again"
+    assert issubclass(method.state_type, tuple) and method.name, "it has no name or state_type"
