@@ -327,7 +327,7 @@ def test_a_last_row_that_is_none_is_named_with_the_remedy(last, tmp_path):
     source = csv_of(tmp_path, [*PLAIN, *PLAIN[1:] * 60, last])
     said = message(source, tmp_path / "o.zarr", "z", block_rows=100)
     assert "row 184 holds" in said
-    assert ": correct or delete row 184; else " in said
+    assert "delete row 184" in said
 
 
 def test_a_name_in_another_case_is_suggested(tmp_path):

@@ -51,9 +51,11 @@ class Other(NamedTuple):
 
     def error(self, name: str, source: str, targets: Names) -> ColumnError:
         """Return the error that names the column of a source."""
-        remedy = OF_TARGET if name in targets else self.remedy
-        if self.row:
-            remedy = f"correct or delete row {self.row}; else {remedy}"
+        remedy = (
+            self.remedy if not self.row else f"correct or delete row {self.row}, or {self.remedy}"
+        )
+        if name in targets:
+            remedy = OF_TARGET + (f"; or delete row {self.row}" if self.row else "")
         return ColumnError((name,), f"column {name!r} of {source} {self.seen}", remedy)
 
 
