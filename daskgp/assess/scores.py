@@ -364,6 +364,7 @@ def compared(
         y = da.asarray(y)
     else:
         y = reading.unmasked(y)
+    reading.check_kind("y", y)
     y = filling.marked_targets(
         y,
         posterior.target_names,

@@ -7,7 +7,7 @@ sample of rows whose *distinct* values have a spread that no repeated value dist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,8 +15,11 @@ Limits: TypeAlias = tuple[float, float]
 Fills: TypeAlias = tuple[tuple[float, ...], ...]
 """Values of each column that read as missing."""
 
-CLOSE = 1e-6
-"""Relative difference up to which values are a fill value, such as one rounded to float32."""
+CLOSE, HUGE = 1e-6, 1e9
+"""Relative difference up to which values are a huge fill value, such as one printed with few
+digits, and the least size of these."""
+ROUNDED = 2.0**-24
+"""The same of others, such as one rounded to float32: a million is not 999999.9."""
 KEPT, SAMPLED = 16, 1024
 """Distinct values kept at each end of a column, and rows in the sample."""
 FAR = 5.0
@@ -32,7 +35,7 @@ RARE, RARE_KNOWN, UNLIKELY = 1e-4, 1e-2, 0.2
 one with a known fill value, and below which a repeated or known value may be a fill value."""
 
 SURE = (
-    *(-float(f"{'9' * k}.{'9' * m}") for k in (3, 4, 5, 6) for m in (0, 1, 2)),
+    *(-float(f"{'9' * k}.{'9' * m}") for k in (3, 4, 5, 6) for m in (0, 1, 2) if k + m < 8),
     *(-32767.0, -32768.0, -999.25, -9999000.0, -2147483647.0, -2147483648.0, 2147483647.0),
     *(-9.99e8, -9.99e33, -9.2233720368547758e18, 9.2233720368547758e18, 1.8446744073709552e19),
     *(sign * value for sign in (1, -1) for value in (9.969209968386869e36, 9.969e36, 9.97e36)),
@@ -84,7 +87,13 @@ class Fill(NamedTuple):
 def matches(values: np.ndarray, fill: float) -> np.ndarray:
     """Return the mask of values that are a fill value, up to rounding."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(np.abs(values - fill) <= CLOSE * abs(fill))
+        return np.asarray(np.abs(values - fill) <= _slack(fill))
+
+
+def _slack(fill: Any) -> Any:
+    """Return how far from fill values a value may be."""
+    size = np.abs(fill)
+    return np.where(size < HUGE, ROUNDED, CLOSE) * size
 
 
 def without(values: np.ndarray, fills: Fills) -> np.ndarray:
@@ -114,7 +123,7 @@ def far(values: np.ndarray, ranges: Sequence[Limits | None]) -> np.ndarray:
         x = values[out, j].astype(np.float64)
         at = np.searchsorted(_KNOWN, x)
         for near in (np.maximum(at - 1, 0), np.minimum(at, len(_KNOWN) - 1)):
-            same = np.abs(x - _KNOWN[near]) <= CLOSE * np.abs(_KNOWN[near])
+            same = np.abs(x - _KNOWN[near]) <= _slack(_KNOWN[near])
             away = np.maximum(limits[0] - x, x - limits[1]) >= _APART[near] * size
             found[out[same & away], j] = True
     return found
