@@ -121,6 +121,13 @@ def _adds_rows(estimator: GaussianProcess) -> bool:
     return (recipe.method.why_no_forget() or recipe.arrangement.why_no_change(True)) is None
 
 
+def _depends_on_sums(estimator: GaussianProcess) -> bool:
+    """Return True if a row given twice cannot change more than sums over rows."""
+    recipe = estimator.recipe()
+    chosen = recipe.inputs.count > 0 or recipe.target_transform is not None
+    return isinstance(recipe.arrangement, AsStored) and not (chosen or recipe.method.keeps_rows)
+
+
 def _with_idle(estimator: GaussianProcess) -> GaussianProcess:
     """Return a copy whose hyper-parameters are kept, and which is to be trained for longer."""
     usual = requirements.defaults(type(estimator))
@@ -148,6 +155,9 @@ _joint = _fact(
 _noise = _fact(
     lambda e: _method(e).takes_noise and _method(e).likelihood_name == "gaussian",
     "it does not take errors or weights of rows",
+)
+_repeats = _fact(
+    lambda e: _noise(e) is None and _depends_on_sums(e), "it is made of more than sums over rows"
 )
 _deaf = _fact(lambda e: not _method(e).takes_noise, "it takes errors and weights of rows")
 _sums = _fact(_adds_rows, "rows cannot be added to its fit and taken out of it one by one")
@@ -404,6 +414,17 @@ def _weights(estimator: GaussianProcess) -> None:
     for setting in ("sample_weight", "y_variance"):
         line = _refused(InputError, partial(model.fit, X, y, **{setting: weights}))
         assert setting in line, f"{line!r} does not name {setting}"
+
+
+@promise("with given hyper-parameters, a row of weight 2 is the same row given twice", _repeats)
+def _repeated_rows(estimator: GaussianProcess) -> None:
+    (X, y), T = rows(estimator), places()
+    weights = np.random.default_rng(3).integers(1, 3, N)
+    model = fixed(estimator, mean="zero", standardize=False)
+    weighted = clone(model).fit(X, y, sample_weight=weights)
+    line = np.repeat(np.arange(N), weights)
+    twice = clone(model).fit(X[line], y[line])
+    _equal(moments(weighted, T), moments(twice, T), "rows of weight 2", rtol=1e-6, atol=1e-6)
 
 
 @promise("errors and weights that it would ignore are refused, before any work", _deaf)

@@ -474,12 +474,10 @@ PLACES = cases.rows()[0][::12]
 STEPS = {"natural": 1.0, "train_points": False, "inducing": PLACES, "max_iter": 3}
 CHOSEN = {  # whatever a fit would choose from the rows
     "sgpr": {"inducing": PLACES, "n_inducing": 512},
-    "opticom": {},
     "cggp": {"solver_tol": 1e-13, "max_iter": 500},
     "decoupled": STEPS | {"n_covariance": 128, "n_mean": len(PLACES)},
     "svgp": STEPS | {"n_inducing": 512},
     "ssgp": {},
-    "exact": {},
 }
 
 
