@@ -22,7 +22,7 @@ class Commands(UserDict[str, str]):
     """Commands by name, each read from the module of this name when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(import_module(f"{__name__}.{self.data[name]}"), name)
+        return getattr(import_module(f"daskgp.cli.{self.data[name]}"), name)
 
 
 NAMES = "check convert fit info plan predict prepare score update workflow"
