@@ -10,8 +10,7 @@ import numpy as np
 
 from daskgp.models.values import Moments
 from daskgp.posterior.layers import Layer, Places
-from daskgp.posterior.layers.base import REGISTRY
-from daskgp.posterior.layers.distribution import Distribution
+from daskgp.posterior.layers.base import REGISTRY, Distribution
 from daskgp.testing.check import Check, promised
 from daskgp.testing.computing import agree
 

@@ -2,11 +2,7 @@
 
 # ruff: noqa: I001 - kinds are registered in the order of their layers
 from daskgp.posterior.layers.base import Layer, Parts, Places, register
-from daskgp.posterior.layers.trend import TrendLayer
-from daskgp.posterior.layers.noise import Noise
-from daskgp.posterior.layers.spread import Spread
-from daskgp.posterior.layers.units import Units
-from daskgp.posterior.layers.regressor import RegressorLayer
+from daskgp.posterior.layers.gaussian import Noise, RegressorLayer, Spread, TrendLayer, Units
 from daskgp.posterior.layers.tails import Tails
 from daskgp.posterior.layers.response import Response
 from daskgp.posterior.layers.transform import TransformLayer

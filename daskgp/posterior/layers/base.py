@@ -1,4 +1,4 @@
-"""What lies between the Gaussian of a method and what users see, one layer around another.
+"""Layers between the Gaussian of a method and what users see, one around another.
 
 A chain begins with layers that keep a Gaussian one; from the first that does not, they act on
 values alone, whatever the place, and ``over`` says what becomes of the distribution.
@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from daskgp.data.regressor import Known
 from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments
-from daskgp.posterior.layers.distribution import Distribution, Mapped
 
 
 class Places(NamedTuple):
@@ -34,7 +34,7 @@ class Places(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a fit has, of which layers are made.
+    """Parts of a fit, of which layers are made.
 
     ``likelihood`` is None if y is f and Gaussian noise, ``products`` are those of a trend,
     ``names`` those of the columns of X.
@@ -163,7 +163,7 @@ class Layer:
 
     @property
     def described(self) -> Any:
-        """What a store notes, as JSON has it; None for nothing."""
+        """Description for a store, as JSON has it; None for nothing."""
         return {k: v for k, v in self._own.items() if not isinstance(v, np.ndarray)} or None
 
     @property
@@ -197,6 +197,89 @@ class Layer:
 
     def check(self) -> None:
         """Raise InputError if what a loader was given is not that of the fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """Gaussian distributions at some places.
+
+    Parameters
+    ----------
+    mean, std : ndarray (...)
+        Means and standard deviations.
+    """
+
+    mean: Any
+    std: Any
+
+    def quantile(self, level: float) -> np.ndarray:
+        """Return the quantiles (...) at a level."""
+        return self.mean + _away(self.std, self.residual(float(ndtri(level))))
+
+    def exceedance(self, limit: Any) -> np.ndarray:
+        """Return the probabilities (...) of exceeding a number; without any spread 0 or 1."""
+        away = self.mean - limit
+        with np.errstate(divide="ignore", invalid="ignore"):
+            certain = np.where(self.std > 0, 0.0, -np.inf)
+            return self.below(np.where(away == 0.0, certain, away / self.std))
+
+    def score(self, y: Any) -> np.ndarray:
+        """Return the standardised residuals of values y (...), or what stands for them."""
+        return np.asarray((y - self.mean) / self.std)
+
+    def below(self, score: Any) -> np.ndarray:
+        """Return the distribution function (...) at values with these standardised residuals."""
+        return np.asarray(ndtr(score))
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """Return the log density of values y (...); that of the Gaussian, whatever the tails."""
+        return -0.5 * (np.log(2 * np.pi * self.std**2) + self.score(y) ** 2)
+
+    def residual(self, score: float) -> float:
+        """Return the standardised residual at a normal score."""
+        return score
+
+
+def _away(std: np.ndarray, residual: float) -> np.ndarray:
+    """Return the distance of a quantile from the mean, none for the median of any spread."""
+    return np.asarray(std * residual if residual else np.where(np.isnan(std), np.nan, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped(Distribution):
+    """Distributions of an increasing function of values, ``outward`` of a layer.
+
+    Parameters
+    ----------
+    inner : Distribution
+        Those of the values.
+    layer : Layer
+    """
+
+    inner: Distribution
+    layer: Layer
+
+    def quantile(self, level: float) -> np.ndarray:
+        """Return the quantiles (...) at a level."""
+        return np.asarray(self.layer.outward(self.inner.quantile(level)))
+
+    def exceedance(self, limit: Any) -> np.ndarray:
+        """Return the probabilities (...) of exceeding a number."""
+        inside = self.layer.inward(limit)
+        missing = np.where(np.isnan(self.mean) | np.isnan(self.std), np.nan, 1.0)
+        return np.where(inside == -np.inf, missing, self.inner.exceedance(inside))
+
+    def score(self, y: Any) -> np.ndarray:
+        """Return the standardised residuals of the values inside."""
+        return self.inner.score(self.layer.inward(y))
+
+    def below(self, score: Any) -> np.ndarray:
+        """Return the distribution function (...) at values with these standardised residuals."""
+        return self.inner.below(score)
+
+    def log_density(self, y: Any) -> np.ndarray:
+        """Return the log density of values y (...), with the slope as Jacobian."""
+        return np.asarray(self.inner.log_density(self.layer.inward(y)) + self.layer.log_slope(y))
 
 
 REGISTRY: dict[str, type[Layer]] = {}

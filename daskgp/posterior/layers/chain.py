@@ -10,8 +10,7 @@ import numpy as np
 
 from daskgp.errors import StoreError
 from daskgp.models.values import Moments
-from daskgp.posterior.layers.base import REGISTRY, Layer, Parts
-from daskgp.posterior.layers.distribution import Distribution
+from daskgp.posterior.layers.base import REGISTRY, Distribution, Layer, Parts
 
 Chain = tuple[Layer, ...]
 LAYERS = "layers"
@@ -112,20 +111,10 @@ class Outer:
         """Return the probabilities (...) of exceeding a number."""
         return self.over(mean, std).exceedance(limit)
 
-    def log_density(self, y: Any, mean: Any, variance: Any) -> np.ndarray:
-        """Return the log density of values y (...)."""
-        return self.over(mean, np.sqrt(variance)).log_density(np.asarray(y, np.float64))
-
     def outward(self, values: Any) -> Any:
         """Return values (..., p), given those of the Gaussian."""
         for layer in self.layers:
             values = layer.outward(values)
-        return values
-
-    def inward(self, values: Any) -> Any:
-        """Return the values of the Gaussian."""
-        for layer in reversed(self.layers):
-            values = layer.inward(values)
         return values
 
     def wider(self, level: float) -> float:

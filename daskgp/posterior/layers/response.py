@@ -13,8 +13,7 @@ from scipy.special import ndtri
 from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.models.values import Moments
-from daskgp.posterior.layers.base import Layer, Parts, Places, register
-from daskgp.posterior.layers.distribution import Distribution
+from daskgp.posterior.layers.base import Distribution, Layer, Parts, Places, register
 
 TINY, EPS = np.finfo(np.float64).tiny, 2.0**-53
 """Least probability, and least distance from 1, of which there is a normal score."""

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from daskgp.posterior.layers.base import Layer, register
-from daskgp.posterior.layers.distribution import Distribution
+from daskgp.posterior.layers.base import Distribution, Layer, register
 
 LEVELS = (*(k / 20 for k in range(1, 20)), 0.98, 0.99, 0.995, 0.998, 0.999)
 """Levels of central intervals whose half widths are kept."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from daskgp.models.transform import Transform
 from daskgp.models.values import Moments
-from daskgp.posterior.layers.base import Layer, Parts, Places, register
-from daskgp.posterior.layers.distribution import Distribution, Mapped
+from daskgp.posterior.layers.base import Distribution, Layer, Mapped, Parts, Places, register
 
 
 @register

@@ -1,0 +1,229 @@
+"""Layers that keep a Gaussian one, from the inside out: trend, noise, spread, units, regressor."""
+
+# ruff: noqa: D102 - the base class documents what its layers override
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskgp.data.regressor import Known
+from daskgp.errors import InputError
+from daskgp.models.scaling import Scaling
+from daskgp.models.trend import Trend, posterior
+from daskgp.models.values import Moments
+from daskgp.posterior.layers.base import Layer, Parts, Places, register
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class TrendLayer(Layer):
+    """Trend and the rest, from what a method predicts of targets and of trend functions.
+
+    With a = h - E h, where E h is what the method predicts of the functions themselves, the mean
+    gains a' B and the covariance a G a'.
+
+    Parameters
+    ----------
+    trend : Trend
+    y_scale : ndarray (p,)
+    coefficients : tuple of ndarray (r, p) and (r, r), optional
+        Posterior mean B of the coefficients of scaled targets, and a root of their covariance G.
+    names : tuple of str
+        Names of the columns of X.
+    """
+
+    trend: Trend
+    y_scale: np.ndarray
+    coefficients: tuple[np.ndarray, np.ndarray] | None = None
+    names: tuple[str, ...] = ()
+
+    name = "trend"
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        assert at is not None
+        trend, p = self.trend, len(self.y_scale)
+        given = np.asarray(at.given, np.float64)
+        values = np.where(at.usable[:, None], given[:, trend.columns], 0.0)
+        own, off = np.asarray(inner.mean, np.float64), trend.off(values) & at.usable
+        mean = own[:, :p] + trend.fitted(values) / self.y_scale
+        if at.left_out:
+            return inner._replace(mean=mean)
+        if off.any() and (inner.covariance is not None or self.coefficients is None):
+            self.refuse_places(given[at.usable])
+        if self.coefficients is None:
+            return inner._replace(mean=mean)
+        apart, (B, root) = trend.functions(values) - own[:, p:], self.coefficients
+        spread, (variance, covariance) = apart @ root, inner[1:3]
+        added = np.where(off, np.inf, (spread**2).sum(axis=1))  # the prior of coefficients is flat
+        return inner._replace(
+            mean=mean + apart @ B,
+            variance=None if variance is None else variance + added,
+            covariance=None if covariance is None else covariance + spread @ spread.T,
+        )
+
+    def refuse_places(self, X: np.ndarray) -> None:
+        """Raise InputError for places off the plane that collinear columns lie in."""
+        off = int(self.trend.off(X[:, self.trend.columns]).sum())
+        if not off:
+            return
+        names = [repr(self.names[j]) for j in self.trend.columns]
+        groups = "; ".join(", ".join(names[j] for j in g) for g in self.trend.collinear())
+        raise InputError(
+            f"columns of the trend are linear combinations of one another in the training rows "
+            f"({groups}), but not at {off} of {len(X)} places, where nothing is known of the "
+            "trend: leave one of them out of mean=, or ask for the standard deviation of each "
+            "place, which is infinite there"
+        )
+
+    @property
+    def described(self) -> Any:
+        return list(self.trend.columns)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.trend.arrays
+
+    @classmethod
+    def of_fit(cls, parts: Parts) -> TrendLayer | None:
+        trend, scale = parts.scaling.trend, parts.scaling.y_scale
+        if trend is None:
+            return None
+        known = None
+        if trend.n_functions:
+            known = posterior(np.asarray(parts.products), trend.n_functions)
+        return cls(trend, scale, known, parts.names)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Noise(Layer):
+    """Gaussian noise of a ``variance`` that all new observations have."""
+
+    variance: float
+
+    name = "noise"
+    of_observations = True
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        if inner.noisy or (at is not None and at.left_out):  # the method has added it
+            return inner
+        if inner.covariance is not None:
+            covariance = np.array(inner.covariance, np.float64)
+            covariance[np.diag_indices(len(covariance))] += self.variance
+            return inner._replace(covariance=covariance)
+        return inner._replace(
+            variance=None if inner.variance is None else inner.variance + self.variance
+        )
+
+    @property
+    def described(self) -> None:
+        return None  # hyper-parameters have it
+
+    @classmethod
+    def of_fit(cls, parts: Parts) -> Noise | None:
+        return cls(parts.noise_variance) if parts.likelihood is None else None
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Spread(Layer):
+    """Learned ``factor`` on standard deviations."""
+
+    factor: float
+
+    name = "spread"
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        square, (variance, covariance) = self.factor**2, inner[1:3]
+        return inner._replace(
+            variance=None if variance is None else variance * square,
+            covariance=None if covariance is None else covariance * square,
+        )
+
+    @property
+    def spread(self) -> float:
+        return self.factor
+
+    def of_paths(self, values: Any, mean: Callable[[], Any]) -> Any:
+        centre = mean()
+        return centre + self.factor * (values - centre)
+
+    @property
+    def described(self) -> float:
+        return self.factor
+
+    @classmethod
+    def restored(cls, described: float, arrays: dict[str, np.ndarray]) -> Spread:
+        return cls(float(described))
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class Units(Layer):
+    """Units of (transformed) targets and their mean function, by the ``scaling`` of a fit."""
+
+    scaling: Scaling
+
+    name = "units"
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        assert at is not None
+        return self.scaling.moments(inner, at.scaled)
+
+    @property
+    def unit(self) -> np.ndarray:
+        return self.scaling.y_scale
+
+    @property
+    def described(self) -> Any:
+        return None  # the scaling is beside the layers
+
+    @classmethod
+    def of_fit(cls, parts: Parts) -> Units:
+        return cls(parts.scaling)
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class RegressorLayer(Layer):
+    """Predictions of a ``known`` regressor, once for each of ``times`` columns of a target."""
+
+    known: Known
+    times: int = 1
+
+    name = "regressor"
+    linear = False
+    stored = False
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        assert at is not None
+        added = self.known.regressor(at.given).repeat(self.times, axis=1)
+        return inner._replace(mean=inner.mean + added)
+
+    def unpredicted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return y - self.known.regressor(X)
+
+    @property
+    def described(self) -> Any:
+        return None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"places": self.known.places, "values": self.known.values}
+
+    @property
+    def identity(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return {self.name: self.known.regressor.token}, {}
+
+    @classmethod
+    def of_fit(cls, parts: Parts) -> RegressorLayer | None:
+        if parts.known is None:
+            return None
+        return cls(parts.known, len(parts.scaling.y_scale) // parts.known.regressor.n_targets)
+
+    def check(self) -> None:
+        self.known.check()
