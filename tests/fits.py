@@ -42,7 +42,7 @@ def files_below(*folders):
 def forget():
     """Let go of factors and chunks that this process holds."""
     gc.collect()
-    training_rows._held.cache_clear()
+    training_rows._cache.cache_clear()
     reading._held.cache_clear()
 
 

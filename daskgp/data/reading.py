@@ -34,7 +34,7 @@ from daskgp.data import feature_units
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.runtime.forked import free_in_children, in_children
-from daskgp.runtime.process import Held
+from daskgp.runtime.process import ProcessSetting
 
 if da.Array is not dask.array.core.Array:  # decided when dask.array is first imported
     raise InputError(
@@ -63,7 +63,7 @@ def _fetch_few() -> Callable[[], None]:
     return lambda: fewer.__exit__(None, None, None)
 
 
-_few_at_a_time = Held(_fetch_few)
+_few_at_a_time = ProcessSetting(_fetch_few)
 free_in_children(zarr.config.config_lock)
 
 

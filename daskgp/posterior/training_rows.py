@@ -148,7 +148,7 @@ def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: flo
     with _GUARD:
         lock = _making.setdefault(key, threading.Lock())
     with lock:  # other threads wait for what one of them makes
-        entries = _held(device, most)
+        entries = _cache(device, most)
         try:
             return entries[key]
         except KeyError:
@@ -162,7 +162,7 @@ def cached(key: tuple[str, Key], make: Callable[[], Any], device: str, most: flo
 
 
 @cache
-def _held(device: str, most: float = np.inf) -> Any:
+def _cache(device: str, most: float = np.inf) -> Any:
     """Return the cache of this process for a device; the least recently used is dropped first."""
     return zict.LRU(_budget(device, most), {}, weight=lambda key, value: value.nbytes)
 
@@ -172,13 +172,13 @@ def _renew() -> None:
     global _GUARD
     _GUARD = threading.Lock()
     _making.clear()
-    _held.cache_clear()
+    _cache.cache_clear()
 
 
 @device_memory.gives_up
 def _drop() -> None:
     for most in (np.inf, CACHE_BYTES):
-        _held("gpu", most).clear()
+        _cache("gpu", most).clear()
 
 
 def _budget(device: str, most: float = np.inf) -> float:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -25,9 +26,22 @@ from distributed.system import MEMORY_LIMIT
 from daskgp.arrays.backend import check_device
 from daskgp.checks import shown
 from daskgp.errors import InputError, RunError
-from daskgp.runtime import ahead, gpus, preload, tls, versions
+from daskgp.runtime import ahead, gpus, preload, versions
 from daskgp.runtime.process import memory_is_kept
 from daskgp.typing import Device
+
+TLS = "tls://"
+"""Beginning of the address of an encrypted scheduler."""
+CERTIFICATES = {
+    "distributed.comm.tls.ca-file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
+    "distributed.comm.tls.client.cert": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT",
+    "distributed.comm.tls.client.key": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY",
+}
+"""Settings of Dask that name the files of a client, and their environment variables."""
+
+UNTRUSTED = ", or its certificates and those of {} do not trust each other".format(
+    ", ".join(CERTIFICATES.values())
+)
 
 
 @contextmanager
@@ -136,7 +150,7 @@ def _refuse_unusable(address: str, timeout: float) -> None:
 
     The client that tries is not Dask's default: a failed one would remain the default.
     """
-    tls.refuse_unprepared(address)
+    _refuse_unprepared(address)
     try:
         with ThreadPoolExecutor(1) as apart:  # where no event loop runs
             apart.submit(asyncio.run, _ask(address, timeout)).result()
@@ -152,13 +166,30 @@ def _refuse_unusable(address: str, timeout: float) -> None:
     if silent:
         raise InputError(
             f"no Dask scheduler answers at {address}"
-            f"{tls.UNTRUSTED if tls.encrypted(address) else ''}: check the address or leave it out "
+            f"{UNTRUSTED if address.startswith(TLS) else ''}: check the address or leave it out "
             "to start a local cluster"
         ) from cause
     raise InputError(
         f"the Dask scheduler at {address} has no workers after {timeout:g} s: start some with "
         f"`dask worker {address}`, or leave the address out"
     ) from cause
+
+
+def _refuse_unprepared(address: str) -> None:
+    """Raise InputError unless the configuration has what an address requires."""
+    if not address.startswith(TLS):
+        if dask.config.get("distributed.comm.require-encryption", None):
+            raise InputError(
+                f"the scheduler at {address} is not encrypted, and Dask's configuration requires "
+                "that: use its tls:// address"
+            )
+        return
+    for setting, variable in CERTIFICATES.items():
+        path = dask.config.get(setting, None)
+        if not path:
+            raise InputError(f"the scheduler at {address} requires certificates: set {variable}")
+        if not Path(path).is_file():
+            raise InputError(f"{variable} names {path}, which is not a file: correct it")
 
 
 async def _ask(address: str, timeout: float) -> None:

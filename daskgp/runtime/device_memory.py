@@ -36,13 +36,13 @@ FEWER = f"choose fewer inputs of the method, {ANOTHER}"
 
 _proven: dict[str, int] = {}
 """Rows at a time, or pieces side by side, that a kind of work had to be cut to in this process."""
-_held: list[Callable[[], None]] = []
+_droppers: list[Callable[[], None]] = []
 """Functions that drop device arrays which are kept only because there is room."""
 
 
 def gives_up(drop: Callable[[], None]) -> Callable[[], None]:
     """Have ``drop`` called when a GPU's memory runs out, and return it."""
-    _held.append(drop)
+    _droppers.append(drop)
     return drop
 
 
@@ -109,23 +109,14 @@ def together(
     """
     if device == "cpu":
         return work(1)
-
-    def named(_: int) -> AbstractContextManager[None]:
-        return backend.device_memory_is_named(what, remedy)
-
-    unit = f"side by side ({kind})"
-    return _halving(work, min(pieces, SIDE_BY_SIDE), 1, unit, unit, named)
+    unit, named = f"side by side ({kind})", backend.device_memory_is_named
+    size = min(pieces, SIDE_BY_SIDE)
+    return _halving(work, size, 1, unit, unit, lambda _: named(what, remedy))
 
 
 def whole(work: Callable[[], T], device: str, what: str, remedy: str = ANOTHER) -> T:
     """Return ``work()``, which cannot be cut; try again where room can be made on the GPU."""
-    if device == "cpu":
-        return work()
-
-    def named(_: int) -> AbstractContextManager[None]:
-        return backend.device_memory_is_named(what, remedy)
-
-    return _halving(lambda _: work(), 1, 1, what, "at a time", named)
+    return together(lambda _: work(), 1, device, what, what, remedy)
 
 
 def _halving(
@@ -159,7 +150,7 @@ def _halving(
 
 
 def _make_room() -> None:
-    for drop in _held:
+    for drop in _droppers:
         drop()
     backend.free_device_memory()
 

@@ -22,7 +22,7 @@ from daskgp.runtime.forked import in_children
 DASKS_TRIM = 65_536
 
 
-class Held:
+class ProcessSetting:
     """Reference-counted process setting: it holds while any thread of the process is inside.
 
     Parameters
@@ -88,7 +88,7 @@ def _keep_freed() -> Callable[[], None]:
     return give_back
 
 
-freed_memory_is_kept = Held(_keep_freed)
+freed_memory_is_kept = ProcessSetting(_keep_freed)
 """Setting to enter while this process itself computes with large arrays that come and go."""
 
 
@@ -133,7 +133,7 @@ def _enter_limit() -> Any:
     return limiter
 
 
-_blas_limit = Held(_limit_blas)
+_blas_limit = ProcessSetting(_limit_blas)
 
 
 SMALL = 1_536
@@ -145,6 +145,6 @@ def solve_threads(order: int) -> AbstractContextManager[None]:
     return single_blas_thread() if order < SMALL else nullcontext()
 
 
-def single_blas_thread() -> Held:
+def single_blas_thread() -> ProcessSetting:
     """Limit BLAS to one thread: Dask already runs one task per core."""
     return _blas_limit

@@ -7,9 +7,11 @@ workers, restart, only the client can submit again; rounds are pure, so it may.
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,14 +19,6 @@ import dask
 from dask.delayed import Delayed
 from distributed import Client, Future
 from distributed.comm.core import CommClosedError
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_fixed,
-)
 
 from daskgp.errors import RunError
 
@@ -37,8 +31,8 @@ ATTEMPTS = 6
 PATIENCE = 300.0
 """Seconds that a cluster may have no workers; ``daskgp.worker-timeout`` of Dask's configuration
 sets another number."""
-POLL = 2.0
-"""Seconds between checks that workers still exist."""
+POLL, PAUSE = 2.0, 0.2
+"""Seconds between checks that workers still exist, and before a scheduler is asked again."""
 LOST = (CancelledError, CommClosedError)
 """Errors that a client raises for work lost with its scheduler or with all workers."""
 
@@ -60,34 +54,21 @@ def until_done(
     RunError
         If the scheduler or its workers do not come back, or are lost again and again.
     """
-
-    def wait_for_cluster(state: RetryCallState) -> None:
-        assert state.outcome is not None
-        reason = _line(state.outcome.exception())
+    _refuse_closed(client)
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return work()
+        except lost as error:
+            reason = _line(error)
+            if not left:
+                raise RunError(
+                    f"the Dask cluster{_address(client)} lost the same work {ATTEMPTS} times "
+                    f"({reason}): check its workers and run again"
+                ) from error
+        # outside the handler, where nothing refers to what was lost
         logger.warning("the cluster lost work, which is done again (%s)", reason)
         _wait_for_cluster(client)
-
-    def give_up(state: RetryCallState) -> T:
-        assert state.outcome is not None
-        error = state.outcome.exception()
-        raise RunError(
-            f"the Dask cluster{_address(client)} lost the same work {ATTEMPTS} times "
-            f"({_line(error)}): check its workers and run again"
-        ) from error
-
-    _refuse_closed(client)
-    try:  # without the retry library, whose garbage can hang a profiler: see data.reading
-        return work()
-    except lost as error:
-        reason = _line(error)
-    logger.warning("the cluster lost work, which is done again (%s)", reason)
-    _wait_for_cluster(client)
-    return Retrying(
-        retry=retry_if_exception_type(lost),
-        stop=stop_after_attempt(ATTEMPTS - 1),
-        before_sleep=wait_for_cluster,
-        retry_error_callback=give_up,
-    )(work)
+    raise AssertionError("unreachable")
 
 
 def _line(error: BaseException | None) -> str:
@@ -111,25 +92,17 @@ def _refuse_closed(client: Client) -> None:
 
 def _wait_for_cluster(client: Client) -> None:
     """Wait until the scheduler answers and has a worker."""
-    limit = patience()
-
-    def give_up(state: RetryCallState) -> None:
+    limit, began = patience(), time.monotonic()
+    while True:
         _refuse_closed(client)
-        raise _without_workers(client, limit)
-
-    Retrying(
-        retry=retry_if_exception_type(OSError),  # timeouts are OSErrors, too
-        stop=stop_after_delay(limit),
-        wait=wait_fixed(0.2),
-        retry_error_callback=give_up,
-    )(_look_for_workers, client)
-
-
-def _look_for_workers(client: Client) -> None:
-    _refuse_closed(client)
-    client.wait_for_workers(1, timeout=POLL)
-    if client.status != "running":
-        raise ConnectionError(f"the client is {client.status}")
+        with suppress(OSError):  # timeouts are OSErrors, too
+            client.wait_for_workers(1, timeout=POLL)
+            if client.status == "running":
+                return
+        if time.monotonic() - began >= limit:
+            _refuse_closed(client)
+            raise _without_workers(client, limit)
+        time.sleep(PAUSE)
 
 
 def _without_workers(client: Client, limit: float) -> RunError:

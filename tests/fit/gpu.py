@@ -19,7 +19,7 @@ def install(monkeypatch):
     monkeypatch.setattr(backend, "_announced", set())
     monkeypatch.setattr(backend, "_copying", {})
     monkeypatch.setattr(device_memory, "_proven", {})
-    training_rows._held.cache_clear()  # arrays of another fake GPU
+    training_rows._cache.cache_clear()  # arrays of another fake GPU
     # tasks beside one that failed go on after its test, and look for CuPy before this one has it
     backend._is_installed.cache_clear()
     return cupy

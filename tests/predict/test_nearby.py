@@ -314,7 +314,7 @@ def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
     assert len(factored) == number
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
-    held = training_rows._held("cpu", training_rows.CACHE_BYTES)
+    held = training_rows._cache("cpu", training_rows.CACHE_BYTES)
     blocks = sum(value.nbytes for (_, key), value in held.items() if key[0] == near_rows.BLOCK)
     assert 0 < blocks == held.total_weight - sum(nbytes for _, nbytes in factored)
 
@@ -325,7 +325,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
     model = LMA(**{**SETTINGS, "predict_rows": None}, neighbours="order").fit(X, y)
     with dask.config.set({"daskgp.cache-bytes": "100kB"}):
         wanted = blockwise(model, X)
-        held = training_rows._held("cpu", training_rows.CACHE_BYTES)
+        held = training_rows._cache("cpu", training_rows.CACHE_BYTES)
         largest = max(nbytes for _, nbytes in factored)
         assert 100_000 - largest < held.total_weight <= 100_000
         kept = sum(key[0] != near_rows.BLOCK for _, key in held)
@@ -340,7 +340,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
         del factored[:]
         found = blockwise(model, X, 10)
         assert len(factored) == 20
-        assert len(training_rows._held("cpu", training_rows.CACHE_BYTES)) == 0
+        assert len(training_rows._cache("cpu", training_rows.CACHE_BYTES)) == 0
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 

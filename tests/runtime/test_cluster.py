@@ -19,7 +19,7 @@ from daskgp.data.blocks import sampling
 from daskgp.errors import InputError
 from daskgp.runtime.connect import connect
 from daskgp.runtime.executor import Executor, map_reduce
-from daskgp.runtime.process import Held, single_blas_thread
+from daskgp.runtime.process import ProcessSetting, single_blas_thread
 from tests.fit import toy
 
 
@@ -43,18 +43,20 @@ def test_the_blas_limit_holds_whichever_thread_enters_first_and_leaves_last():
 
 @pytest.mark.parametrize(
     ("scheduler", "shared"),
-    [(None, True), ("threads", True), ("sync", True), ("processes", False)],
+    [
+        (None, True),
+        ("threads", True),
+        ("sync", True),
+        ("processes", False),
+        (ThreadPoolExecutor, True),
+        (ProcessPoolExecutor, False),
+    ],
 )
 def test_memory_is_shared_with_threads_only(scheduler, shared):
-    with dask.config.set(scheduler=scheduler):
-        assert Executor.current(False).shares_memory is shared
-
-
-@pytest.mark.parametrize(
-    ("pool", "shared"), [(ThreadPoolExecutor, True), (ProcessPoolExecutor, False)]
-)
-def test_memory_is_shared_with_pools_of_threads_only(pool, shared):
-    with pool(1) as executor, dask.config.set(scheduler=executor):
+    with contextlib.ExitStack() as stack:
+        if isinstance(scheduler, type):
+            scheduler = stack.enter_context(scheduler(1))
+        stack.enter_context(dask.config.set(scheduler=scheduler))
         assert Executor.current(False).shares_memory is shared
 
 
@@ -95,7 +97,7 @@ def test_a_setting_holds_until_the_last_leaves():
         log.append("made")
         return lambda: log.append("taken back")
 
-    held = Held(hold)
+    held = ProcessSetting(hold)
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
     first.enter_context(held)
     second.enter_context(held)

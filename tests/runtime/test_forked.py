@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from dask.tokenize import tokenize_lock
 from distributed import Client, LocalCluster
+from fits import same_bits as same
 
 import daskgp
 from daskgp.arrays import backend
@@ -79,11 +80,6 @@ def in_child(job):
     return found
 
 
-def same(found, wanted):
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """A method that keeps nothing, one that keeps rows, and that one loaded."""
@@ -143,7 +139,7 @@ def test_locks_that_threads_hold_are_free_in_a_child(models):
         process._blas_limit._lock,
         reading._few_at_a_time._lock,
         reading._held().lock,
-        training_rows._held("cpu", training_rows.CACHE_BYTES).lock,
+        training_rows._cache("cpu", training_rows.CACHE_BYTES).lock,
     ]
     ready, end = threading.Event(), threading.Event()
 

@@ -8,10 +8,9 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from daskgp.errors import InputError
-from daskgp.runtime.connect import connect
-from daskgp.runtime.tls import FILES
+from daskgp.runtime.connect import CERTIFICATES, connect
 
-CA, CERT, KEY = FILES
+CA, CERT, KEY = CERTIFICATES
 
 
 def certificates(folder):
@@ -24,7 +23,7 @@ def certificates(folder):
     issued.private_key_pem.write_to_path(folder / "key.pem")
     (folder / "cert.pem").write_bytes(chain)
     places = ("ca.pem", "cert.pem", "key.pem")
-    return {name: str(folder / place) for name, place in zip(FILES, places, strict=True)}
+    return {name: str(folder / place) for name, place in zip(CERTIFICATES, places, strict=True)}
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +61,14 @@ def test_a_fit_and_a_prediction_on_an_encrypted_cluster(address, ours, tmp_path)
     assert done["rows"] == 100
 
 
-@pytest.mark.parametrize("missing", FILES)
+@pytest.mark.parametrize("missing", CERTIFICATES)
 def test_a_client_without_a_certificate_is_told_what_to_set(missing, address, ours, tmp_path):
     data = dataset(tmp_path / "d.zarr", *rows(100))
     plan = ("plan", data, "--model", "sgpr", "--scheduler", address)
     with dask.config.set({**ours, missing: None}):
-        assert f"requires certificates: set {FILES[missing]}" in refused(*plan)
+        assert f"requires certificates: set {CERTIFICATES[missing]}" in refused(*plan)
     with dask.config.set({**ours, missing: "/nowhere.pem"}):
-        assert f"{FILES[missing]} names /nowhere.pem, which is not a file" in refused(*plan)
+        assert f"{CERTIFICATES[missing]} names /nowhere.pem, which is not a file" in refused(*plan)
     with dask.config.set(ours):
         assert invoke(*plan, "--set", "n_inducing=5").exit_code == 0
 
