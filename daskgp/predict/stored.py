@@ -26,8 +26,8 @@ from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
 from daskgp.models.values import Theta
-from daskgp.posterior.action_points import Supports, open_points
-from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.action_points import ActionPoints, open_points
+from daskgp.posterior.expert_rows import ExpertRows
 from daskgp.posterior.layers import chain
 from daskgp.posterior.neighbour_rows import Nearby, open_nearby
 from daskgp.posterior.posterior import Origin, Posterior
@@ -44,7 +44,7 @@ HELD_BYTES = 512 << 20
 """Maximum bytes of fitted methods that a process keeps; the one it used last always stays."""
 
 _GUARD = threading.Lock()
-_held: OrderedDict[tuple[Origin, str], Posterior] = OrderedDict()
+_kept: OrderedDict[tuple[Origin, str], Posterior] = OrderedDict()
 
 
 @in_children
@@ -186,9 +186,9 @@ def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
     """Return the training rows that a model store keeps, as its arrays describe them."""
     if "edges" in arrays:
-        return Supports(open_points(url), arrays["edges"])
+        return ActionPoints(open_points(url), arrays["edges"])
     if "starts" in arrays:
-        return Members(neighbours.open_rows(url), arrays["starts"])
+        return ExpertRows(neighbours.open_rows(url), arrays["starts"])
     return open_nearby(url, arrays)
 
 
@@ -214,10 +214,10 @@ def _opened(origin: Origin, device: Device) -> Posterior:
     """Return a method that this process keeps, or reads now; other threads wait meanwhile."""
     key = origin, device
     with _GUARD:
-        posterior = _held.pop(key, None) or _read(origin, device)
-        _held[key] = posterior
-        while len(_held) > 1 and sum(map(_size, _held.values())) > HELD_BYTES:
-            _held.popitem(last=False)
+        posterior = _kept.pop(key, None) or _read(origin, device)
+        _kept[key] = posterior
+        while len(_kept) > 1 and sum(map(_size, _kept.values())) > HELD_BYTES:
+            _kept.popitem(last=False)
     return posterior
 
 

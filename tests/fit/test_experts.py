@@ -1,4 +1,4 @@
-"""Rounds over experts: the same numbers however rows are cut, the same bits wherever they run."""
+"""Rounds over experts: the same numbers however rows are cut."""
 
 import dataclasses
 import itertools
@@ -7,9 +7,7 @@ import time
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from effective import effective
-from fits import forget
 
 import daskgp
 from daskgp import ExpertsGP, kernels, testing
@@ -23,10 +21,9 @@ from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.scaling import identity
 from daskgp.models.values import Theta
-from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.expert_rows import ExpertRows
 from daskgp.posterior.training_rows import Fitted
 from daskgp.runtime.executor import Executor, map_all
-from daskgp.runtime.process import single_blas_thread
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4)
@@ -257,57 +254,13 @@ def _late(piece):
     return list(piece)
 
 
-# -- the same bits everywhere --------------------------------------------------------------------
-
-FITTED = {
-    "sparse": experts(optimizer="l-bfgs", max_iter=1, block_rows=20, train_inducing=True),
-    "sparse paper": experts(weights="paper", central=0.5, block_rows=20),
-    "exact": experts(expert="exact", optimizer="l-bfgs", max_iter=1, partition="block"),
-    "exact npae": experts(expert="exact", aggregation="npae"),
-}
-
-
-def bits(url, inputs):
-    """All that fits and their predictions give, as bytes."""
-    found = []
-    for made in FITTED.values():
-        forget()
-        with single_blas_thread():
-            model = made.fit(*daskgp.open_dataset(url))
-            predictions = dask.compute(
-                *model.predict(daskgp.open_dataset(inputs)[0], return_std=True)
-            )
-        parts = (model.objective_, model.solved_.theta.to_vector(True), *predictions)
-        found.append([np.asarray(part).tobytes() for part in parts])
-    return found
-
-
-@pytest.mark.slow
-def test_one_and_two_workers_and_threads_give_the_same_bits(make_store, tmp_path):
-    url = make_store(*data(), rows=60)
-    inputs = make_store(*data(90, 1, missing=False), rows=40, url=tmp_path / "in.zarr")
-    with dask.config.set(scheduler="sync"):
-        wanted = bits(url, inputs)
-    for threads in (1, 4):
-        with dask.config.set(scheduler="threads", num_workers=threads):
-            assert bits(url, inputs) == wanted
-    cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, memory_limit="600MiB", dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        assert bits(url, inputs) == wanted
-        client.retire_workers(list(client.scheduler_info()["workers"])[:1])
-        assert len(client.scheduler_info()["workers"]) == 1
-        assert bits(url, inputs) == wanted
-
-
 # -- rows that predictions read back -------------------------------------------------------------
 
 
 def consulted(counts):
     X, y = data(30, missing=False)
     starts = np.array([0, 9, 10, 24, 30])
-    members = Members(Rows(X, y, None, ("a", "b"), ("u", "v")), starts)
+    members = ExpertRows(Rows(X, y, None, ("a", "b"), ("u", "v")), starts)
     model = ExactExperts(4, "poe")
     state = model.state_type(np.zeros((30, 2)), np.cumsum([0, *counts]), np.zeros(0))
     fit = Fitted(model, theta(), state, identity(2, 2), "token-of-a-test", "cpu")

@@ -1,13 +1,8 @@
 """Steps: a batch in parts is the batch, batches stand for all rows, the same bits everywhere."""
 
-import dataclasses
-import os
-import signal
-
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 from daskgp import kernels, likelihoods, metrics
 from daskgp.data import Rows, dataset_arrays, partition, rows_of
@@ -20,7 +15,6 @@ from daskgp.models.variational.decoupled import Decoupled, Draw
 from daskgp.models.variational.parameters import Parameters
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
-from tests.fit import toy
 
 N, CHUNK = 96, 12
 KERNEL = kernels.RBF((0.7, 1.1), variance=1.3)
@@ -262,44 +256,3 @@ def test_threads_and_workers_give_the_same_bits(stored, client, monkeypatch):
     here = Executor(None, False, here=True)
     found.append(everything(stored, workers, here, fetch=True))  # gradients="client"
     assert all(each == found[0] for each in found)
-
-
-@dataclasses.dataclass(frozen=True)
-class Deadly(Decoupled):
-    """Kills its worker process the first time that it is given rows, once for a marker."""
-
-    marker: str = ""
-
-    def local(self, at, block, draw):
-        if toy.claim(self.marker):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().local(at, block, draw)
-
-
-@pytest.mark.slow
-def test_a_worker_killed_in_a_step_changes_nothing(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(minibatches, "LANE_ROWS", 4)
-    with stream_of(stored) as batches:
-        wanted = [
-            bits(steps_of("natural").sums(prepared("natural"), batches.take(), step))
-            for step in range(5)
-        ]
-    deadly = Deadly(**vars(MODELS["natural"]), marker=str(tmp_path / "killed"))
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="600MiB", dashboard_address=None
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        before = set(client.run(os.getpid).values())
-        executor = Executor(client, False)
-        found = []
-        with stream_of(stored, executor=executor) as batches:
-            for step in range(5):  # the pools it held are read again
-                at = prepared("natural", deadly)
-                sums = steps_of("natural", executor, model=deadly).sums(at, batches.take(), step)
-                found.append(bits(sums))
-        client.wait_for_workers(2, timeout=60)
-        after = set(client.run(os.getpid).values())
-    assert found == wanted
-    assert len(after - before) == 1

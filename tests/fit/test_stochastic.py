@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from fits import same_bits as same
 
 from daskgp.errors import NumericalError
 from daskgp.train.stochastic import Ascent, Found, Run, Stopped, ascend
@@ -125,11 +126,6 @@ def reference(steps, grow=None, rates=RATES, rate=0.05, slowing=0.1):
 def close(found, wanted, **tolerance):
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, **{"rtol": 1e-9, "atol": 1e-12, **tolerance})
-
-
-def same(found, wanted):
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 # -- Adam ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import zarr
 from dask.callbacks import Callback
 from fits import arrived
 
-from daskgp import SGPR, ExactGP, kernels
+from daskgp import SGPR, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.models.values import Moments
 from daskgp.posterior.posterior import Posterior
@@ -95,13 +95,6 @@ def test_dask_in_dask_out_with_the_same_row_chunks_and_nothing_computed(model, s
         np.testing.assert_allclose(a[45:60].compute(), b[45:60], rtol=1e-12)
 
 
-def test_columns_in_chunks_are_joined(vector):
-    X = rows(50, seed=3)
-    lazy = vector.predict(da.from_array(X, chunks=(20, 1)))
-    assert lazy.chunks == ((20, 20, 10),)
-    np.testing.assert_allclose(lazy.compute(), vector.predict(X), rtol=1e-12)
-
-
 def test_zarr_in_lazy_out(vector, make_store):
     X = rows(50, seed=3)
     url = make_store(X, np.zeros(50), rows=20)
@@ -168,17 +161,6 @@ def test_names_depend_on_model_and_input_alone(vector):
     assert len({vector.predict(X).name, other.predict(X).name, vector.predict(X + 1).name}) == 3
     noisy = vector.predict(X, return_std=True, include_noise=True)[1]
     assert noisy.name != vector.predict(X, return_std=True)[1].name
-
-
-@pytest.mark.slow
-def test_a_cluster_gives_the_same_bits(vector, default_client):
-    X = da.from_array(rows(60), chunks=(25, 3))
-    lazy = vector.predict(X, return_std=True)
-    far = dask.compute(*lazy)
-    with dask.config.set(scheduler="threads"):
-        near = dask.compute(*lazy)
-    for a, b in zip(far, near, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_rows_with_a_missing_feature_give_nan_and_no_warning(model):
@@ -460,15 +442,6 @@ def test_a_labelled_table_comes_back_by_rows(model):
     lazy = model.predict(labelled.chunk({"station": 4}))
     assert lazy.chunks[0] == (4, 4, 2)
     np.testing.assert_allclose(lazy.values, mean.values, rtol=1e-12)
-
-
-def test_exact_models_predict_lazily_too():
-    X = rows(80)
-    model = ExactGP(KERNEL, optimizer=None).fit(X, truth(X))
-    with no_compute():
-        mean, std = model.predict(da.from_array(X, chunks=(30, 3)), return_std=True)
-    for a, b in zip(dask.compute(mean, std), model.predict(X, True), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 def test_a_model_in_a_message_predicts_the_same_bits(vector):

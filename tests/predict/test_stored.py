@@ -43,7 +43,7 @@ def places(n=90):
 
 @pytest.fixture(autouse=True)
 def nothing_read():
-    stored._held.clear()
+    stored._kept.clear()
 
 
 def graph_size(*lazily):
@@ -104,10 +104,10 @@ def test_methods_beyond_the_limit_are_forgotten_the_oldest_first(tmp_path, monke
     monkeypatch.setattr(stored, "HELD_BYTES", 2 * one)
     for node in sent:
         node.open()
-    assert [origin.url[-6:] for origin, _ in stored._held] == ["1.zarr", "2.zarr"]
+    assert [origin.url[-6:] for origin, _ in stored._kept] == ["1.zarr", "2.zarr"]
     monkeypatch.setattr(stored, "HELD_BYTES", 0)
     cloudpickle.loads(cloudpickle.dumps(sent[0])).open()
-    assert [origin.url[-6:] for origin, _ in stored._held] == ["0.zarr"]  # the last one is held
+    assert [origin.url[-6:] for origin, _ in stored._kept] == ["0.zarr"]  # the last one is held
 
 
 @pytest.mark.parametrize("kind", ["sgpr", "lma"])
