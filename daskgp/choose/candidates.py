@@ -23,7 +23,7 @@ from daskgp.estimators.lma import LMA
 from daskgp.estimators.settings import check_settings
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
-from daskgp.fit import means, refusal, work
+from daskgp.fit import means, work
 from daskgp.fit.arrange.blocks import DEFAULT_ROWS
 from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
@@ -195,7 +195,7 @@ STEPPED = ("svgp", "decoupled")
 
 def bytes_of(plan: Plan, executor: Executor) -> int:
     """Return the most bytes of a process; of this one where tasks run in it."""
-    worker = refusal.needed(plan)
+    worker = work.needed(plan)
     if executor.client is None:
         return max(executor.threads() * plan.bytes_per_task + plan.bytes_client, worker)
     return max(worker, plan.bytes_client)
@@ -214,7 +214,7 @@ def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> 
     recipe = estimator.recipe()
     work.check(recipe, rows, len(rows))
     load = work.work_of(recipe, rows)
-    refusal.refuse(load, executor.memory_per_task())
+    work.refuse(load, executor.memory_per_task())
     return make_plan(load)
 
 

@@ -48,9 +48,8 @@ def plan(
     from daskgp.cli.sources import training_rows
     from daskgp.cli.tables import describe_plan
     from daskgp.errors import PlanError
-    from daskgp.fit.refusal import refuse
     from daskgp.fit.scratch import scratch_rows
-    from daskgp.fit.work import work_of
+    from daskgp.fit.work import refuse, work_of
     from daskgp.runtime.connect import local_memory_limit
     from daskgp.runtime.executor import chosen
 

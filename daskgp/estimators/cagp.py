@@ -26,7 +26,7 @@ from daskgp.fit.recipe import Traits
 from daskgp.models import scaling
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.models.actions.cagp import LossName
-from daskgp.posterior.action_points import Supports
+from daskgp.posterior.action_points import ActionPoints
 from daskgp.predict import computational
 from daskgp.predict import lazy as prediction
 from daskgp.runtime.executor import Executor
@@ -160,10 +160,10 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         """Points (a, d) that actions are on, in the units of X, missing values included."""
         return self._supports().whole()[0]
 
-    def _supports(self) -> Supports:
+    def _supports(self) -> ActionPoints:
         check_is_fitted(self, "solved_")
         kept = self.solved_.rows
-        assert isinstance(kept, Supports)
+        assert isinstance(kept, ActionPoints)
         return kept
 
     # -- prediction --------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from daskgp.checks import positive
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import Requirements
+from daskgp.fit.actions import BySteps
 from daskgp.fit.arrange import AsStored
-from daskgp.fit.solving import BySteps
 from daskgp.models.actions.cggp import CGGP as ConjugateGradients
 from daskgp.typing import OptimizerName
 

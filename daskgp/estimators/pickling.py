@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from daskgp import data
 from daskgp.errors import SettingError
-from daskgp.fit.scratch import goes_with_the_process
+from daskgp.fit.scratch import is_temporary
 from daskgp.posterior.posterior import Posterior
 
 CARRIED_BYTES = 64 << 20
@@ -16,7 +16,7 @@ CARRIED_BYTES = 64 << 20
 def carried(posterior: Posterior, name: str) -> Posterior:
     """Return a fitted method without temporary stores: their rows move into memory if few."""
     kept = posterior.rows
-    if kept is None or not goes_with_the_process(kept.rows):
+    if kept is None or not is_temporary(kept.rows):
         return posterior
     size = sum(a.nbytes for a in kept.rows.arrays.values())
     if size > CARRIED_BYTES:

@@ -1,4 +1,4 @@
-"""Training of actions: of weights on points of their own, or of actions chosen anew."""
+"""Training of actions, with weights on points of their own or chosen anew; or a solve by steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -15,18 +15,17 @@ from daskgp import data, train
 from daskgp.data import partition
 from daskgp.data.blocks import ordering, sampling
 from daskgp.data.blocks.layout import read_layout
-from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import hyperparameters, rounds
 from daskgp.fit.arrange.rewriting import check_order, lengths
-from daskgp.fit.plan import Beside, Workload, probes_in_blocks
-from daskgp.fit.recipe import Outcome, Recipe, Run
-from daskgp.fit.subset import Start
+from daskgp.fit.plan import Extra, Workload, probes_in_blocks, rows_bytes
+from daskgp.fit.recipe import Outcome, Problem, Recipe, Run
 from daskgp.fit.task import HELD_POINTS
 from daskgp.fit.training import OnBlocks
 from daskgp.kernels.weights import Weights
 from daskgp.models import scaling
 from daskgp.models.actions.cagp import CaGP
+from daskgp.models.actions.cggp import CGGP
 from daskgp.models.actions.choice import Dense, normalised
 from daskgp.models.actions.passes import PANEL_ROWS, Paired
 from daskgp.models.actions.sums import TILE_ROWS, ActionTheta
@@ -131,7 +130,7 @@ class OfActions(OnBlocks):
             kept=work.itemsize * count * (counted if elbo else points),
             generous=True,
             staged=recipe.optimizer is not None and anew,
-            beside=Beside(task, 0, client, disk + 8 * points * rows.n_features),
+            extra=Extra(task, 0, client, disk + 8 * points * rows.n_features),
             operations=2.0 * ENTRY * counted * points + 6.0 * counted * t * t + per_row * n,
             probes=probes_in_blocks(n, work.largest, least, **settings),
         )
@@ -152,31 +151,20 @@ class OfActions(OnBlocks):
     def _n_points(self, n: int, count: int) -> int:
         return n if self.support is None else self.support * count
 
-    def learn(
-        self,
-        recipe: Recipe,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
-        """Learn hyper-parameters with actions, and solve; the points are kept at ``keep``."""
-        theta = begun.theta
+    def learn(self, problem: Problem) -> Outcome:
+        """Learn hyper-parameters with actions, and solve; the points are kept."""
+        recipe, stage, sums = problem.recipe, problem.stage, problem.sums
         if self.sparse and _loss(recipe) == "projected" and recipe.optimizer is not None:
             logger.warning(
                 "loss='projected' lets learned actions fit what is easy to fit, with too little "
                 "noise: loss='elbo' fits all targets"
             )
         seed = recipe.seed()
-        points, edges = self._points(recipe, stage, theta, sums, seed)
+        points, edges = self._points(problem, seed)
         t = recipe.inputs.of(len(stage.rows))
         pairs, quiet = (paired(one, points, int(sums.rows), t) for one in (stage, stage.quiet))
-        run = hyperparameters.plan_run(recipe, stage, begun, sums, checkpoint)
-        if edges is not None:
-            learned = self._learn_sparse(recipe, pairs, quiet, points, theta, run, edges, seed)
-        else:
-            learned = self._learn_dense(recipe, pairs, quiet, theta, run, seed)
+        search = _Search(self, problem, hyperparameters.plan_run(problem), pairs, quiet, seed)
+        learned = search.for_chosen() if edges is None else search.with_sparse(points, edges)
         theta, weights, history = learned
         drawn = pairs if self.batch_rows is None else pairs.drawn((self.batch_rows, seed))
         acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
@@ -190,23 +178,22 @@ class OfActions(OnBlocks):
             )
         values = weights.values[:, None] if weights.owner is not None else weights.values
         values = np.where(pairs.complete[:, None], values, np.nan)
-        kept = action_points.keep(points, values, edges, stage.executor, keep)
+        kept = action_points.keep(points, values, edges, stage.executor, problem.keep)
         return Outcome(stage, theta, state, objective, history, kept)
 
-    def _points(
-        self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int
-    ) -> tuple[data.Rows, np.ndarray | None]:
+    def _points(self, problem: Problem, seed: int) -> tuple[data.Rows, np.ndarray | None]:
         """Return the rows that actions are on, and the first row of each action with its own."""
-        rows, t = stage.rows, recipe.inputs.of(len(stage.rows))
+        stage, rows = problem.stage, problem.stage.rows
+        t = problem.recipe.inputs.of(len(rows))
         if not self.sparse:
             return rows, None
         if self.support is None:
             return rows, np.linspace(0, len(rows), t + 1).astype(np.int64)
         number, d = self.support * t, rows.n_features
         plain = scaling.identity(d, rows.n_targets)
-        keys = sampling.Keys.by_content((seed, 1), rows, sums)
+        keys = sampling.Keys.by_content((seed, 1), rows, problem.sums)
         drawn = sampling.gather_sample(rows, stage.spans, plain, number, keys, stage.executor)
-        line = self._line(drawn, t, stage, theta, sums, seed)
+        line = self._line(problem, drawn, t, seed)
         arrays = {"X": rows.columns.places(drawn.X[line]), "y": drawn.y[line]}
         if drawn.noise is not None:  # in the user's units, as the scaling is plain
             values = {"weight": 1.0 / drawn.noise[line, 0], "y_variance": drawn.noise[line, 1]}
@@ -214,21 +201,13 @@ class OfActions(OnBlocks):
         points = rows.with_arrays(arrays, chunks=None, identity=None, passing=False)
         return points, np.arange(t + 1) * self.support
 
-    def _line(
-        self,
-        drawn: Block,
-        actions: int,
-        stage: rounds.Rounds,
-        theta: Theta,
-        sums: scaling.Sums,
-        seed: int,
-    ) -> np.ndarray:
+    def _line(self, problem: Problem, drawn: Block, actions: int, seed: int) -> np.ndarray:
         """Return the order in which drawn rows are cut into actions."""
         if self.order is None or self.order == ordering.RANDOM:  # drawn rows are in random order
             return np.arange(len(drawn.X))
-        d, columns = stage.rows.n_features, stage.rows.columns
-        units = lengths(stage, theta, sums)
-        low, high = sums.low[:d], sums.high[:d]
+        columns, sums = problem.stage.rows.columns, problem.sums
+        units = lengths(problem.stage, problem.theta, sums)
+        low, high = (ends[: problem.stage.rows.n_features] for ends in (sums.low, sums.high))
         order = ordering.make_order(
             columns.order(self.order),
             drawn.X,
@@ -242,32 +221,40 @@ class OfActions(OnBlocks):
         )
         return np.argsort(order.keys(drawn.X), kind="stable")
 
-    def _learn_sparse(
-        self,
-        recipe: Recipe,
-        pairs: Paired,
-        quiet: Paired,
-        points: data.Rows,
-        theta: Theta,
-        run: Run,
-        edges: np.ndarray,
-        seed: int,
-    ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
+
+Learned: TypeAlias = tuple[Theta, Weights, list[dict[str, Any]]]
+"""Hyper-parameters, actions, and the history of the search for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Search for hyper-parameters, and for actions where these are learned.
+
+    ``quiet`` are the ``pairs`` without a display of progress.
+    """
+
+    trainer: OfActions
+    problem: Problem
+    run: Run
+    pairs: Paired
+    quiet: Paired
+    seed: int
+
+    def with_sparse(self, points: data.Rows, edges: np.ndarray) -> Learned:
         """Learn hyper-parameters and actions by one search, [CAGP] eq. 13."""
+        run, theta, batch_rows = self.run, self.problem.theta, self.trainer.batch_rows
         owner, k = np.repeat(np.arange(len(edges) - 1), np.diff(edges)), len(run.start)
         count = len(edges) - 1
-        start = self._started(pairs.complete, points, seed)
-        if recipe.optimizer is None:
+        start = self._first_weights(points)
+        if self.problem.recipe.optimizer is None:
             return theta, normalised(start, owner, count)[0], []
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
             weights, norms = normalised(PACE * vector[k:], owner, count)
             batch = None
-            if self.batch_rows is not None:  # a resumed run must draw the same rows
-                batch = self.batch_rows, seed + zlib.crc32(vector.tobytes())
-            value, bar = _evaluated(
-                recipe, theta.from_vector(vector[:k]), weights, quiet.drawn(batch)
-            )
+            if batch_rows is not None:  # a resumed run must draw the same rows
+                batch = batch_rows, self.seed + zlib.crc32(vector.tobytes())
+            value, bar = self._evaluated(theta.from_vector(vector[:k]), weights, batch)
             along = np.bincount(owner, weights.values * bar.weights, count)
             by_weights = (bar.weights - weights.values * along[owner]) / norms[owner]
             return value, np.concatenate([bar.kernel, [bar.noise], PACE * by_weights])
@@ -278,64 +265,63 @@ class OfActions(OnBlocks):
             bounds=np.concatenate([run.bounds, free]),
             describe=lambda vector: run.describe(vector[:k]),
         )
-        best, history, *_ = self._maximise(recipe, evaluate, whole_run, pairs)
+        best, history, *_ = self._maximise(evaluate, whole_run)
         weights, _ = normalised(PACE * best[k:], owner, count)
         return theta.from_vector(best[:k]), weights, history
 
-    def _maximise(
-        self, recipe: Recipe, evaluate: Evaluate, run: Run, pairs: Paired
-    ) -> train.Trained:
-        values = pairs.count * pairs.n_targets
-        return hyperparameters.maximise(
-            recipe,
-            evaluate,
-            run._replace(values=values),
-            values,
-            recipe.tol,
-            patience=PATIENCE,
-            decay=DECAY,
-            noisy=self.batch_rows is not None,
-            corrections=CORRECTIONS,
-        )
-
-    def _started(self, complete: np.ndarray, points: data.Rows, seed: int) -> np.ndarray:
+    def _first_weights(self, points: data.Rows) -> np.ndarray:
         """Return the first weights (a,): nearly local means, or random ones if in no order."""
-        layout = read_layout(points.X)
+        layout, complete = read_layout(points.X), self.pairs.complete
         shuffled = layout is not None and layout.order.kind == ordering.RANDOM
-        lone = shuffled or self.order in (None, ordering.RANDOM)
-        noise = np.random.default_rng([seed, 7]).standard_normal(len(complete))
+        lone = shuffled or self.trainer.order in (None, ordering.RANDOM)
+        noise = np.random.default_rng([self.seed, 7]).standard_normal(len(complete))
         start: np.ndarray = (noise if lone else 1.0 + 0.1 * noise) * complete
         return start
 
-    def _learn_dense(
-        self,
-        recipe: Recipe,
-        pairs: Paired,
-        quiet: Paired,
-        theta: Theta,
-        run: Run,
-        seed: int,
-    ) -> tuple[Theta, Weights, list[dict[str, Any]]]:
+    def for_chosen(self) -> Learned:
         """Learn hyper-parameters for fixed actions, then choose these anew, [CAGP] section 4."""
+        recipe, theta, pairs = self.problem.recipe, self.problem.theta, self.pairs
+        kind, tol, given = self.trainer.kind, self.trainer.tol, self.trainer.given
         history: list[dict[str, Any]] = []
-        t = recipe.inputs.of(pairs.count)
-        choose = Dense(self.kind, t, self.tol, seed, self.given)
-        for i in range(0 if recipe.optimizer is None else self.refreshes if choose.follows else 1):
+        choose = Dense(kind, recipe.inputs.of(pairs.count), tol, self.seed, given)
+        refreshes = self.trainer.refreshes if choose.follows else 1
+        for i in range(0 if recipe.optimizer is None else refreshes):
             fixed = pairs.hold(choose(pairs, theta))
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-                value, bar = _evaluated(recipe, theta.from_vector(vector), fixed, quiet)  # noqa: B023
+                value, bar = self._evaluated(theta.from_vector(vector), fixed)  # noqa: B023
                 return value, np.append(bar.kernel, bar.noise)
 
-            start = run.start if i == 0 else theta.to_vector(False)
-            tape = run.tape and run.tape.stage(i)
-            part = run._replace(start=start, tape=tape)
-            trained = self._maximise(recipe, evaluate, part, pairs)
+            start = self.run.start if i == 0 else theta.to_vector(False)
+            tape = self.run.tape and self.run.tape.stage(i)
+            trained = self._maximise(evaluate, self.run._replace(start=start, tape=tape))
             theta = theta.from_vector(trained.vector)
             history = hyperparameters.continued(history, trained.history)
             if trained.stopped:
                 break
         return theta, choose(pairs, theta), history
+
+    def _evaluated(
+        self, theta: Theta, weights: Any, batch: tuple[int, int] | None = None
+    ) -> tuple[float, Any]:
+        """Return the objective and its gradient for some actions."""
+        acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
+        method = cast(CaGP, self.problem.recipe.method)
+        objective = method.evaluate(acting, self.quiet.drawn(batch))
+        return objective.value, objective.gradient
+
+    def _maximise(self, evaluate: Evaluate, run: Run) -> train.Trained:
+        values = self.pairs.count * self.pairs.n_targets
+        return hyperparameters.maximise(
+            self.problem.recipe,
+            evaluate,
+            run._replace(values=values),
+            values,
+            patience=PATIENCE,
+            decay=DECAY,
+            noisy=self.trainer.batch_rows is not None,
+            corrections=CORRECTIONS,
+        )
 
 
 def _loss(recipe: Recipe) -> str:
@@ -353,8 +339,39 @@ def paired(stage: rounds.Rounds, points: data.Rows, count: int, t: int) -> Paire
     return Paired(stage, over, count, stage.rows.n_targets, t)
 
 
-def _evaluated(recipe: Recipe, theta: Theta, weights: Any, pairs: Paired) -> tuple[float, Any]:
-    """Return the objective and its gradient for some actions."""
-    acting = ActionTheta(theta.kernel, theta.noise_variance, weights=weights)
-    objective = cast(CaGP, recipe.method).evaluate(acting, pairs)
-    return objective.value, objective.gradient
+@dataclass(frozen=True)
+class BySteps(OnBlocks):
+    """Steps of conjugate gradients until the relative residual is ``tol``."""
+
+    tol: float
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit whose steps pair all rows with all rows."""
+        rows, n = work.rows, len(work.rows)
+        return dataclasses.replace(
+            work,
+            window_rows=max(work.largest, min(n, HELD_POINTS)),
+            near_rows=n,
+            written=work.written + (0 if isinstance(rows.X, np.ndarray) else rows_bytes(rows)),
+            iterations=recipe.max_iter,
+        )
+
+    def learn(self, problem: Problem) -> Outcome:
+        """Solve for the weights of all rows, which are kept."""
+        recipe, stage, theta = problem.recipe, problem.stage, problem.theta
+        rows, quiet = stage.rows, stage.quiet
+        pairs = Paired(quiet, quiet, int(problem.sums.rows), rows.n_targets, 0)
+        solution = cast(CGGP, recipe.method).weights(theta, pairs, self.tol, recipe.max_iter)
+        if solution.residual > 2 * self.tol:
+            logger.warning(
+                "conjugate gradients stopped after %d steps at a relative residual of %.2g: raise "
+                "max_iter or the noise variance",
+                solution.steps,
+                solution.residual,
+            )
+        plain = rows.with_arrays({"X": rows.X, "y": rows.y})
+        values = np.where(pairs.complete[:, None], solution.weights, np.nan)
+        kept = action_points.keep(plain, values, None, stage.executor, problem.keep)
+        state = CGGP.state_type(np.array(pairs.complete.sum(), np.int64))
+        left = solution.steps, solution.residual
+        return Outcome(stage, theta, state, None, [], kept, left=left)

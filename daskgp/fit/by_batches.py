@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 from dask import delayed
@@ -17,15 +17,14 @@ from daskgp.checks import whole
 from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
-from daskgp.data.stores.checkpoints import Place
 from daskgp.data.stores.snapshots import Snapshots
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.fit import hyperparameters, means, rounds, subset, timing
 from daskgp.fit.arrange import Batches
-from daskgp.fit.arrange.batches import BATCH_ROWS
+from daskgp.fit.arrange.as_stored import BATCH_ROWS
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Share, Stream
-from daskgp.fit.plan import Beside, Knob, Probe, Workload, rows_bytes
-from daskgp.fit.recipe import Outcome, Recipe, Trainer
+from daskgp.fit.plan import Extra, Knob, Probe, Workload, rows_bytes
+from daskgp.fit.recipe import Outcome, Problem, Recipe, Trainer
 from daskgp.fit.steps import Steps
 from daskgp.fit.svi import Bases, Learning, Precondition
 from daskgp.kernels import RBF, Kernel
@@ -62,7 +61,7 @@ WATCHED = ("kernel", "likelihood")
 
 @dataclass(frozen=True)
 class Form:
-    """How a posterior is written and learned.
+    """Form in which a posterior is written and learned.
 
     Attributes
     ----------
@@ -112,17 +111,6 @@ class Form:
     def scaled(self) -> bool:
         """True if functions have lengthscales of their own."""
         return self.basis == "generalized"
-
-
-class Fit(NamedTuple):
-    """Problem of a fit: rows with their scaling, the kernel's kind, and the likelihood of y."""
-
-    stage: rounds.Rounds
-    theta: Theta
-    likelihood: Likelihood
-    offset: np.ndarray
-    rows: float
-    seed: int
 
 
 class Left(NamedTuple):
@@ -207,7 +195,7 @@ class ByBatches(Trainer):
     def with_knob(self, recipe: Recipe, value: int) -> tuple[Recipe, int | None]:
         """Return a recipe for batches of that many rows."""
         arrangement = dataclasses.replace(_batches(recipe), batch_rows=value)
-        method: Any = dataclasses.replace(_method(recipe), batch_rows=value)
+        method: Any = dataclasses.replace(cast(Decoupled, recipe.method), batch_rows=value)
         return dataclasses.replace(recipe, arrangement=arrangement, method=method), None
 
     def workload(self, recipe: Recipe, work: Workload) -> Workload:
@@ -225,66 +213,44 @@ class ByBatches(Trainer):
         return dataclasses.replace(
             work,
             knob=Knob("batch_rows", batch, f"batches of {batch} rows", work.knob.planned),
-            beside=Beside(worker=2 * min(POOL_BYTES * len(work.units), rows_bytes(rows))),
+            extra=Extra(worker=2 * min(POOL_BYTES * len(work.units), rows_bytes(rows))),
             n_subset=min(self.n_subset, n) if self.from_subset(recipe) else 0,
             probes=lambda _: [probe],
         )
 
-    def begin(
-        self,
-        recipe: Recipe,
-        stage: rounds.Rounds,
-        begun: subset.Start,
-        sums: scaling.Sums,
-        url: str,
-    ) -> subset.Start:
-        """Return the start as it is: batches move it soon."""
-        return begun
-
-    def learn(
-        self,
-        recipe: Recipe,
-        stage: rounds.Rounds,
-        begun: subset.Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
+    def learn(self, problem: Problem) -> Outcome:
         """Ascend the bound, from where a checkpoint is if there is one."""
-        keeper = _keeper(recipe, checkpoint, sums)
+        recipe, sums = problem.recipe, problem.sums
+        keeper = _keeper(problem)
         kept = keeper.read() if keeper else None
-        seed = recipe.seed() if kept is None else int(kept["seed"])
-        fit = begin(recipe, stage, begun.theta, sums, seed)
-        others, validation = held_out(recipe, fit)
-        fit = fit._replace(rows=fit.rows - len(validation.X))
+        bound = Bound.begun(problem, recipe.seed() if kept is None else int(kept["seed"]))
+        others, validation = bound.held_out()
+        bound = bound._replace(rows=bound.rows - len(validation.X))
         if kept is None and self.from_subset(recipe):
-            fit = with_hyperparameters(recipe, fit, sums, others, len(validation.X))
-        run = (
-            Run.begin(first_parameters(recipe, fit))
-            if kept is None
-            else Run.restore(Parameters, kept)
-        )
-        if kept is not None:
+            bound = bound.with_hyperparameters(sums, others, len(validation.X))
+        if kept is None:
+            run = Run.begin(bound.first_parameters())
+        else:
+            run = Run.restore(Parameters, kept)
             _refuse_fewer(recipe.max_iter, run.step)
             logger.info("continuing after %d steps", run.step)
-        here = self._where_gradients(stage.executor)
+        here = self._where_gradients(problem.stage.executor)
         where = None if kept is None else kept["where"]
-        with closing(_stream(recipe, fit, others, where, here.here)) as stream:
-            problem = learning(recipe, fit, here, stream.take, stream.where, validation)
+        with bound.stream(others, where, here.here) as stream:
+            learning = bound.learning(here, stream.take, stream.where, validation)
             if kept is not None:
-                problem.restore(kept)
+                learning.restore(kept)
 
             def finished(run: Run, history: History) -> Outcome:
-                outcome = concluded(recipe, fit, run, history, sums.rows)
-                left = Left(run.going_on(), problem.arrays(), sums)
-                return outcome._replace(left=left)
+                outcome = bound.concluded(run, history, sums.rows)
+                return outcome._replace(left=Left(run.going_on(), learning.arrays(), sums))
 
-            ascent, describe = ascent_of(recipe, fit, sums, self.learns(recipe)), describing(fit)
+            ascent = bound.ascent(sums, self.learns(recipe))
             with keeping_the_last(finished), freed_memory_is_kept:
-                run, history = ascend(problem, run, ascent, describe, WATCHED, keeper)
+                run, history = ascend(learning, run, ascent, bound.describe, WATCHED, keeper)
             outcome = finished(run, history)
         if self.learns(recipe):
-            _remark_on_limits(fit.theta.kernel, ascent.at_bounds(run.result, "kernel"))
+            _remark_on_limits(bound.theta.kernel, ascent.at_bounds(run.result, "kernel"))
         return outcome
 
     def _where_gradients(self, executor: Executor) -> Executor:
@@ -292,15 +258,6 @@ class ByBatches(Trainer):
         if self.gradients == "client" and executor.client is not None:
             return dataclasses.replace(executor, client=None, here=True)
         return executor
-
-
-def own(recipe: Recipe) -> ByBatches:
-    """Return the settings of training by mini-batches."""
-    return cast(ByBatches, recipe.trainer)
-
-
-def _method(recipe: Recipe) -> Decoupled:
-    return cast(Any, recipe.method)
 
 
 def _batches(recipe: Recipe) -> Batches:
@@ -316,22 +273,13 @@ def _refuse_fewer(most: int, steps: int) -> None:
         )
 
 
-def _keeper(recipe: Recipe, checkpoint: Place | None, sums: scaling.Sums) -> Snapshots | None:
-    if checkpoint is None:
+def _keeper(problem: Problem) -> Snapshots | None:
+    if problem.checkpoint is None:
         return None
-    identity = hyperparameters.run_identity(recipe, sums, ("progress", "max_iter"))
-    return Snapshots(checkpoint.url, identity, checkpoint.claim, checkpoint.renew)
-
-
-def _stream(
-    recipe: Recipe, fit: Fit, others: AllBut | None, where: np.ndarray | None, fetch: bool
-) -> Stream:
-    """Return batches of the rows to train on, from the beginning or from ``where``."""
-    stage = fit.stage
-    quiet = dataclasses.replace(stage.executor, show=False)
-    rows = stage.rows, stage.spans, stage.scaling
-    batch = _batches(recipe).size(int(fit.rows))
-    return Stream(*rows, quiet, stage.dtype, batch, fit.seed, others, where, fetch=fetch)
+    identity = hyperparameters.run_identity(problem, ("progress", "max_iter"))
+    return Snapshots(
+        problem.checkpoint.url, identity, problem.checkpoint.claim, problem.checkpoint.renew
+    )
 
 
 def _remark_on_limits(kernel: Kernel, limited: np.ndarray) -> None:
@@ -345,176 +293,219 @@ def _remark_on_limits(kernel: Kernel, limited: np.ndarray) -> None:
         )
 
 
-def begin(recipe: Recipe, stage: rounds.Rounds, theta: Theta, sums: scaling.Sums, seed: int) -> Fit:
-    """Return the fit of a likelihood to rows, from initial hyper-parameters."""
-    likelihood = own(recipe).likelihood_at(theta.noise_variance)
-    offset = np.zeros(stage.rows.n_targets)
-    if likelihood.discrete and recipe.mean == "constant":
-        offset = likelihood.offset(sums.mean[stage.rows.n_features :])
-    return Fit(stage, theta, likelihood, offset, sums.rows, seed)
+class Bound(NamedTuple):
+    """Bound to ascend: rows with their scaling, the kernel's kind, and the likelihood of y.
 
-
-def with_hyperparameters(
-    recipe: Recipe, fit: Fit, sums: scaling.Sums, others: AllBut | None, n_held_out: int
-) -> Fit:
-    """Return the fit with hyper-parameters from the exact evidence of some rows to train on.
-
-    They are random: held-out rows have the smallest keys of their seed, and the next are taken.
+    ``offset`` (p,) is a constant of the latent function, ``rows`` the number to train on.
     """
-    executor = dataclasses.replace(fit.stage.executor, show=False)
-    number, seed = min(own(recipe).n_subset, int(fit.rows)), (fit.seed, 12)
-    rows = fit.stage.rows, fit.stage.spans, fit.stage.scaling
-    keys = sampling.Keys(others.seed if others else seed)
-    drawn = sampling.draw(*rows, n_held_out + number, keys, executor)
-    if others is not None:
-        trained = drawn.keys > others.highest
-        drawn = drawn.at(trained)
-    k = len(fit.theta.kernel.log_parameters)
-    theta = dataclasses.replace(fit.theta, inputs=None)
-    bounds = hyperparameters.bounds(recipe, theta, sums, fit.stage.scaling)[: k + 1]
-    prior = recipe.constraints(theta, fit.stage.scaling).prior
-    part = hyperparameters.scaled(prior, len(drawn.rows.X) / fit.rows)
-    optimum = subset.trained_on(theta, drawn.rows, bounds, part, recipe.progress)
-    noise = optimum.noise_variance
-    theta = dataclasses.replace(fit.theta, kernel=optimum.kernel, noise_variance=noise)
-    logger.info("hyper-parameters are those of %d rows: %r", number, optimum.kernel)
-    return fit._replace(theta=theta, likelihood=own(recipe).likelihood_at(noise))
 
+    recipe: Recipe
+    stage: rounds.Rounds
+    theta: Theta
+    likelihood: Likelihood
+    offset: np.ndarray
+    rows: float
+    seed: int
 
-def first_parameters(recipe: Recipe, fit: Fit) -> Parameters:
-    """Return the parameters that training starts from."""
-    d, p = fit.stage.rows.n_features, fit.stage.rows.n_targets
-    start = empty(fit.theta.kernel.log_parameters, fit.likelihood.log_parameters, d, p)
-    if fit.theta.inputs is None:
-        return start
-    form = own(recipe).form
-    return with_covariance(start, fit.theta.inputs, form.parametrization, form.scaled, form.shared)
+    @classmethod
+    def begun(cls, problem: Problem, seed: int) -> Self:
+        """Return the bound of all rows, from initial hyper-parameters."""
+        recipe, stage, theta, rows = problem.recipe, problem.stage, problem.theta, problem.sums.rows
+        likelihood = trainer_of(recipe).likelihood_at(theta.noise_variance)
+        offset = np.zeros(stage.rows.n_targets)
+        if likelihood.discrete and recipe.mean == "constant":
+            offset = likelihood.offset(problem.sums.mean[stage.rows.n_features :])
+        return cls(recipe, stage, theta, likelihood, offset, rows, seed)
 
+    @property
+    def trainer(self) -> ByBatches:
+        """Settings of training by mini-batches."""
+        return trainer_of(self.recipe)
 
-def learning(
-    recipe: Recipe, fit: Fit, executor: Executor, take: Any, place: Any, validation: Block
-) -> Learning:
-    """Return the problem that training ascends: batches, bases and rates."""
-    n, stage, form = int(fit.rows), fit.stage, own(recipe).form
-    covariance = recipe.inputs.count if fit.theta.inputs is None else len(fit.theta.inputs)
-    mean, batch = form.beyond(recipe.inputs.count, n), _batches(recipe).size(n)
-    most = 2 * -(-mean // own(recipe).n_added) + 2 * -(-n // batch)
-    bases = Bases(covariance, mean, own(recipe).n_added, form.scaled, form.shared, most)
-    quiet = dataclasses.replace(executor, show=False)
-    steps = Steps(
-        _method(recipe),
-        fit.rows,
-        own(recipe).n_columns or batch,
-        fit.seed,
-        quiet,
-        stage.dtype,
-        stage.device,
-    )
-    return Learning(
-        steps,
-        fit.theta.kernel,
-        fit.offset,
-        take,
-        place,
-        bases,
-        form.natural,
-        form.precondition,
-        validation,
-        recipe.constraints(fit.theta, stage.scaling).prior if own(recipe).learns(recipe) else None,
-    )
+    @property
+    def method(self) -> Decoupled:
+        """Method whose bound it is."""
+        return cast(Any, self.recipe.method)
 
+    @property
+    def batch_rows(self) -> int:
+        """Rows of a batch."""
+        return _batches(self.recipe).size(int(self.rows))
 
-def ascent_of(recipe: Recipe, fit: Fit, sums: scaling.Sums, learn: bool) -> Ascent:
-    """Return the settings of a run; ``learn`` lets hyper-parameters follow the bound."""
-    hyper, form = float(learn), own(recipe).form
-    points, of_mean = float(own(recipe).train_points), float(form.moves_mean)
-    rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
-    rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
-    rates |= dict.fromkeys(("mean_points", "mean_scales"), of_mean)
-    pace = MEAN_PACE if form.mean_rate is None else form.mean_rate / recipe.learning_rate
-    shared = pace if form.parametrization == "hybrid" else 1.0  # else those on Z are not whitened
-    rates |= {"weights": pace, "shared_weights": shared}
-    scale = fit.stage.scaling
-    unit = scaling.target_variance(sums, scale, means.described(recipe.mean))
-    if fit.likelihood.discrete:  # f has no unit
-        scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
-    kernel = hyperparameters.bounds(recipe, fit.theta, sums, scale)
-    k = len(fit.theta.kernel.log_parameters)
-    powers = [POWERS.get(name, 0.0) for name in fit.likelihood.parameter_names]
-    limited = fit.likelihood.log_bounds + np.log(unit) * np.array(powers)[:, None]
-    start = fit.likelihood.log_parameters
-    limited = np.column_stack([np.minimum(limited[:, 0], start), np.maximum(limited[:, 1], start)])
-    chosen = recipe.constraints(fit.theta, fit.stage.scaling)
-    both = chosen.bounded(np.concatenate([kernel[:k], limited]))
-    limits = {"kernel": tuple(both[:k].T), "likelihood": tuple(both[k:].T)}
-    return Ascent(
-        recipe.max_iter,
-        recipe.learning_rate,
-        rates,
-        limits,
-        check_every=own(recipe).check_every,
-        patience=None if own(recipe).validation is None else own(recipe).patience,
-        average_from=AVERAGE_FROM if own(recipe).average else None,
-        progress=recipe.progress,
-    )
-
-
-def describing(fit: Fit) -> Callable[[np.ndarray], dict[str, float]]:
-    """Return a function that names the hyper-parameters of a vector."""
-    names = [*fit.theta.kernel.parameter_names, *fit.likelihood.parameter_names]
-
-    def describe(vector: np.ndarray) -> dict[str, float]:
+    def describe(self, vector: np.ndarray) -> dict[str, float]:
+        """Return the hyper-parameters of a vector by name."""
+        names = [*self.theta.kernel.parameter_names, *self.likelihood.parameter_names]
         return dict(zip(names, map(float, np.exp(vector)), strict=True))
 
-    return describe
+    def with_hyperparameters(
+        self, sums: scaling.Sums, others: AllBut | None, n_held_out: int
+    ) -> Self:
+        """Return the bound with hyper-parameters from the exact evidence of some rows to train on.
+
+        They are random: held-out rows have the smallest keys of their seed, and the next are taken.
+        """
+        stage, recipe = self.stage, self.recipe
+        number, seed = min(self.trainer.n_subset, int(self.rows)), (self.seed, 12)
+        keys = sampling.Keys(others.seed if others else seed)
+        drawn = stage.quiet.sampled(n_held_out + number, keys)
+        if others is not None:
+            trained = drawn.keys > others.highest
+            drawn = drawn.at(trained)
+        k = len(self.theta.kernel.log_parameters)
+        theta = dataclasses.replace(self.theta, inputs=None)
+        bounds = hyperparameters.bounds(recipe, theta, sums, stage.scaling)[: k + 1]
+        prior = recipe.constraints(theta, stage.scaling).prior
+        part = hyperparameters.scaled(prior, len(drawn.rows.X) / self.rows)
+        optimum = subset.trained_on(theta, drawn.rows, bounds, part, recipe.progress)
+        noise = optimum.noise_variance
+        theta = dataclasses.replace(self.theta, kernel=optimum.kernel, noise_variance=noise)
+        logger.info("hyper-parameters are those of %d rows: %r", number, optimum.kernel)
+        return self._replace(theta=theta, likelihood=self.trainer.likelihood_at(noise))
+
+    def first_parameters(self) -> Parameters:
+        """Return the parameters that training starts from."""
+        d, p = self.stage.rows.n_features, self.stage.rows.n_targets
+        start = empty(self.theta.kernel.log_parameters, self.likelihood.log_parameters, d, p)
+        if self.theta.inputs is None:
+            return start
+        form = self.trainer.form
+        settings = form.parametrization, form.scaled, form.shared
+        return with_covariance(start, self.theta.inputs, *settings)
+
+    def held_out(self) -> tuple[AllBut | None, Block]:
+        """Return the draw of rows to train on, and the rows that are never trained on."""
+        stage = self.stage
+        if self.trainer.validation is None:
+            return None, no_rows(stage.rows)
+        number, seed = _batches(self.recipe).held_out(int(self.rows)), (self.seed, 11)
+        drawn = stage.sampled(number, sampling.Keys(seed))
+        return AllBut(seed, int(drawn.keys.max())), drawn.rows
+
+    def stream(self, others: AllBut | None, where: np.ndarray | None, fetch: bool) -> Stream:
+        """Return batches of the rows to train on, from the beginning or from ``where``."""
+        stage, settings = self.stage.quiet, (self.batch_rows, self.seed, others, where)
+        given = stage.rows, stage.spans, stage.scaling, stage.executor, stage.dtype
+        return Stream(*given, *settings, fetch=fetch)
+
+    def batches(self) -> list[list[Share]]:
+        """Return one pass over the rows of a call, in batches."""
+        stage = self.stage
+        block = stage.scaling.block(*stage.rows.read(0, len(stage.rows)), stage.dtype)
+        node, batch = delayed(block, traverse=False), _batches(self.recipe).batch_rows or BATCH_ROWS
+        shares = []
+        for span in partition.parts(0, len(block.X), batch):
+            lanes = partition.parts(*span, LANE_ROWS)
+            shares.append([Share((node,), (slice(*lane),)) for lane in lanes])
+        return shares
+
+    def learning(
+        self,
+        executor: Executor,
+        take: Callable[[], list[Share]],
+        place: Callable[[], np.ndarray],
+        validation: Block,
+    ) -> Learning:
+        """Return the problem that training ascends: batches, bases and rates."""
+        n, batch, stage, own = int(self.rows), self.batch_rows, self.stage, self.trainer
+        form, count = own.form, self.recipe.inputs.count
+        covariance = count if self.theta.inputs is None else len(self.theta.inputs)
+        mean = form.beyond(count, n)
+        most = 2 * -(-mean // own.n_added) + 2 * -(-n // batch)
+        bases = Bases(covariance, mean, own.n_added, form.scaled, form.shared, most)
+        quiet = dataclasses.replace(executor, show=False)
+        columns = own.n_columns or batch
+        where = quiet, stage.dtype, stage.device
+        prior = self.recipe.constraints(self.theta, stage.scaling).prior
+        return Learning(
+            Steps(self.method, self.rows, columns, self.seed, *where),
+            self.theta.kernel,
+            self.offset,
+            take,
+            place,
+            bases,
+            form.natural,
+            form.precondition,
+            validation,
+            prior if own.learns(self.recipe) else None,
+        )
+
+    def ascent(self, sums: scaling.Sums, learn: bool) -> Ascent:
+        """Return the settings of a run; ``learn`` lets hyper-parameters follow the bound."""
+        recipe, own, hyper = self.recipe, self.trainer, float(learn)
+        form, points, of_mean = own.form, float(own.train_points), float(own.form.moves_mean)
+        rates = {"kernel": hyper, "likelihood": hyper, "root": 1.0}
+        rates |= dict.fromkeys(("covariance_points", "covariance_scales"), points)
+        rates |= dict.fromkeys(("mean_points", "mean_scales"), of_mean)
+        pace = MEAN_PACE if form.mean_rate is None else form.mean_rate / recipe.learning_rate
+        shared = pace if form.parametrization == "hybrid" else 1.0  # else those on Z not whitened
+        rates |= {"weights": pace, "shared_weights": shared}
+        return Ascent(
+            recipe.max_iter,
+            recipe.learning_rate,
+            rates,
+            self._limits(sums),
+            check_every=own.check_every,
+            patience=None if own.validation is None else own.patience,
+            average_from=AVERAGE_FROM if own.average else None,
+            progress=recipe.progress,
+        )
+
+    def _limits(self, sums: scaling.Sums) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return bounds of the hyper-parameters of the kernel and the likelihood."""
+        recipe, likelihood, scale = self.recipe, self.likelihood, self.stage.scaling
+        unit = scaling.target_variance(sums, scale, means.described(recipe.mean))
+        if likelihood.discrete:  # f has no unit
+            scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
+        kernel = hyperparameters.bounds(recipe, self.theta, sums, scale)
+        k = len(self.theta.kernel.log_parameters)
+        powers = [POWERS.get(name, 0.0) for name in likelihood.parameter_names]
+        limited = likelihood.log_bounds + np.log(unit) * np.array(powers)[:, None]
+        start = likelihood.log_parameters
+        low, high = np.minimum(limited[:, 0], start), np.maximum(limited[:, 1], start)
+        chosen = recipe.constraints(self.theta, self.stage.scaling)
+        both = chosen.bounded(np.concatenate([kernel[:k], np.column_stack([low, high])]))
+        return {"kernel": tuple(both[:k].T), "likelihood": tuple(both[k:].T)}
+
+    def concluded(self, run: Run, history: History, rows: float, begun: int = 0) -> Outcome:
+        """Return what a run has learned, its bound as that of ``rows`` rows.
+
+        Bounds of steps before ``begun`` were those of other rows.
+        """
+        parameters, model = run.result, self.method
+        with solve_threads(len(parameters.root)):
+            prepared = model.prepare(self.theta.kernel, parameters, self.offset)
+        gaussian = self.trainer.likelihood == "gaussian"
+        noise = float(np.exp(parameters.likelihood[0])) if gaussian else 0.0
+        theta = Theta(prepared.kernel, noise)
+        last = max(1, min(SMOOTHED, len(run.history) // 10, run.step - begun))
+        bounds = [float(row[0]) for row in run.history[-last:]]
+        # as if held-out rows were trained on too
+        objective = float(np.mean(bounds)) * rows / self.rows if bounds else None
+        return Outcome(self.stage, theta, model.posterior(prepared), objective, history)
 
 
-def held_out(recipe: Recipe, fit: Fit) -> tuple[AllBut | None, Block]:
-    """Return the draw of rows to train on, and the rows that are never trained on."""
-    stage = fit.stage
-    if own(recipe).validation is None:
-        return None, no_rows(stage.rows)
-    number = _batches(recipe).held_out(int(fit.rows))
-    seed = fit.seed, 11
-    rows, keys = (stage.rows, stage.spans, stage.scaling), sampling.Keys(seed)
-    drawn = sampling.draw(*rows, number, keys, stage.executor)
-    return AllBut(seed, int(drawn.keys.max())), drawn.rows
-
-
-def batches(recipe: Recipe, fit: Fit) -> list[list[Share]]:
-    """Return one pass over the rows of a call, in batches."""
-    stage = fit.stage
-    block = stage.scaling.block(*stage.rows.read(0, len(stage.rows)), stage.dtype)
-    node, n = delayed(block, traverse=False), len(block.X)
-    batch = _batches(recipe).batch_rows or BATCH_ROWS
-    shares = []
-    for span in partition.parts(0, n, batch):
-        lanes = partition.parts(*span, LANE_ROWS)
-        shares.append([Share((node,), (slice(*lane),)) for lane in lanes])
-    return shares
+def trainer_of(recipe: Recipe) -> ByBatches:
+    """Return the settings of training by mini-batches."""
+    return cast(ByBatches, recipe.trainer)
 
 
 def resumed(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    posterior: Posterior,
-    left: Left,
-    history: History,
-) -> tuple[Fit, Left]:
-    """Return the fit and its run so far, on other rows."""
-    likelihood = likelihoods.by_name(own(recipe).likelihood, posterior.state.likelihood)
+    recipe: Recipe, stage: rounds.Rounds, posterior: Posterior, left: Left, history: History
+) -> tuple[Bound, Left]:
+    """Return the bound and the run that ascends it so far, on other rows."""
+    likelihood = likelihoods.by_name(trainer_of(recipe).likelihood, posterior.state.likelihood)
     theta = Theta(posterior.theta.kernel, float(recipe.noise_variance))
-    fit = Fit(stage, theta, likelihood, posterior.state.offset, 0.0, recipe.seed())
+    bound = Bound(recipe, stage, theta, likelihood, posterior.state.offset, 0.0, recipe.seed())
     if left.run is None:
         run = Run.begin(posterior.state.parameters(posterior.theta.kernel))
         names = [*theta.kernel.parameter_names, *likelihood.parameter_names]
-        run = dataclasses.replace(run, **_retold(history, names))
+        run = dataclasses.replace(run, **_rows_of(history, names))
         sums = sampling.describe(stage.rows, stage.spans, stage.executor)
         left = left._replace(run=run, sums=sums)
     # a call that is interrupted leaves the history of the call before as it is
     assert left.run is not None
     run = dataclasses.replace(left.run, history=list(left.run.history))
-    return fit, left._replace(run=run)
+    return bound, left._replace(run=run)
 
 
 @contextmanager
@@ -530,26 +521,7 @@ def keeping_the_last(finished: Callable[[Run, History], Outcome]) -> Iterator[No
         raise
 
 
-def concluded(
-    recipe: Recipe, fit: Fit, run: Run, history: History, rows: float, begun: int = 0
-) -> Outcome:
-    """Return what a run has learned, its bound as that of ``rows`` rows.
-
-    Bounds of steps before ``begun`` were those of other rows.
-    """
-    parameters, model = run.result, _method(recipe)
-    with solve_threads(len(parameters.root)):
-        prepared = model.prepare(fit.theta.kernel, parameters, fit.offset)
-    noise = float(np.exp(parameters.likelihood[0])) if own(recipe).likelihood == "gaussian" else 0.0
-    theta = Theta(prepared.kernel, noise)
-    last = max(1, min(SMOOTHED, len(run.history) // 10, run.step - begun))
-    bounds = [float(row[0]) for row in run.history[-last:]]
-    # as if held-out rows were trained on too
-    objective = float(np.mean(bounds)) * rows / fit.rows if bounds else None
-    return Outcome(fit.stage, theta, model.posterior(prepared), objective, history)
-
-
-def _retold(history: History, names: list[str]) -> dict[str, Any]:
+def _rows_of(history: History, names: list[str]) -> dict[str, Any]:
     """Return the rows of a run's history, and its step, from the entries made of those rows."""
     rows = []
     for entry in history:

@@ -26,7 +26,7 @@ from daskgp.data import Rows, partition
 from daskgp.errors import NumericalError, SettingError
 from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.fit.hyperparameters import ROUGH, TOLERATED, continued
-from daskgp.fit.recipe import Recipe, Run
+from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.fit.task import TaskRounds
 from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
 from daskgp.kernels.compose import Constant
@@ -234,9 +234,8 @@ def best_start(
     best: tuple[float, subset.Start] | None = None
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
-        run = hyperparameters.plan_run(
-            recipe, stage, begun._replace(theta=theta, curvature=None), sums, None
-        )
+        own = begun._replace(theta=theta, curvature=None)
+        run = hyperparameters.plan_run(Problem(recipe, stage, own, sums))
         starts = [np.clip(at, *run.bounds.T) for at in _scales(theta, run.start)]
         values = [_value(drawn, theta, at) for at in starts]
         if not np.isfinite(values).any():
@@ -383,7 +382,7 @@ def _maximised(
     run = run._replace(curvature=None)
     if iterations is not None:
         more |= {"max_iter": min(iterations, recipe.max_iter), "progress": False}
-    return hyperparameters.maximise(recipe, memory, run, values, tol, **more)
+    return hyperparameters.maximise(recipe, memory, run, values, tol=tol, **more)
 
 
 def _wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:

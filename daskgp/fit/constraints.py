@@ -1,4 +1,4 @@
-"""What users say about hyper-parameters: which are fixed, their bounds and their priors."""
+"""Settings about hyper-parameters: which are fixed, their bounds and their priors."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Constraints(NamedTuple):
 
     Attributes
     ----------
-    held : dict of int to float
+    fixed : dict of int to float
         Logarithms by position in the vector of hyper-parameters, noise variance last.
     limits : dict of int to (float, float)
         Bounds of logarithms by position.
     prior : LogPrior
     """
 
-    held: dict[int, float]
+    fixed: dict[int, float]
     limits: dict[int, tuple[float, float]]
     prior: LogPrior
 
@@ -56,7 +56,7 @@ class Constraints(NamedTuple):
         bounds = bounds.copy()
         for j, limits in self.limits.items():
             bounds[j] = limits
-        for j, value in self.held.items():
+        for j, value in self.fixed.items():
             bounds[j] = value
         return bounds
 
@@ -74,7 +74,7 @@ NONE = Constraints({}, {}, LogPrior(()))
 
 
 class Asked(NamedTuple):
-    """What users say about hyper-parameters, by their names and in the units of the data.
+    """Settings about hyper-parameters, by their names and in the units of the data.
 
     Attributes
     ----------
@@ -130,10 +130,10 @@ class Asked(NamedTuple):
         if not self.anything:
             return
         resolved = kernel.resolve(np.ones(d), 1.0)
-        names, held = self.names(resolved), fixed_values(self.fixed)
+        names, fixed = self.names(resolved), fixed_values(self.fixed)
         seen: dict[str, set[int]] = {"fixed": set(), "limits": set()}
         for setting in ("fixed", "limits", "prior"):
-            for name in held if setting == "fixed" else getattr(self, setting) or {}:
+            for name in fixed if setting == "fixed" else getattr(self, setting) or {}:
                 found = _matching(names, name)
                 if not found:
                     raise SettingError(
@@ -152,7 +152,7 @@ class Asked(NamedTuple):
         for j in sorted(seen["fixed"] & seen["limits"]):
             raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
         is_open = [*left_open(kernel, d), False]
-        for name, value in held.items():
+        for name, value in fixed.items():
             if value is None and any(is_open[j] for j in _matching(names, name)):
                 raise SettingError(
                     f"fixed names {name!r}, whose value the kernel leaves open: give it there, or "
@@ -161,8 +161,8 @@ class Asked(NamedTuple):
 
     def learned(self, kernel: Kernel, d: int) -> int:
         """Return how many hyper-parameters of a kernel of d columns are not fixed."""
-        names, held = self.names(kernel.resolve(np.ones(d), 1.0)), fixed_values(self.fixed)
-        return len(names) - len({j for name in held for j in _matching(names, name)})
+        names, fixed = self.names(kernel.resolve(np.ones(d), 1.0)), fixed_values(self.fixed)
+        return len(names) - len({j for name in fixed for j in _matching(names, name)})
 
     def check_sizes(self, theta: Theta) -> None:
         """Raise SettingError for hyper-parameters, in the model's units, of impossible size."""
@@ -208,7 +208,7 @@ class Asked(NamedTuple):
                 )
             return float(np.log(size))
 
-        held = {
+        fixed = {
             j: float(start[j]) if value is None else float(np.log(value)) - log_unit("fixed", j)
             for name, value in fixed_values(self.fixed).items()
             for j in positions(name)
@@ -223,7 +223,7 @@ class Asked(NamedTuple):
             for name, prior in priors.of(self.prior).items()
             for j in positions(name)
         )
-        return Constraints(held, limits, LogPrior(terms))
+        return Constraints(fixed, limits, LogPrior(terms))
 
 
 def _matching(names: Sequence[str], name: str) -> list[int]:

@@ -12,18 +12,15 @@ import numpy as np
 
 from daskgp import train
 from daskgp.data import Rows
-from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError
 from daskgp.fit import hyperparameters
 from daskgp.fit.arrange import Parts
 from daskgp.fit.plan import Knob, Probe, Workload
-from daskgp.fit.recipe import Outcome, Recipe, Run
+from daskgp.fit.recipe import Outcome, Problem, Recipe, Run
 from daskgp.fit.rounds import Rounds
-from daskgp.fit.subset import Start
 from daskgp.fit.task import TaskRounds
 from daskgp.fit.training import OnBlocks
 from daskgp.models.experts.ensemble import Ensemble
-from daskgp.models.scaling import Sums
 from daskgp.models.values import Objective, Theta
 
 logger = logging.getLogger("daskgp")
@@ -70,31 +67,24 @@ class OfExperts(OnBlocks):
         counted = "evaluations" if self.rounds is None else "iteration"
         return replace(work, knob=knob, probes=partial(_probes, recipe, n, count), counted=counted)
 
-    def learn(
-        self,
-        recipe: Recipe,
-        stage: Rounds,
-        begun: Start,
-        sums: Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
+    def learn(self, problem: Problem) -> Outcome:
         """Train from initial hyper-parameters, and solve for all rows."""
-        if self.weighed and cast(Parts, recipe.arrangement).partition == "block":
+        if self.weighed and cast(Parts, problem.recipe.arrangement).partition == "block":
             logger.warning(
                 "optimal weights are one number for each expert, which does not suit experts that "
                 "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
             )
-        return super().learn(recipe, stage, begun, sums, checkpoint, keep)
+        return super().learn(problem)
 
-    def train(self, recipe: Recipe, stage: Rounds, theta: Theta, run: Run) -> train.Trained:
+    def train(self, problem: Problem, run: Run) -> train.Trained:
         """Return the best vector of hyper-parameters, and the search's history."""
+        recipe, stage = problem.recipe, problem.stage
         method = cast(Ensemble, recipe.method.of_units(stage.n_units))
-        experts = Objectives(method, stage, theta, recipe.inputs.trained)
+        experts = Objectives(method, stage, problem.theta, recipe.inputs.trained)
         if self.rounds is None:
             values = int(experts.counts.sum())
             sum_of = partial(train.fact, experts)
-            return hyperparameters.maximise(recipe, sum_of, run, values, recipe.tol)
+            return hyperparameters.maximise(recipe, sum_of, run, values)
         own = experts, run.start, run.bounds, self.rounds, run.describe, run.tape
         return train.Trained(*train.train_experts(*own))
 
@@ -151,7 +141,7 @@ class Objectives:
         """
         theta = self.theta.from_vector(vector)
         each = self.model.expert_objectives(theta, self.rounds, self.with_inputs)
-        return [_told(objective, self.with_inputs) for objective in each]
+        return [_pair(objective, self.with_inputs) for objective in each]
 
 
 def _work(
@@ -163,10 +153,10 @@ def _work(
     argument: Any,
 ) -> Any:
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        return _told(model.expert_objective(theta.from_vector(vector), rows), with_inputs)
+        return _pair(model.expert_objective(theta.from_vector(vector), rows), with_inputs)
 
     return work(evaluate, argument)
 
 
-def _told(objective: Objective, with_inputs: bool) -> tuple[float, np.ndarray]:
+def _pair(objective: Objective, with_inputs: bool) -> tuple[float, np.ndarray]:
     return objective.value, objective.gradient.to_vector(with_inputs)

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import dask
 import numpy as np
@@ -16,10 +16,9 @@ from daskgp.checks import whole
 from daskgp.data import partition, whole_dates
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
-from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
-from daskgp.fit.recipe import Recipe, Run
+from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import left_open, opened
@@ -32,8 +31,6 @@ from daskgp.train.callbacks import calling
 logger = logging.getLogger("daskgp")
 
 NOISE_BOUNDS = (1e-6, 1e2)
-
-
 TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
@@ -54,13 +51,43 @@ LEAP = 1.25
 """Ratio of all blocks to those of a stage below which the stage takes all of them."""
 
 
+class Sampled(NamedTuple):
+    """A recipe for some rows, and a random sample of these."""
+
+    recipe: Recipe
+    stage: rounds.Rounds
+    sums: scaling.Sums
+    keys: sampling.Keys
+    sample: sampling.Drawn
+
+    @classmethod
+    def of(cls, recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> Self:
+        """Return the sample that a start is found by."""
+        number = max(inducing.sample_rows(recipe.inputs.count), subset.ROWS + 1)
+        keys = sampling.Keys.by_content((recipe.seed(), 1), stage.rows, sums)
+        return cls(recipe, stage, sums, keys, stage.sampled(number, keys))
+
+    def evidence(self) -> subset.Evidence | None:
+        """Return the exact evidence of a subset of rows; None where no start is searched for."""
+        recipe, stage = self.recipe, self.stage
+        if recipe.optimizer is None or not recipe.traits.searches_start:
+            return None
+        few = subset.subset_rows(stage, self.sample, self.keys)
+        if len(few.X) < 2:
+            return None
+        share = few.y.size / (self.sums.rows * stage.rows.n_targets)
+
+        def prior(theta: Theta) -> train.Evaluate:
+            return scaled(recipe.constraints(theta, stage.scaling).prior, share)
+
+        limits = partial(bounds, recipe, sums=self.sums, scale=stage.scaling)
+        return subset.Evidence(few, limits, recipe.tol, prior)
+
+
 def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.Start:
     """Return the initial hyper-parameters, from a sample of rows."""
-    own = recipe.inputs
-    number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
-    rows = stage.rows, stage.spans, stage.scaling
-    keys = sampling.Keys.by_content((recipe.seed(), 1), stage.rows, sums)
-    sample = sampling.draw(*rows, number, keys, stage.executor)
+    own, sampled = recipe.inputs, Sampled.of(recipe, stage, sums)
+    sample = sampled.sample
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
     whole_dates.warn(stage.rows.feature_names, places, stage.rows.feature_units)
@@ -75,7 +102,7 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
     plain = Theta(periods.resolved(kernel, distances), _first_noise(recipe, sums))
     plain = recipe.constraints(plain, stage.scaling).started(plain)
     recipe.asked.check_sizes(plain)
-    begun = _searched(recipe, stage, sums, sample, distances, periods, keys)
+    begun = _searched(sampled, distances, periods)
     starts = [begun, subset.Start(plain)]
     # few inducing inputs may not carry a lengthscale as short as the evidence of a subset favours
     if begun.theta == plain or not own.count or recipe.method.keeps_rows:
@@ -130,39 +157,26 @@ def _with_inputs(
 
 
 def _searched(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    sums: scaling.Sums,
-    sample: sampling.Drawn,
-    distances: subset.Distances,
-    periods: subset.Periods,
-    keys: sampling.Keys,
+    sampled: Sampled, distances: subset.Distances, periods: subset.Periods
 ) -> subset.Start:
     """Return the kernel and noise variance to start from; a kernel with all values set is kept."""
+    recipe, stage, sums, *_ = sampled
     noise, choices = _first_noise(recipe, sums), recipe.choices_in_units(stage)
     kernel = choices[0]
     theta = Theta(periods.resolved(kernel, distances), noise)
     given = kernel == theta.kernel
     theta = recipe.constraints(theta, stage.scaling).started(theta)
-    if recipe.optimizer is None or not recipe.traits.searches_start:
+    evidence = sampled.evidence()
+    if evidence is None:
         return subset.Start(theta)
-    rows = subset.subset_rows(stage, sample, keys)
-    limits = partial(bounds, recipe, sums=sums, scale=stage.scaling)
-    if len(rows.X) < 2:
-        return subset.Start(theta)
-    share = rows.y.size / (sums.rows * stage.rows.n_targets)
-
-    def prior(theta: Theta) -> train.Evaluate:
-        return scaled(recipe.constraints(theta, stage.scaling).prior, share)
-
-    free = opened(kernel)
-    instead = Theta(subset.periods(free, rows, rows.y.shape[1]).resolved(free, distances), noise)
-    evidence = subset.Evidence(rows, limits, recipe.tol, prior, instead)
+    free, few = opened(kernel), evidence.few
+    instead = Theta(subset.periods(free, few, few.y.shape[1]).resolved(free, distances), noise)
+    evidence = dataclasses.replace(evidence, instead=instead)
     if given:  # nothing is left to search for
         return subset.at(evidence, theta)._replace(evidence=evidence)
     names = np.array([name.rpartition(".")[2] for name in theta.kernel.parameter_names])
     lengths = np.char.startswith(names, "lengthscale") | np.char.startswith(names, "period")
-    found = subset.search(choices, noise, rows, distances, periods, limits, evidence.tol, prior)
+    found = subset.search(evidence, choices, noise, distances, periods)
     if (left_open(kernel, stage.rows.n_features) & lengths).any():
         return found
     return found._replace(evidence=evidence)
@@ -207,21 +221,15 @@ class Learned(NamedTuple):
     errors: np.ndarray
 
 
-def train_theta(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    begun: subset.Start,
-    sums: scaling.Sums,
-    checkpoint: Place | None,
-) -> Learned:
+def train_theta(problem: Problem) -> Learned:
     """Train the hyper-parameters, or keep them if there is no optimizer."""
-    theta = begun.theta
+    recipe, stage, begun, theta = problem.recipe, problem.stage, problem.start, problem.theta
     unknown = np.full(len(theta.to_vector(False)), np.nan)
     if recipe.optimizer is None:
         return Learned(theta, [], unknown)
     _warn_of_few_blocks(recipe.train_blocks, len(stage.units))
-    run = plan_run(recipe, stage, begun, sums, checkpoint)
-    trained = recipe.trainer.train(recipe, stage, theta, run)
+    run = plan_run(problem)
+    trained = recipe.trainer.train(problem, run)
     errors = unknown
     if trained.curvature is not None and trained.curvature.exact:
         errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
@@ -235,14 +243,9 @@ def train_theta(
     return Learned(found, trained.history, errors)
 
 
-def plan_run(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    begun: subset.Start,
-    sums: scaling.Sums,
-    checkpoint: Place | None,
-) -> Run:
+def plan_run(problem: Problem) -> Run:
     """Return the run that trains from a start."""
+    recipe, stage, begun, sums, *_ = problem
     theta, values = begun.theta, begun.rows * stage.rows.n_targets
     curvature = begun.curvature and begun.curvature.scaled(1.0 / values)
     limits = bounds(recipe, theta, sums, stage.scaling)
@@ -252,7 +255,7 @@ def plan_run(
         np.clip(theta.to_vector(recipe.inputs.trained), *limits.T),
         limits,
         partial(_named, theta),
-        _tape(recipe, checkpoint, sums),
+        _tape(problem),
         subset.with_noise(theta.kernel.coordinates(varies)),
         curvature,
         SECOND if begun.refined else FIRST,
@@ -261,11 +264,12 @@ def plan_run(
     )
 
 
-def refines(recipe: Recipe, stage: rounds.Rounds, begun: subset.Start) -> bool:
+def refines(problem: Problem) -> bool:
     """Return True if the order of blocks is worth making again from lengthscales of some blocks.
 
     That is where columns have lengthscales of their own, or the subset leaves several kernels.
     """
+    recipe, stage, begun = problem.recipe, problem.stage, problem.start
     if recipe.optimizer is None or not recipe.traits.knows_enough_blocks:
         return False
     uses = stage.scaling.uses
@@ -274,14 +278,13 @@ def refines(recipe: Recipe, stage: rounds.Rounds, begun: subset.Start) -> bool:
     return bool(begun.rivals) or lengths > 1
 
 
-def refined(
-    recipe: Recipe, stage: rounds.Rounds, begun: subset.Start, sums: scaling.Sums
-) -> subset.Start:
+def refined(problem: Problem) -> subset.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
     Each kernel is trained on them: the subset alone can hardly tell them apart, and its
     lengthscales are rough.  Inputs that are chosen are those for the lengthscales found.
     """
+    recipe, stage, begun, sums, *_ = problem
     total = len(stage.units)
     line = np.random.default_rng(recipe.random_state).permutation(total)
     number = min(FIRST, _most_blocks(recipe.train_blocks, total, total))
@@ -290,10 +293,10 @@ def refined(
     rows, own = sum(unit.own.rows for unit in units), recipe.inputs
     for rival in (begun.theta, *begun.rivals):
         theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
-        run = plan_run(recipe, stage, begun._replace(theta=theta), sums, None)
+        part = problem._replace(start=begun._replace(theta=theta), checkpoint=None)
         more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, recipe.tol)}
         with calling(None):  # the history begins later
-            trained = _on(recipe, stage, theta, run, units, **more)
+            trained = _on(part, plan_run(part), units, **more)
         value = max((entry["objective"] for entry in trained.history), default=-np.inf)
         curvature = trained.curvature and trained.curvature._replace(exact=False)
         found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
@@ -305,11 +308,12 @@ def refined(
     return _with_inputs(own, stage, own.placed(stage, sums), begun.sample, best)
 
 
-def on_blocks(recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+def on_blocks(problem: Problem, run: Run) -> train.Trained:
     """Maximise the objective of the blocks to train on."""
-    settings = _settings(recipe, run, recipe.tol)
+    recipe, stage = problem.recipe, problem.stage
+    settings = _settings(recipe, run)
     if recipe.traits.knows_enough_blocks and settings.chosen(len(run.start)) == "trust-region":
-        return on_growing_blocks(recipe, stage, theta, run)
+        return on_growing_blocks(problem, run)
     if recipe.train_blocks == "auto":
         logger.info(
             "hyper-parameters trained on %d of %d blocks; the loss compared with training on "
@@ -320,12 +324,10 @@ def on_blocks(recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> t
         )
     number = _most_blocks(recipe.train_blocks, len(stage.units), SECOND)
     units = partition.sample(stage.units, number, np.random.default_rng(recipe.random_state))
-    return _on(recipe, stage, theta, run, units)
+    return _on(problem, run, units)
 
 
-def on_growing_blocks(
-    recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run
-) -> train.Trained:
+def on_growing_blocks(problem: Problem, run: Run) -> train.Trained:
     """Maximise on some blocks, then on more, until training on all of them would gain little.
 
     With F the curvature and V the covariance of the gradients of single blocks, training on b of M
@@ -333,11 +335,11 @@ def on_growing_blocks(
     Each stage conditions its blocks on those that are nearest under the hyper-parameters so far,
     and takes curvature from the first CURVED of its blocks.
     """
+    recipe, stage, theta = problem.recipe, problem.stage, problem.theta
     total, enough = len(stage.units), recipe.train_blocks == "auto"
     most, number = _most_blocks(recipe.train_blocks, total, total), run.blocks
     line = np.random.default_rng(recipe.random_state).permutation(total)
     result, lost, needed = train.Trained(run.start, []), np.nan, most
-    tol, model = recipe.tol, recipe.objective_of(stage)
     while True:
         number = most if most < LEAP * number else number
         units, leading, several = (
@@ -347,24 +349,25 @@ def on_growing_blocks(
         last = number >= needed  # by the estimate so far
         more: dict[str, Any] = {"few": leading if number > CURVED else (), "quiet": True}
         more["verify"] = last or number == SECOND
-        more["tol"] = tol if last or number <= SECOND else max(ROUGH, tol)
+        more["tol"] = recipe.tol if last or number <= SECOND else max(ROUGH, recipe.tol)
         staged = run._replace(tape=run.tape and run.tape.stage(number if result.history else 0))
-        trained = _on(recipe, stage, theta, staged, units, **more)
+        trained = _on(problem, staged, units, **more)
         result = trained._replace(history=continued(result.history, trained.history))
         if number == most or trained.stopped:
             break
-        curvature = _per_value(trained, units, stage)
+        curvature = trained.curvature and trained.curvature.scaled(1.0 / _values(units, stage))
         if number < SECOND:  # too few blocks for the curvature of all
             curvature = curvature and curvature._replace(exact=False)
         run = run._replace(start=trained.vector, curvature=curvature)
         if enough and number >= SECOND:
-            spread = _spread(model, stage, theta, trained, units, several, run.bounds)
+            spread = _spread(problem, trained, units, several, run.bounds)
             lost = 0.5 * (total / number - 1.0) * spread
             if lost <= TOLERATED and (last or number == SECOND):
                 break
             needed = int(np.ceil(MARGIN * total * spread / (spread + 2.0 * TOLERATED)))
             needed = min(max(needed, int(1.25 * number)), most)
         stage = recipe.arrangement.settle(stage, theta.from_vector(trained.vector))
+        problem = problem._replace(stage=stage)
         before, number = number, min(needed, GROWTH * number)
         if not callbacks.has_room(number / before):
             callbacks.cut()
@@ -374,11 +377,7 @@ def on_growing_blocks(
     if number == total:
         lost = 0.0
     elif not enough and number > 1:
-        lost = (
-            (total / number - 1.0)
-            / 2
-            * _spread(model, stage, theta, result, units, several, run.bounds)
-        )
+        lost = (total / number - 1.0) / 2 * _spread(problem, result, units, several, run.bounds)
     _say_lost(result, number, total, lost)
     return result
 
@@ -398,16 +397,8 @@ def _say_lost(trained: train.Trained, number: int, total: int, lost: float) -> N
     )
 
 
-def _per_value(
-    trained: train.Trained, units: Sequence[partition.Unit], stage: rounds.Rounds
-) -> newton.Curvature | None:
-    return trained.curvature and trained.curvature.scaled(1.0 / _values(units, stage))
-
-
 def _spread(
-    model: Any,
-    stage: rounds.Rounds,
-    theta: Theta,
+    problem: Problem,
     trained: train.Trained,
     units: Sequence[partition.Unit],
     several: tuple[partition.Unit, ...],
@@ -418,8 +409,9 @@ def _spread(
     F is the mean curvature of the blocks trained on; V is estimated on ``several`` of them.
     """
     assert trained.curvature is not None
-    part = dataclasses.replace(stage, units=several)
-    each = model.block_gradients(theta.from_vector(trained.vector), part)
+    part = dataclasses.replace(problem.stage, units=several)
+    model = cast(Any, problem.recipe.objective_of(problem.stage))
+    each = model.block_gradients(problem.theta.from_vector(trained.vector), part)
     free = (trained.vector > limits[:, 0] + newton.ATOP) & (
         trained.vector < limits[:, 1] - newton.ATOP
     )
@@ -432,42 +424,32 @@ def _spread(
 
 
 def _on(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    theta: Theta,
+    problem: Problem,
     run: Run,
     units: tuple[partition.Unit, ...],
     few: tuple[partition.Unit, ...] = (),
-    tol: float | None = None,
     **more: Any,
 ) -> train.Trained:
     """Maximise the objective of some blocks; ``more`` holds settings of the loop.
 
     Curvature is that of the blocks ``few``, if there are any.
     """
-    values = _values(units, stage)
+    values = _values(units, problem.stage)
     if few:
-        sampled = _objective(recipe, stage, theta, few, values / _values(few, stage))
-        more["sampled"] = sampled
-    evaluate = _objective(recipe, stage, theta, units)
-    tol = recipe.tol if tol is None else tol
-    return maximise(recipe, evaluate, run, values, tol, **more)
+        more["sampled"] = _objective(problem, few, values / _values(few, problem.stage))
+    return maximise(problem.recipe, _objective(problem, units), run, values, **more)
 
 
 def _objective(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    theta: Theta,
-    units: tuple[partition.Unit, ...],
-    factor: float = 1.0,
+    problem: Problem, units: tuple[partition.Unit, ...], factor: float = 1.0
 ) -> train.Evaluate:
     """Return the objective of some blocks times a factor, and its gradient, as a function."""
-    with_inputs = recipe.inputs.trained
-    part = dataclasses.replace(stage, units=units)
-    model = recipe.objective_of(stage)
+    with_inputs = problem.recipe.inputs.trained
+    part = dataclasses.replace(problem.stage, units=units)
+    model = problem.recipe.objective_of(problem.stage)
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        objective = model.evaluate(theta.from_vector(vector), part)
+        objective = model.evaluate(problem.theta.from_vector(vector), part)
         return factor * objective.value, factor * objective.gradient.to_vector(with_inputs)
 
     return evaluate
@@ -478,12 +460,7 @@ def _values(units: Sequence[partition.Unit], stage: rounds.Rounds) -> int:
 
 
 def maximise(
-    recipe: Recipe,
-    evaluate: train.Evaluate,
-    run: Run,
-    values: int,
-    tol: float,
-    **more: Any,
+    recipe: Recipe, evaluate: train.Evaluate, run: Run, values: int, **more: Any
 ) -> train.Trained:
     """Maximise an objective of ``values`` target values, and the prior, by the optimizer.
 
@@ -497,7 +474,7 @@ def maximise(
         if more.get("information"):
             more["information"] = with_curvature(more["information"], prior)
     curvature = run.curvature and run.curvature.scaled(values)
-    settings = _settings(recipe, run, tol, curvature=curvature, **more)
+    settings = _settings(recipe, run, curvature=curvature, **more)
     return train.maximise(evaluate, run.start, run.bounds, values, settings, run.describe, run.tape)
 
 
@@ -513,12 +490,12 @@ def with_curvature(
     return both
 
 
-def _settings(recipe: Recipe, run: Run, tol: float, **more: Any) -> train.Training:
+def _settings(recipe: Recipe, run: Run, **more: Any) -> train.Training:
     """Return the settings of a training loop; ``more`` comes before those of the recipe."""
     assert recipe.optimizer is not None
     settings: dict[str, Any] = {
         "max_iter": recipe.max_iter,
-        "tol": tol,
+        "tol": recipe.tol,
         "learning_rate": recipe.learning_rate,
         "progress": recipe.progress,
         "hyperparameters": run.hyperparameters,
@@ -590,22 +567,19 @@ def warn_of_periods(
             )
 
 
-def _tape(
-    recipe: Recipe, checkpoint: Place | None, sums: scaling.Sums
-) -> checkpoints.Checkpoint | None:
-    if checkpoint is None:
+def _tape(problem: Problem) -> checkpoints.Checkpoint | None:
+    if problem.checkpoint is None:
         return None
-    url, claim, renew = checkpoint
-    return checkpoints.Checkpoint(url, run_identity(recipe, sums), claim, renew)
+    url, claim, renew = problem.checkpoint
+    return checkpoints.Checkpoint(url, run_identity(problem), claim, renew)
 
 
-def run_identity(
-    recipe: Recipe, sums: scaling.Sums, free: Sequence[str] = ("progress",)
-) -> dict[str, Any]:
+def run_identity(problem: Problem, free: Sequence[str] = ("progress",)) -> dict[str, Any]:
     """Return what a training run depends on: the data, and all settings but the ``free`` ones."""
+    recipe = problem.recipe
     free = (*free, "calibrate")  # a fit of its own
     settings = {k: identity_of(v) for k, v in recipe.settings.items() if k not in free}
-    data = dask.base.tokenize(*sums.parts)
+    data = dask.base.tokenize(*problem.sums.parts)
     begun = {} if recipe.begun_from is None else {"start": recipe.begun_from}
     return {"settings": settings, "data": data} | begun
 

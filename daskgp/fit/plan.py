@@ -228,7 +228,7 @@ class Knob:
         return next(filter(fits, tried), None)
 
 
-class Beside(NamedTuple):
+class Extra(NamedTuple):
     """Bytes that a fit needs beside what the footprint of its method says."""
 
     task: int = 0
@@ -237,7 +237,7 @@ class Beside(NamedTuple):
     disk: int = 0
     predicting: int = 0
 
-    def with_compiled(self, predicting: bool) -> Beside:
+    def with_compiled(self, predicting: bool) -> Extra:
         """Return the same with what compiled code takes in a fit, and in predictions if it does."""
         if importlib.util.find_spec("numba") is None:
             return self
@@ -246,7 +246,7 @@ class Beside(NamedTuple):
         )
 
 
-NOTHING = Beside()
+NOTHING = Extra()
 
 
 class Probe(NamedTuple):
@@ -283,16 +283,48 @@ def sizes(n: int, step: int, least: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Workload:
+class Planned:
+    """Units of rows as a fit will have them, from the sizes of the data alone.
+
+    Attributes
+    ----------
+    rows : Rows
+    units : sequence of Span
+        Rows of each block or expert, or of each part of a batch.
+    written : int
+        Bytes of training rows that the fit writes, at first those in another order.
+    per_task : int
+        Units per task.
+    window_rows : int, optional
+        Rows of a unit with those that its summary is conditioned on; default the largest unit.
+    near_rows : int
+        Rows that predictions are conditioned on.
+    block_rows : int, optional
+        Rows of the largest block of rows; default the largest unit.
+    """
+
+    rows: Rows
+    units: Sequence[Span]
+    written: int = 0
+    per_task: int = 1
+    window_rows: int | None = None
+    near_rows: int = 0
+    block_rows: int | None = None
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest unit."""
+        return max((span.rows for span in self.units), default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload(Planned):
     """Work of a fit, from its settings and the sizes of the data.
 
     Attributes
     ----------
     method : Method
     kernel : Kernel
-    rows : Rows
-    units : sequence of Span
-        Rows of each block or expert, or of each part of a batch.
     n_inputs : int
         Number of inducing or support inputs.
     knob : Knob
@@ -301,22 +333,12 @@ class Workload:
         Returns the short runs by which iterations are timed on a number of threads.
     itemsize : int
         Bytes of an entry of a kernel tile.
-    block_rows : int, optional
-        Rows of the largest block of rows; default the largest unit.
-    window_rows : int, optional
-        Rows of a unit with those that its summary is conditioned on; default the largest unit.
-    near_rows : int
-        Rows that predictions are conditioned on.
-    per_task : int
-        Units per task.
-    written : int
-        Bytes of training rows that the fit writes.
     kept, generous : int, bool
         Bytes of residuals that wait for the gradient if there is room, and whether this room is
         that of a generous pass.
     cached : int
         Bytes of factors that predictions keep if there is room.
-    beside : Beside
+    extra : Extra
     n_subset : int
         Rows whose exact evidence gives the hyper-parameters, 0 if training does.
     train_units : int, optional
@@ -333,32 +355,20 @@ class Workload:
 
     method: Method
     kernel: Kernel
-    rows: Rows
-    units: Sequence[Span]
     n_inputs: int
     knob: Knob
     probes: Probes
     itemsize: int = 8
-    block_rows: int | None = None
-    window_rows: int | None = None
-    near_rows: int = 0
-    per_task: int = 1
-    written: int = 0
     kept: int = 0
     generous: bool = False
     cached: int = 0
-    beside: Beside = NOTHING
+    extra: Extra = NOTHING
     n_subset: int = 0
     train_units: int | None = None
     operations: float | None = None
     iterations: int | None = None
     staged: bool = False
     counted: str = "evaluations"
-
-    @property
-    def largest(self) -> int:
-        """Rows of the largest unit."""
-        return max((span.rows for span in self.units), default=0)
 
     @property
     def trained(self) -> float:
@@ -406,7 +416,7 @@ def make_plan(work: Workload) -> Plan:
         window_rows,
         work.near_rows,
     )
-    need, more = model.footprint(shape), work.beside
+    need, more = model.footprint(shape), work.extra
     tasks = -(-len(work.units) // work.per_task)
     task_rows = window_rows + (work.per_task - 1) * largest
     task = _raw_bytes(rows, task_rows) + _chunk_bytes(rows, largest) + need.task

@@ -1,4 +1,4 @@
-"""What a fit needs to know, and nothing of where its rows come from."""
+"""Recipe of a fit: all that it needs to know, and nothing of where its rows come from."""
 
 from __future__ import annotations
 
@@ -82,6 +82,42 @@ class Run(NamedTuple):
         return len(self.coordinates)
 
 
+class Problem(NamedTuple):
+    """A recipe for some rows, and where training begins.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    stage : Rounds
+        The rows in units.
+    start : Start
+        Initial hyper-parameters.
+    sums : Sums
+        Description of the rows.
+    keep : str
+        URL for rows that are written, such as those that predictions read back.
+    checkpoint : Place, optional
+        Where training is kept.
+    """
+
+    recipe: Recipe
+    stage: rounds.Rounds
+    start: Start
+    sums: scaling.Sums
+    keep: str = ""
+    checkpoint: Place | None = None
+
+    @property
+    def theta(self) -> Theta:
+        """Initial hyper-parameters."""
+        return self.start.theta
+
+    def arranged(self) -> Self:
+        """Return the problem with the rows in the units of the method."""
+        stage = self.recipe.arrangement.arrange(self.stage, self.theta, self.sums, self.keep)
+        return self._replace(stage=stage)
+
+
 class Outcome(NamedTuple):
     """Result of training.
 
@@ -119,7 +155,7 @@ class Outcome(NamedTuple):
 
 
 class Trainer(ABC):
-    """How a method learns from its rows, and what that takes: a value made from settings."""
+    """Way in which a method learns from its rows, and its cost: a value made from settings."""
 
     def check(self, recipe: Recipe, rows: data.Rows) -> None:
         """Raise InputError for rows whose columns or size the settings do not suit."""
@@ -140,25 +176,15 @@ class Trainer(ABC):
         """Return the work of a fit, from that of the arrangement and the method alone."""
         return work
 
-    @abstractmethod
-    def begin(
-        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str
-    ) -> Start:
-        """Return a start that is better than one from a sample; ``url`` is for scratch rows."""
+    def begin(self, problem: Problem) -> Start:
+        """Return a start that is better than one from a sample, where the trainer has one."""
+        return problem.start
 
     @abstractmethod
-    def learn(
-        self,
-        recipe: Recipe,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
-        """Train from initial hyper-parameters, and solve; rows may be kept at ``keep``."""
+    def learn(self, problem: Problem) -> Outcome:
+        """Train from the start, and solve."""
 
-    def train(self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+    def train(self, problem: Problem, run: Run) -> train.Trained:
         """Return the best vector of hyper-parameters, the search's history and the curvature."""
         raise NotImplementedError
 
@@ -257,7 +283,7 @@ class Recipe:
 
     @property
     def read_rows(self) -> int | None:
-        """How many rows a task reads of the data in their original order."""
+        """Most rows that a task reads of the data in their original order."""
         return self.block_rows if self.traits.reads_blocks else None
 
     def spans(self, rows: data.Rows) -> tuple[partition.Span, ...]:

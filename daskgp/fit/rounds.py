@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from dask import delayed
@@ -21,10 +21,10 @@ from dask.delayed import Delayed
 
 from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows
-from daskgp.data.blocks.draws import Central
+from daskgp.data.blocks import sampling
 from daskgp.data.blocks.layout import Layout
-from daskgp.data.partition import Draw, Span, Unit, per_task
-from daskgp.fit.task import Kept, Points, Source, Stored, TaskRounds, batch, panels
+from daskgp.data.partition import Unit, per_task
+from daskgp.fit.task import Kept, OverUnits, Points, Source, Stored, TaskRounds
 from daskgp.models import scaling
 from daskgp.models.method import Pass
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
@@ -40,7 +40,7 @@ WINDOW_TASKS, EXPERT_TASKS = 64, 16
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
+class Rounds(OverUnits):
     """Rows of training data in units, wherever they and the workers are.
 
     Parameters
@@ -77,14 +77,13 @@ class Rounds:
     seed: int = 0
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """Rows of each unit, without those that it is conditioned on."""
-        return tuple(unit.own for unit in self.units)
+    def source(self) -> Stored:
+        """Source of the rows of the units."""
+        return Stored(self.rows, self.scaling, self.dtype, self.read_rows)
 
-    @property
-    def n_units(self) -> int:
-        """Number of units."""
-        return len(self.units)
+    def over(self, units: tuple[Unit, ...]) -> Self:
+        """Return rounds over other units of the same rows."""
+        return replace(self, units=units)
 
     def onto(self, inputs: np.ndarray) -> np.ndarray:
         """Return scaled inputs (m, d), moved onto the sphere where there is one."""
@@ -97,6 +96,10 @@ class Rounds:
     def quiet(self) -> Rounds:
         """Copy of these rounds that shows no progress."""
         return replace(self, executor=replace(self.executor, show=False))
+
+    def sampled(self, number: int, keys: sampling.Keys) -> sampling.Drawn:
+        """Return complete scaled rows of so many smallest keys."""
+        return sampling.draw(self.rows, self.spans, self.scaling, number, keys, self.executor)
 
     # -- what a method asks for --------------------------------------------------------------
 
@@ -155,21 +158,9 @@ class Rounds:
         nodes = self._mapped(partial(_values, over, width), over.name, shared)
         return np.concatenate(self._computed(nodes, over.name))
 
-    def draw(self, share: float | None) -> Central:
-        """Return a draw of a share of all rows, or of one row per unit."""
-        return Central(share, self.seed)
-
-    def drawn(self, draw: Draw | None) -> Rounds:
-        """Return the same units, each with only its drawn rows."""
-        return replace(self, units=tuple(unit._replace(draw=draw) for unit in self.units))
-
-    def batch(self, number: int, seed: int) -> Rounds:
-        """Return about ``number`` rows, weighted by the inverse probability of being drawn."""
-        return replace(self, units=batch(self.spans, number, seed))
-
     def points(self, panel_rows: int | None = None) -> Points:
         """Return all rows again, unit by unit or in panels."""
-        return panels(self._source(), self.units, panel_rows)
+        return Points.of(self.source, self.spans, panel_rows)
 
     def hold(self, value: Any) -> Delayed:
         """Return a value as a node that stays on the workers over many passes."""
@@ -193,9 +184,6 @@ class Rounds:
     def _computed(self, nodes: Sequence[Delayed], label: str) -> list[Any]:
         return self.executor.compute_all(nodes, label, self._amount)
 
-    def _source(self) -> Source:
-        return Stored(self.rows, self.scaling, self.dtype, self.read_rows)
-
     def _tasks(self, units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
         """Return the units of each task."""
         step = 1
@@ -215,7 +203,7 @@ class Rounds:
         nodes = [v if isinstance(v, Delayed) else node("shared", v) for v in shared]
         tasks = self._tasks(self.units)
         own = [()] * len(tasks) if more is None else more
-        begin = partial(_begin, self._source(), self.device, self.seed, task)
+        begin = partial(_begin, self.source, self.device, self.seed, task)
         arguments = [(units, values, *nodes) for units, values in zip(tasks, own, strict=True)]
         # Dask finds nodes among a task's own values only if these are arguments themselves
         flat = [(units, *values, *rest) for units, values, *rest in arguments]

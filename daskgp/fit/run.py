@@ -22,10 +22,10 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.fit import hyperparameters, means, refusal, rounds, targets, warm, work
+from daskgp.fit import hyperparameters, means, rounds, targets, warm, work
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
-from daskgp.fit.recipe import Outcome, Recipe
+from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.models import scaling
 from daskgp.models.fills import Fills
@@ -96,7 +96,7 @@ def fitted(
             shared = executor.shares_memory
             whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise), executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
-            with _place(recipe, keep, spill) as place, executor.memory_is_kept():
+            with _rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills
                 fit, sums = run(recipe, rows, executor, *given)
                 if calibrate is not None and recipe.calibrate is not None:
@@ -106,7 +106,7 @@ def fitted(
                 checksum = sampling.checksum_of(whole, recipe.spans(whole), executor)
                 sums = sums._replace(checksum=checksum)
     except MemoryRunError as error:
-        raise refusal.out_of_memory(error, plan, limit, load.knob) from error
+        raise work.out_of_memory(error, plan, limit, load.knob) from error
     url = None if dataset is None else dataset.url
     sources = () if dataset is None else (dataset.source(executor),)
     return replace(fit, seen=[note("fit", sums, whole, url)], sources=sources)
@@ -124,11 +124,11 @@ def _planned(
         work.check(recipe, rows, len(rows) - len(rows) // SHARE)  # of the fit without some rows
     recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
     load = work.work_of(recipe, rows)
-    refusal.refuse(load, limit)
+    work.refuse(load, limit)
     plan = make_plan(load)
-    refusal.refuse_full_disk(plan.bytes_written, str(recipe.store or tempfile.gettempdir()))
+    work.refuse_full_disk(plan.bytes_written, str(recipe.store or tempfile.gettempdir()))
     if keep is not None:
-        refusal.refuse_full_disk(plan.bytes_on_disk, keep)
+        work.refuse_full_disk(plan.bytes_on_disk, keep)
     if recipe.store is not None and not plan.bytes_written:
         logger.info("store=%s is not used: tasks read the rows where they are", recipe.store)
     return load, plan
@@ -156,10 +156,10 @@ def run(
         begun = warm.start(recipe, stage, sums, start)
     else:
         begun = hyperparameters.start(recipe, stage, sums)
-        begun = recipe.trainer.begin(recipe, stage, begun, sums, f"{keep}-first")
-    stage = recipe.arrangement.arrange(stage, begun.theta, sums, keep)
+        begun = recipe.trainer.begin(Problem(recipe, stage, begun, sums, f"{keep}-first"))
     try:
-        outcome = recipe.trainer.learn(recipe, stage, begun, sums, checkpoint, keep)
+        problem = Problem(recipe, stage, begun, sums, keep, checkpoint).arranged()
+        outcome = recipe.trainer.learn(problem)
     except Stopped as error:
         if error.outcome is not None:
             error.outcome = remembered(recipe, error.outcome, sums, fills)
@@ -237,7 +237,7 @@ def _check_seen(rows: data.Rows, executor: Executor) -> None:
         visibility.check(executor, array, "the training data", remedy)
 
 
-def _place(recipe: Recipe, keep: str | None, spill: str) -> AbstractContextManager[str]:
+def _rows_url(recipe: Recipe, keep: str | None, spill: str) -> AbstractContextManager[str]:
     """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
     if recipe.method.keeps_rows:
         return kept_rows(keep, recipe.store)

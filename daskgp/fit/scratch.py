@@ -78,7 +78,7 @@ def _remove_own(folder: str, maker: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def goes_with_the_process(rows: data.Rows) -> bool:
+def is_temporary(rows: data.Rows) -> bool:
     """Return True if rows lie in a temporary folder, or in the memory, of this process."""
     if not data.is_zarr(rows.X):
         return False

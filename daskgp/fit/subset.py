@@ -135,14 +135,26 @@ def _targets(rows: Block, number: int) -> Block:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Exact evidence of a subset of rows, to be maximised within bounds."""
+    """Exact evidence of a subset of rows, to be maximised within bounds.
+
+    Parameters
+    ----------
+    few : Block
+    bounds : callable
+        Returns the bounds (k, 2) of the vector of hyper-parameters.
+    tol : float
+        As for training.
+    prior : callable
+        Returns the log prior, for as many rows, as a function of vectors of the kind of a theta.
+    instead : Theta, optional
+        Start without the numbers in the kernel.
+    """
 
     few: Block
     bounds: Bounds
     tol: float
     prior: Callable[[Theta], train.Evaluate]
     instead: Theta | None = None
-    """Start without the numbers in the kernel."""
 
     def _posterior(self, theta: Theta) -> train.Evaluate:
         """Return evidence and prior as a function of vectors of the kind of a theta."""
@@ -225,46 +237,39 @@ class Searched(NamedTuple):
 
 
 def search(
+    evidence: Evidence,
     choices: Sequence[Kernel],
     noise_variance: float,
-    block: Block,
     distances: Distances,
     periods: Periods,
-    bounds: Bounds,
-    tol: float,
-    prior: Callable[[Theta], train.Evaluate],
 ) -> Start:
     """Return the start of largest evidence and prior.
 
     Parameters
     ----------
+    evidence : Evidence
+        That of the rows that decide.
     choices : sequence of Kernel
         Kernels to choose from; numbers that they leave open are searched for, others stay.
     noise_variance : float
         Noise variance to start from, besides QUIET.
-    block : Block
-        Rows whose exact evidence decides.
     distances : Distances
         Median distances that lengthscales start at; those per column are multiplied by sqrt(d).
     periods : Periods
         Periods that those left open start at.
-    bounds : callable
-        Returns the bounds (k, 2) of the vector of hyper-parameters.
-    tol : float
-        As for training.
-    prior : callable
-        Returns the log prior, for as many rows, as a function of vectors of the kind of a theta.
     """
+    block = evidence.few
     thin = block.at(slice(None, None, -(-len(block.X) // SCREEN)))
     kept = given(choices[0], block.X.shape[1])
 
     def within(theta: Theta) -> np.ndarray:
-        limits = bounds(theta)
+        limits = evidence.bounds(theta)
         varies = kept & newton.varies(limits)[:-1]
         limits[:-1][varies] = theta.kernel.log_parameters[varies, None]
         return limits
 
-    screen, whole = (Evidence(rows, within, tol, prior) for rows in (thin, block))
+    whole = replace(evidence, bounds=within, instead=None)
+    screen = replace(whole, few=thin)
     starts = [
         best
         for own in periods.apart
@@ -273,22 +278,20 @@ def search(
     if len(starts) > TRIED:
         starts = sorted(starts, key=screen.value, reverse=True)[:TRIED]
     tried = [(screen.best(theta), theta) for theta in starts]
-    first = max(tried, key=lambda pair: screen.value(_at(pair[1], pair[0].vector)))
-    begun = _at(first[1], first[0].vector)
+    first = max(tried, key=lambda pair: screen.value(pair[1].from_vector(pair[0].vector)))
+    begun = first[1].from_vector(first[0].vector)
     curvature = first[0].curvature.scaled(len(block.X) / len(thin.X))._replace(exact=False)
     arrived = []
     for kernel in choices:
         theta = replace(begun, kernel=_like(kernel, begun.kernel, block.X.shape[1]))
         optimum = whole.best(theta, curvature)
-        arrived.append(_at(theta, optimum.vector))
+        arrived.append(theta.from_vector(optimum.vector))
     values = [whole.value(theta) for theta in arrived]
     best = int(np.argmax(values))
     near = [i for i, value in enumerate(values) if i != best and value > values[best] - RIVAL]
     rivals = tuple(arrived[i] for i in near)
     searched = Searched(whole, arrived[best])
-    return at(replace(whole, bounds=bounds), arrived[best])._replace(
-        rivals=rivals, searched=searched
-    )
+    return at(evidence, arrived[best])._replace(rivals=rivals, searched=searched)
 
 
 def given(kernel: Kernel, d: int) -> np.ndarray:
@@ -420,10 +423,6 @@ def _like(kernel: Kernel, trained: Kernel, d: int) -> Kernel:
         return trained
     values = trained.log_parameters
     return kernel.resolve(np.ones(d), 1.0).with_log_parameters(values)
-
-
-def _at(theta: Theta, vector: np.ndarray) -> Theta:
-    return theta.from_vector(vector)
 
 
 def _unnoted(vector: np.ndarray, value: float, gradient: np.ndarray, gain: float) -> None:

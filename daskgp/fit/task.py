@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,19 +34,6 @@ HELD_POINTS = 65_536
 """Maximum number of points that a task holds all at once."""
 DRAWS, DRAW_ROWS = 32, 8_192
 """Maximum number of spans of rows that a mini-batch is drawn from, and maximum rows of one."""
-
-
-class Source(Protocol):
-    """Source of the rows of units."""
-
-    def spans(self, unit: Unit, device: str) -> Sequence[Span]:
-        """Return the parts in which a unit is read."""
-
-    def block(self, span: Span, unit: Unit | None = None) -> Block:
-        """Return scaled complete rows, or those drawn from a unit."""
-
-    def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
-        """Return ``block`` and the numbers (n,) of its rows among all rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +116,10 @@ class Given:
         return self.block(span, unit), places
 
 
+Source: TypeAlias = Stored | Given
+"""Source of the rows of units."""
+
+
 class Points(NamedTuple):
     """All rows again, for passes that pair every row with all of them."""
 
@@ -135,6 +127,14 @@ class Points(NamedTuple):
     spans: tuple[Span, ...]
     panels: bool
     """True if spans are cut for their own sake, so that a few points may be held together."""
+
+    @classmethod
+    def of(cls, source: Source, spans: tuple[Span, ...], panel_rows: int | None) -> Self:
+        """Return the rows of spans, in panels if ``panel_rows`` are given."""
+        if panel_rows is None:
+            return cls(source, spans, False)
+        start, stop = min(s.start for s in spans), max(s.stop for s in spans)
+        return cls(source, tuple(parts(start, stop, panel_rows)), True)
 
 
 class Columns(Protocol):
@@ -151,7 +151,7 @@ class TaskPoints:
     points: Points
     device: str
     _columns: Any = None
-    _held: list[Piece] = field(default_factory=list)
+    _pieces: list[Piece] = field(default_factory=list)
 
     def pieces(self, columns: Columns) -> Iterator[Piece]:
         """Yield the points panel by panel; many points are on the device one panel at a time."""
@@ -160,8 +160,8 @@ class TaskPoints:
             yield from self._read(columns, streamed=True)
             return
         if self._columns is not columns:
-            self._held, self._columns = list(self._read(columns, streamed=False)), columns
-        yield from self._held
+            self._pieces, self._columns = list(self._read(columns, streamed=False)), columns
+        yield from self._pieces
 
     def _read(self, columns: Columns, streamed: bool) -> Iterator[Piece]:
         waiting: deque[tuple[Span, np.ndarray]] = deque()
@@ -190,8 +190,49 @@ class Kept(NamedTuple):
     residuals: list[Any]
 
 
+class OverUnits(ABC):
+    """Base of rounds: the units of a source of rows, wherever passes over them run."""
+
+    units: tuple[Unit, ...]
+    seed: int
+
+    @abstractmethod
+    def over(self, units: tuple[Unit, ...]) -> Self:
+        """Return rounds over other units of the same source."""
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Rows of each unit, without those that it is conditioned on."""
+        return tuple(unit.own for unit in self.units)
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return len(self.units)
+
+    def draw(self, share: float | None) -> Central:
+        """Return a draw of a share of all rows, or of one row per unit."""
+        return Central(share, self.seed)
+
+    def drawn(self, draw: Draw | None) -> Self:
+        """Return the same units, each with only its drawn rows."""
+        return self.over(tuple(unit._replace(draw=draw) for unit in self.units))
+
+    def batch(self, number: int, seed: int) -> Self:
+        """Return about ``number`` rows of some spans, weighted by the inverse probability."""
+        rng = np.random.default_rng([seed, 5])
+        cut = [piece for span in self.spans for piece in parts(*span, DRAW_ROWS)]
+        chosen = np.sort(rng.permutation(len(cut))[:DRAWS])
+        share, units = len(cut) / len(chosen), []
+        total = sum(cut[i].rows for i in chosen)
+        for i in chosen:
+            rows = min(cut[i].rows, max(1, round(number * cut[i].rows / total)))
+            units.append(Unit(cut[i], (), share * cut[i].rows / rows, Some(rows, seed)))
+        return self.over(tuple(units))
+
+
 @dataclass(frozen=True, eq=False)
-class TaskRounds:
+class TaskRounds(OverUnits):
     """Rounds over units in this process.
 
     Parameters
@@ -218,10 +259,9 @@ class TaskRounds:
         source = Given(Block.join(blocks), tuple(edges))
         return cls(source, tuple(Unit(Span(*edge)) for edge in itertools.pairwise(ends)), device)
 
-    @property
-    def n_units(self) -> int:
-        """Number of units."""
-        return len(self.units)
+    def over(self, units: tuple[Unit, ...]) -> Self:
+        """Return rounds over other units of the same source."""
+        return replace(self, units=units, _read_once={})
 
     def sum(self, over: Pass, *shared: Any, kept: Kept | None = None) -> Any:
         """Return the results of a pass summed over all units, on the host."""
@@ -263,22 +303,9 @@ class TaskRounds:
             results.append(own)
         return np.concatenate(results)
 
-    def draw(self, share: float | None) -> Central:
-        """Return a draw of a share of all rows, or of one row per unit."""
-        return Central(share, self.seed)
-
-    def drawn(self, draw: Draw | None) -> TaskRounds:
-        """Return the same units, each with only its drawn rows."""
-        units = tuple(unit._replace(draw=draw) for unit in self.units)
-        return self._over(units)
-
-    def batch(self, number: int, seed: int) -> TaskRounds:
-        """Return about ``number`` rows, weighted by the inverse probability of being drawn."""
-        return self._over(batch([unit.own for unit in self.units], number, seed))
-
     def points(self, panel_rows: int | None = None) -> Points:
         """Return all rows again, unit by unit or in panels."""
-        return panels(self.source, self.units, panel_rows)
+        return Points.of(self.source, self.spans, panel_rows)
 
     def hold(self, value: Any) -> Any:
         """Return a value to share with many passes."""
@@ -291,10 +318,7 @@ class TaskRounds:
     # -- pieces ------------------------------------------------------------------------------
 
     def _only(self, unit: Unit) -> TaskRounds:
-        return self if len(self.units) == 1 else self._over((unit,))
-
-    def _over(self, units: tuple[Unit, ...]) -> TaskRounds:
-        return replace(self, units=units, _read_once={})
+        return self if len(self.units) == 1 else self.over((unit,))
 
     def _run(
         self, over: Pass, shared: Sequence[Any], kept: Kept | None, keep: bool
@@ -455,25 +479,3 @@ def _sizes(source: Stored, prepared: Any) -> device_memory.Sizes:
         np.dtype(source.dtype).itemsize,
         theta.kernel.tiles,
     )
-
-
-def panels(source: Source, units: Sequence[Unit], panel_rows: int | None) -> Points:
-    """Return all rows of units again, unit by unit or in panels."""
-    spans = [unit.own for unit in units]
-    if panel_rows is not None:
-        start, stop = min(s.start for s in spans), max(s.stop for s in spans)
-        spans = parts(start, stop, panel_rows)
-    return Points(source, tuple(spans), panel_rows is not None)
-
-
-def batch(spans: Sequence[Span], number: int, seed: int) -> tuple[Unit, ...]:
-    """Return a mini-batch: rows of some spans, weighted by the inverse probability of each."""
-    rng = np.random.default_rng([seed, 5])
-    cut = [piece for span in spans for piece in parts(*span, DRAW_ROWS)]
-    chosen = np.sort(rng.permutation(len(cut))[:DRAWS])
-    share, units = len(cut) / len(chosen), []
-    total = sum(cut[i].rows for i in chosen)
-    for i in chosen:
-        rows = min(cut[i].rows, max(1, round(number * cut[i].rows / total)))
-        units.append(Unit(cut[i], (), share * cut[i].rows / rows, Some(rows, seed)))
-    return tuple(units)

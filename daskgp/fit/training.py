@@ -6,17 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from daskgp import data, train
-from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import conditionals, hyperparameters, means, rounds
 from daskgp.fit.arrange import Blocks
 from daskgp.fit.plan import NOTHING, Probe, Workload, probes_in_blocks
-from daskgp.fit.recipe import Outcome, Recipe, Run, Trainer
+from daskgp.fit.recipe import Outcome, Problem, Recipe, Run, Trainer
 from daskgp.fit.subset import Start
-from daskgp.models import scaling
 from daskgp.models.markov.lma import LMA
 from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.method import Summed
-from daskgp.models.values import Theta
 
 PROBE_ROWS = (1_536, 3_072)
 """Rows of the short runs by which iterations with all rows are timed."""
@@ -29,40 +26,27 @@ more, the nearest rows say less than blocks."""
 class OnBlocks(Trainer):
     """Training on the objective of all blocks, or of some of them."""
 
-    def begin(
-        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums, url: str
-    ) -> Start:
+    def begin(self, problem: Problem) -> Start:
         """Return a start from some blocks of a first order, which is written and removed again."""
-        if not hyperparameters.refines(recipe, stage, begun):
-            return begun
+        if not hyperparameters.refines(problem):
+            return problem.start
         try:
-            first = recipe.arrangement.arrange(stage, begun.theta, sums, url)
-            return self._refined(recipe, first, begun, sums)
+            return self._refined(problem.arranged())
         finally:
-            data.remove(url)
+            data.remove(problem.keep)
 
-    def _refined(
-        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums
-    ) -> Start:
-        return hyperparameters.refined(recipe, stage, begun, sums)
+    def _refined(self, problem: Problem) -> Start:
+        return hyperparameters.refined(problem)
 
-    def train(self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+    def train(self, problem: Problem, run: Run) -> train.Trained:
         """Return the best vector of hyper-parameters, the search's history and the curvature."""
-        return hyperparameters.on_blocks(recipe, stage, theta, run)
+        return hyperparameters.on_blocks(problem, run)
 
-    def learn(
-        self,
-        recipe: Recipe,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
+    def learn(self, problem: Problem) -> Outcome:
         """Train from initial hyper-parameters, and solve for all rows."""
-        trained = hyperparameters.train_theta(recipe, stage, begun, sums, checkpoint)
-        theta, history, errors = trained
-        stage = recipe.arrangement.settle(stage, theta)
+        theta, history, errors = hyperparameters.train_theta(problem)
+        recipe = problem.recipe
+        stage = recipe.arrangement.settle(problem.stage, theta)
         method, total = recipe.method_of(stage), None
         if method.why_no_update() is None:
             summed = cast(Summed, method)
@@ -125,7 +109,7 @@ class OnNearby(OnBlocks):
         usual = recipe.optimizer in ("auto", "trust-region")
         settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
         if recipe.optimizer is not None and self.on_rows(recipe, rows):
-            work = replace(work, beside=work.beside.with_compiled(predicting=False))
+            work = replace(work, extra=work.extra.with_compiled(predicting=False))
         return replace(
             work,
             kept=round(count * work.trained) * method.window_bytes(window, m, p),
@@ -134,34 +118,31 @@ class OnNearby(OnBlocks):
             probes=probes_in_blocks(n, 2 * largest, m, **settings),
         )
 
-    def _refined(
-        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums
-    ) -> Start:
-        if not self.on_rows(recipe, stage.rows):
-            return super()._refined(recipe, stage, begun, sums)
-        return self._started(recipe, stage, begun, sums)
+    def _refined(self, problem: Problem) -> Start:
+        if not self.on_rows(problem.recipe, problem.stage.rows):
+            return super()._refined(problem)
+        return self._started(problem)
 
-    def _started(
-        self, recipe: Recipe, stage: rounds.Rounds, begun: Start, sums: scaling.Sums
-    ) -> Start:
+    def _started(self, problem: Problem) -> Start:
         """Return the start with the largest evidence of some conditionals."""
-        model, near = self._conditioned(recipe, stage, begun.theta)
+        model, near = self._conditioned(problem)
+        recipe, _, begun, sums, *_ = problem
         return conditionals.best_start(recipe, model, near, begun, sums, model.first(near))
 
-    def train(self, recipe: Recipe, stage: rounds.Rounds, theta: Theta, run: Run) -> train.Trained:
+    def train(self, problem: Problem, run: Run) -> train.Trained:
         """Return the best vector of hyper-parameters, the search's history and the curvature."""
-        if not self.on_rows(recipe, stage.rows):
-            return super().train(recipe, stage, theta, run)
-        model, near = self._conditioned(recipe, stage, theta)
+        recipe, theta = problem.recipe, problem.theta
+        if not self.on_rows(recipe, problem.stage.rows):
+            return super().train(problem, run)
+        model, near = self._conditioned(problem)
         asked, first = self.training_rows, model.first(near)
         return conditionals.on_conditionals(recipe, asked, model, near, theta, run, first)
 
-    def _conditioned(
-        self, recipe: Recipe, stage: rounds.Rounds, theta: Theta
-    ) -> tuple[Vecchia, rounds.Rounds]:
+    def _conditioned(self, problem: Problem) -> tuple[Vecchia, rounds.Rounds]:
         """Return the method, and blocks with those in which rows find their earlier neighbours."""
-        model: Vecchia = means.with_trend(self.model, stage.scaling)
-        return model, cast(Blocks, recipe.arrangement).with_beside(stage, theta)
+        model: Vecchia = means.with_trend(self.model, problem.stage.scaling)
+        arrangement = cast(Blocks, problem.recipe.arrangement)
+        return model, arrangement.with_beside(problem.stage, problem.theta)
 
 
 @dataclass(frozen=True)
@@ -176,20 +157,12 @@ class OnRows(OnNearby):
         drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
         number = len(rows) if drawn is None else min(int(drawn), len(rows))
         each = 4 * (self.model.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
-        beside = NOTHING.with_compiled(predicting=True)
-        return replace(work, kept=number * each, staged=False, beside=beside)
+        extra = NOTHING.with_compiled(predicting=True)
+        return replace(work, kept=number * each, staged=False, extra=extra)
 
-    def learn(
-        self,
-        recipe: Recipe,
-        stage: rounds.Rounds,
-        begun: Start,
-        sums: scaling.Sums,
-        checkpoint: Place | None,
-        keep: str,
-    ) -> Outcome:
+    def learn(self, problem: Problem) -> Outcome:
         """Train from the best start that some conditionals tell, and solve for all rows."""
-        conditionals.warn_of_kernel(self.model, begun.theta)
-        if recipe.optimizer is not None:
-            begun = self._started(recipe, stage, begun, sums)
-        return super().learn(recipe, stage, begun, sums, checkpoint, keep)
+        conditionals.warn_of_kernel(self.model, problem.theta)
+        if problem.recipe.optimizer is not None:
+            problem = problem._replace(start=self._started(problem))
+        return super().learn(problem)

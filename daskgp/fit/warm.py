@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from daskgp import train
 from daskgp.data import Rows
-from daskgp.data.blocks import sampling
 from daskgp.data.rows import names_differ
 from daskgp.errors import SettingError
 from daskgp.fit import hyperparameters, rounds, subset
@@ -19,7 +16,7 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import identity
-from daskgp.models import inducing, scaling
+from daskgp.models import scaling
 from daskgp.models.values import Theta
 from daskgp.posterior.posterior import Posterior
 
@@ -43,29 +40,16 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums, other: Other
     SettingError
         If it has other columns, or a kernel of another structure.
     """
-    posterior, own = other.posterior, recipe.inputs
+    posterior = other.posterior
     _check(recipe, stage.rows, posterior)
     theta = Theta(_kernel(stage, posterior), _noise(stage, posterior))
     theta = recipe.constraints(theta, stage.scaling).started(theta)
-    number = max(inducing.sample_rows(own.count), subset.ROWS + 1)
-    rows = stage.rows, stage.spans, stage.scaling
-    keys = sampling.Keys.by_content((recipe.seed(), 1), stage.rows, sums)
-    sample = sampling.draw(*rows, number, keys, stage.executor)
-    theta = replace(theta, inputs=_inputs(recipe, stage, sums, sample.rows.X, theta, other))
-    begun = subset.Start(theta)
-    if recipe.optimizer is not None and recipe.traits.searches_start:
-        few = subset.subset_rows(stage, sample, keys)
-        limits = partial(hyperparameters.bounds, recipe, sums=sums, scale=stage.scaling)
-        if len(few.X) > 1:
-            share = few.y.size / (sums.rows * stage.rows.n_targets)
-
-            def prior(theta: Theta) -> train.Evaluate:
-                found = recipe.constraints(theta, stage.scaling).prior
-                return hyperparameters.scaled(found, share)
-
-            evidence = subset.Evidence(few, limits, recipe.tol, prior)
-            begun = subset.at(evidence, replace(theta, inputs=None))._replace(theta=theta)
-    return begun._replace(sample=sample.rows.X)
+    sampled = hyperparameters.Sampled.of(recipe, stage, sums)
+    theta = replace(theta, inputs=_inputs(sampled, theta, other))
+    begun, evidence = subset.Start(theta), sampled.evidence()
+    if evidence is not None:
+        begun = subset.at(evidence, replace(theta, inputs=None))._replace(theta=theta)
+    return begun._replace(sample=sampled.sample.rows.X)
 
 
 def _check(recipe: Recipe, rows: Rows, posterior: Posterior) -> None:
@@ -119,15 +103,9 @@ def _noise(stage: rounds.Rounds, posterior: Posterior) -> float:
     return float(posterior.theta.noise_variance * np.exp(2.0 * ratio))
 
 
-def _inputs(
-    recipe: Recipe,
-    stage: rounds.Rounds,
-    sums: scaling.Sums,
-    sample: np.ndarray,
-    theta: Theta,
-    other: Other,
-) -> np.ndarray | None:
+def _inputs(sampled: hyperparameters.Sampled, theta: Theta, other: Other) -> np.ndarray | None:
     """Return the inducing inputs: those of the model, or chosen as without it."""
+    recipe, stage, sums, _, sample = sampled
     own, posterior = recipe.inputs, other.posterior
     Z = posterior.theta.inputs
     placed = own.placed(stage, sums)
@@ -136,4 +114,4 @@ def _inputs(
     if Z is not None and own.takes(other.inputs) and len(Z) == own.of(int(sums.rows)):
         return own.moved(Z, posterior.scaling, stage.scaling)
     logger.info("%s are chosen again: start has %d", own.label, 0 if Z is None else len(Z))
-    return own.choose(stage, sample, theta.kernel)
+    return own.choose(stage, sample.rows.X, theta.kernel)

@@ -1,22 +1,28 @@
-"""The work that a recipe is for some rows, and the refusal of rows that it is not for."""
+"""The work that a recipe is for some rows, and the refusal of what cannot be done."""
 
 from __future__ import annotations
 
-import numpy as np
+import shutil
 
-from daskgp.data import Rows
-from daskgp.errors import InputError, SettingError
+import numpy as np
+from distributed.system import MEMORY_LIMIT
+
+from daskgp.data import Rows, local_folder
+from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, PlanError, SettingError
 from daskgp.fit import hyperparameters, means
 from daskgp.fit.arrange import Arrangement
 from daskgp.fit.plan import Knob, Plan, Workload, make_plan, probes_in_blocks, spilled_bytes
 from daskgp.fit.recipe import Recipe
 from daskgp.models import scaling
 from daskgp.models.method import Declared
+from daskgp.runtime import device_memory
 
 NOISY = (
     "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
     "with noise_in_experts=False"
 )
+SHARE = 0.7
+"""Share of a worker's memory limit that a plan may use; Dask pauses workers at 0.8."""
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
 
 
@@ -65,20 +71,15 @@ def work_of(recipe: Recipe, rows: Rows, value: int | None = None) -> Workload:
     def plan(value: int) -> Plan:
         return make_plan(work_of(recipe, rows, value))
 
+    written = spilled_bytes(rows) + _residual_bytes(recipe, rows) + planned.written
     work = Workload(
-        recipe.method.of_units(len(planned.units)),
-        recipe.kernel(rows),
-        rows,
-        planned.units,
-        own.planned(rows.n_features),
-        Knob("block_rows", largest, units, plan, note=SMALL_CHUNKS),
-        probes_in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
-        np.dtype(recipe.dtype).itemsize,
-        block_rows=planned.block_rows,
-        window_rows=planned.window_rows,
-        near_rows=planned.near_rows,
-        per_task=planned.per_task,
-        written=spilled_bytes(rows) + _residual_bytes(recipe, rows) + planned.written,
+        **vars(planned) | {"written": written},
+        method=recipe.method.of_units(len(planned.units)),
+        kernel=recipe.kernel(rows),
+        n_inputs=own.planned(rows.n_features),
+        knob=Knob("block_rows", largest, units, plan, note=SMALL_CHUNKS),
+        probes=probes_in_blocks(len(rows), max(largest, 1), own.count, block_rows=largest),
+        itemsize=np.dtype(recipe.dtype).itemsize,
         train_units=hyperparameters.SECOND if isinstance(trained, str) else trained,
         iterations=None if recipe.optimizer is None else recipe.max_iter,
     )
@@ -132,3 +133,85 @@ def check_arrangement(method: Declared, arrangement: Arrangement, name: str) -> 
             "keeps_rows: return another arrangement of daskgp.fit.arrange from _arrangement, such "
             "as Blocks"
         )
+
+
+# -- memory and disk -----------------------------------------------------------------------------
+
+
+def needed(plan: Plan) -> int:
+    """Return the bytes that a worker must have both to fit and to predict."""
+    fitting = plan.bytes_per_worker - plan.bytes_held
+    predicting = plan.bytes_predict - plan.bytes_held_predicting
+    return max(fitting, predicting)
+
+
+def refuse(work: Workload, limit: int | None) -> None:
+    """Raise PlanError for work that needs more than the memory of a task or of the client."""
+    if work.subset_bytes > SHARE * MEMORY_LIMIT:
+        raise PlanError(
+            f"n_subset={work.n_subset} needs {_size(work.subset_bytes)} for its kernel matrices, "
+            f"but this machine has {_size(MEMORY_LIMIT)}: choose fewer, or hyperparameters='bound'"
+        )
+    plan, knob = make_plan(work), work.knob
+    if _inside(plan, limit):
+        return
+    remedy = knob.remedy(lambda other: _inside(other, limit))
+    if remedy is None and plan.bytes_client > SHARE * MEMORY_LIMIT:
+        raise PlanError(
+            f"the solve for {plan.rows} rows needs {_size(plan.bytes_client)}, but this machine "
+            f"has {_size(MEMORY_LIMIT)}: use fewer rows or inducing inputs, or another method"
+        )
+    needs = [(needed(plan), "a worker thread", limit or MEMORY_LIMIT)]
+    needs += [(plan.bytes_client, "the client", MEMORY_LIMIT)]
+    size, place, has = max(needs, key=lambda need: need[0] / need[2])
+    advice = knob.otherwise if remedy is None else remedy + knob.note
+    raise PlanError(
+        f"{knob.units} need {_size(size)} in {place}, which has {_size(has)}: "
+        f"{advice} or give the workers more memory"
+    )
+
+
+def _inside(plan: Plan, limit: int | None) -> bool:
+    """Return True if a plan fits the client and a worker thread with ``limit`` bytes."""
+    client = plan.bytes_client <= SHARE * MEMORY_LIMIT
+    return client and (limit is None or needed(plan) <= SHARE * limit)
+
+
+def out_of_memory(
+    error: MemoryRunError, plan: Plan, limit: int | None, knob: Knob
+) -> MemoryRunError:
+    """Return the error of tasks that ran out of memory although their plan fits, with a remedy.
+
+    They need more than was planned, so the remedy is a setting whose plan needs half as much.
+    """
+    remedy = knob.remedy(lambda other: 2 * other.bytes_per_task <= plan.bytes_per_task)
+    return _short_of_memory(error, knob.units, limit, remedy or knob.otherwise)
+
+
+def _short_of_memory(
+    error: MemoryRunError, where: str, limit: int | None, remedy: str
+) -> MemoryRunError:
+    if isinstance(error, DeviceMemoryError):
+        if error.divided:
+            return error  # blocks of any size would be cut to as few rows
+        return DeviceMemoryError(error.seen, where, f"{remedy}, {device_memory.ANOTHER}")
+    having = f" ({_size(limit)} per worker thread)" if limit else ""
+    where = f"{where}, most likely out of memory{having}"
+    return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")
+
+
+def refuse_full_disk(wanted: int, url: str) -> None:
+    """Raise PlanError if a folder of this machine has less room than a fit will write to it."""
+    place = local_folder(url)
+    if place is None:
+        return
+    free = shutil.disk_usage(place).free
+    if wanted > free:
+        raise PlanError(
+            f"the fit writes up to {_size(wanted)} to {place}, which has {_size(free)} free: free "
+            "some space or choose another place"
+        )
+
+
+def _size(number: float) -> str:
+    return f"{number / 2**30:.2f} GiB"

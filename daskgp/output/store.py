@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
@@ -289,27 +289,6 @@ def _rows(posterior: Posterior, source: str) -> da.Array:
     return X
 
 
-class Box(Protocol):
-    """Rows of a chunk, or the cells of a grid in it."""
-
-    @property
-    def shape(self) -> Index:
-        """Their number along each dimension."""
-
-    def checksum(self, extent: Index) -> int:
-        """Return the CRC-32 of what the first ones, ``extent`` many, are made of."""
-
-    def cells(self, extent: Index) -> tuple[np.ndarray, np.ndarray]:
-        """Return the flat numbers (c,) of those to predict, not the first, and features (c, d)."""
-
-
-class Reader(Protocol):
-    """What tasks read chunks with."""
-
-    def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> Box:
-        """Return the box at a region, with the blocks of its Dask arrays."""
-
-
 class RowBox(NamedTuple):
     """Rows X (n, d) of a dataset store, and how they get the units of the model."""
 
@@ -340,6 +319,10 @@ class RowReader(NamedTuple):
     def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> RowBox:
         """Return the rows at a region."""
         return RowBox(reading.read(self.array, region[0]), self.how)
+
+
+Reader: TypeAlias = RowReader | gridded.Reader
+"""Reader of chunks, which tasks have: it returns their rows, or the cells of a grid in them."""
 
 
 class _Chunk(NamedTuple):

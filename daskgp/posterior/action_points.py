@@ -31,7 +31,7 @@ CHUNK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Supports(Streamed):
+class ActionPoints(Streamed):
     """Points X (a, d) in the user's units, and the weights of t actions on them as ``rows.y``.
 
     Parameters
@@ -105,16 +105,16 @@ def _crc(values: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(values, np.float64).tobytes())
 
 
-def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> Supports:
+def of(rows: Rows, weights: np.ndarray, edges: np.ndarray | None) -> ActionPoints:
     """Return the points at some rows, with the weights (a, 1) or (a, t) of actions."""
     names = tuple(f"action{j}" for j in range(weights.shape[1]))
     with_weights = rows.with_other_y(weights, target_names=names, identity=None, passing=False)
-    return Supports(with_weights, np.empty(0, np.int64) if edges is None else edges)
+    return ActionPoints(with_weights, np.empty(0, np.int64) if edges is None else edges)
 
 
 def keep(
     rows: Rows, weights: np.ndarray, edges: np.ndarray | None, executor: Executor, url: str
-) -> Supports:
+) -> ActionPoints:
     """Keep points with their weights for predictions: at a URL, or in memory if the rows are."""
     if isinstance(rows.X, np.ndarray):  # the caller may change them after the fit
         copies = {name: a.copy() for name, a in rows.arrays.items()}
@@ -140,7 +140,7 @@ def open_points(url: str) -> Rows:
 class Consulted:
     """Panels of points, which a prediction reads again and again."""
 
-    supports: Supports
+    supports: ActionPoints
     scaling: Scaling
     points: int
     device: str

@@ -21,7 +21,7 @@ from daskgp.posterior.training_rows import Fitted, Streamed, cached
 
 
 @dataclass(frozen=True, eq=False)
-class Members(Streamed):
+class ExpertRows(Streamed):
     """Training rows of experts, and which of them belong to which expert.
 
     Parameters
@@ -98,7 +98,7 @@ class Consulted:
     """Experts as a prediction consults them; the factors that were used last are cached."""
 
     fit: Fitted
-    members: Members
+    members: ExpertRows
 
     def __len__(self) -> int:
         return len(self.members)

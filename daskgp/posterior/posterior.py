@@ -170,7 +170,7 @@ class Posterior:
 
     @cached_property
     def trained_on(self) -> dict[int, expected.Column]:
-        """What is known of columns of X; not of places on a sphere, and longitudes of a period."""
+        """Known ranges of columns of X; not of places on a sphere, and longitudes of a period."""
         known = [None if j in (self.geographic or ()) else r for j, r in enumerate(self.ranges)]
         found = expected.columns_of(self.feature_names, self.feature_units, known)
         periodic = any("period" in name for name in self.theta.kernel.parameter_names)
@@ -371,7 +371,7 @@ class Posterior:
         layers = [layer for layer in self.inner(False) if layer.linear]
         return through(layers, predicted, Places(X, scaled, np.ones(len(X), bool)))
 
-    def beside_average(self, X: np.ndarray) -> np.ndarray:
+    def nonlinear_mean(self, X: np.ndarray) -> np.ndarray:
         """Return the mean (n, p) that layers add which is not linear in X."""
         layers = [layer for layer in self.inner(False) if not layer.linear]
         zero, usable = Moments(np.zeros((len(X), self.n_targets))), np.ones(len(X), bool)

@@ -237,7 +237,7 @@ def _tile(node: Node, X: np.ndarray, w: np.ndarray, near: list[Part] | None) -> 
         if near is None:
             mean = w @ posterior.moments(X, "mean").mean
         elif len(w):
-            mean = w @ posterior.beside_average(X)
+            mean = w @ posterior.nonlinear_mean(X)
             posterior.refuse_places(np.asarray(X, np.float64))
             scaled = posterior.scaled(X)
             across = _local(posterior).summed(scaled, w, near)

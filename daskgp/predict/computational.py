@@ -9,7 +9,7 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.models.actions import krylov
 from daskgp.models.actions.passes import Paired
-from daskgp.posterior.action_points import Supports
+from daskgp.posterior.action_points import ActionPoints
 from daskgp.posterior.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
@@ -19,7 +19,7 @@ SETTLED, STEPS = 1e-3, 500
 
 
 def variance(
-    pairs: Paired, supports: Supports, posterior: Posterior, places: np.ndarray
+    pairs: Paired, supports: ActionPoints, posterior: Posterior, places: np.ndarray
 ) -> np.ndarray:
     """Return the computational part (m,) of the variance at scaled places.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dask
 import dask.array as da
@@ -25,6 +25,18 @@ from daskgp.runtime.process import single_blas_thread
 Spread: TypeAlias = Literal["none", "variance", "std"]
 
 
+class Asked(NamedTuple):
+    """Spread to predict besides the mean, of f or of observations, or of the Gaussian alone."""
+
+    spread: Spread = "none"
+    include_noise: bool = False
+    gaussian: bool = False
+
+    def columns(self, posterior: Posterior) -> int:
+        """Return the number of columns of means and spread."""
+        return posterior.n_targets * (1 if self.spread == "none" else 2)
+
+
 def marginal(
     posterior: Posterior, X: Any, spread: Spread, include_noise: bool, gaussian: bool = False
 ) -> tuple[Any, Any]:
@@ -37,12 +49,18 @@ def marginal(
     """
     if spread != "none":
         posterior.refuse_spread(include_noise)
+    asked = Asked(spread, include_noise, gaussian)
     if grids.is_xarray(X):
-        return _on_grid(posterior, X, spread, include_noise, gaussian)
+        grid, both = on_grid(posterior, X, asked)
+        first, second = (
+            None if a is None else posterior.labelled(a, grid, what, include_noise)
+            for a, what in zip(split(both, posterior, spread), ("mean", spread), strict=True)
+        )
+        return first, second
     X = rows_for(posterior, X)
     if isinstance(X, da.Array):
-        return lazy(posterior, X, spread, include_noise, gaussian=gaussian)
-    return _in_memory(posterior, X, spread, include_noise, gaussian)
+        return lazy(posterior, X, asked)
+    return _in_memory(posterior, X, asked)
 
 
 def rows_for(posterior: Posterior, X: Any) -> Any:
@@ -172,34 +190,24 @@ def in_memory(posterior: Posterior, X: Any) -> np.ndarray:
     return np.asarray(rows_for(posterior, X))
 
 
-def lazy(
-    posterior: Posterior,
-    X: da.Array,
-    spread: Spread,
-    include_noise: bool,
-    travels: bool = True,
-    gaussian: bool = False,
-) -> tuple[Any, Any]:
+def lazy(posterior: Posterior, X: da.Array, asked: Asked, travels: bool = True) -> tuple[Any, Any]:
     """Return mean and spread with the row chunks of X; both come from one task per chunk.
 
     ``travels`` says whether tasks may run in other processes.
     """
     X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    width = posterior.n_targets * (1 if spread == "none" else 2)
     predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
         predict,
         posterior_node(posterior, travels),
-        spread,
-        include_noise,
-        gaussian,
-        chunks=(X.chunks[0], (width,)),
+        *asked,
+        chunks=(X.chunks[0], (asked.columns(posterior),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
-        name="predict-" + dask.base.tokenize(X.name, posterior, spread, include_noise, gaussian),
+        name="predict-" + dask.base.tokenize(X.name, posterior, *asked),
     )
-    return split(both, posterior, spread)
+    return split(both, posterior, asked.spread)
 
 
 def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
@@ -210,40 +218,23 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     return grids.grid_of(X, posterior.feature_names, False, *known)
 
 
-def _on_grid(
-    posterior: Posterior, X: Any, spread: Spread, include_noise: bool, gaussian: bool
-) -> tuple[Any, Any]:
-    """Return mean and spread as DataArrays on an xarray object's grid, lazy where it is chunked."""
-    grid, both = on_grid(posterior, X, spread, include_noise, gaussian)
-    first, second = (
-        None if a is None else posterior.labelled(a, grid, what, include_noise)
-        for a, what in zip(split(both, posterior, spread), ("mean", spread), strict=True)
-    )
-    return first, second
-
-
-def on_grid(
-    posterior: Posterior, X: Any, spread: Spread, include_noise: bool, gaussian: bool
-) -> tuple[Any, Any]:
+def on_grid(posterior: Posterior, X: Any, asked: Asked) -> tuple[Any, Any]:
     """Return the grid of an xarray object and the predictions on it, lazy where it is chunked."""
     grid = grid_for(posterior, X)
-    width = posterior.n_targets * (1 if spread == "none" else 2)
     node = posterior_node(posterior, grid.lazy)
-    both = grid.map(_predict_block, width, node, spread, include_noise, gaussian)
+    both = grid.map(_predict_block, asked.columns(posterior), node, *asked)
     if not grid.lazy:
         with single_blas_thread():
             (both,) = dask.compute(both, scheduler="threads")
     return grid, both
 
 
-def _in_memory(
-    posterior: Posterior, X: np.ndarray, spread: Spread, include_noise: bool, gaussian: bool
-) -> tuple[Any, Any]:
+def _in_memory(posterior: Posterior, X: np.ndarray, asked: Asked) -> tuple[Any, Any]:
     """Return mean and spread at a NumPy array's rows, computed by the threads of this process."""
     order = posterior.grouped(X)
     rows = da.from_array(X if order is None else X[order], chunks=(TILE_ROWS, -1))
     with single_blas_thread():
-        parts = lazy(posterior, rows, spread, include_noise, False, gaussian)
+        parts = lazy(posterior, rows, asked, travels=False)
         mean, second = dask.compute(*parts, scheduler="threads")
     if order is None:
         return mean, second

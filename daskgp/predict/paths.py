@@ -18,13 +18,14 @@ from daskgp.checks import whole
 from daskgp.data import Rows, grids, moments
 from daskgp.data.partition import Span, parts
 from daskgp.errors import SettingError
+from daskgp.fit.arrange.rewriting import seed_of
 from daskgp.fit.rounds import Rounds
 from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.pathwise import PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import variances
-from daskgp.posterior.action_points import Supports
+from daskgp.posterior.action_points import ActionPoints
 from daskgp.posterior.layers import TrendLayer, chain
 from daskgp.posterior.layers.chain import Outer
 from daskgp.posterior.neighbour_rows import Nearby
@@ -71,8 +72,9 @@ class Paths:
         """
         if grids.is_xarray(X):
             fitted = self.fitted_
-            grid, values = lazy.on_grid(self.solved_, X, "none", False, False)
-            values = self._finished(values, lambda: lazy.on_grid(fitted, X, "none", False, True)[1])
+            grid, values = lazy.on_grid(self.solved_, X, lazy.Asked())
+            gaussian = lazy.Asked(gaussian=True)
+            values = self._finished(values, lambda: lazy.on_grid(fitted, X, gaussian)[1])
             targets, units = fitted.target_names, fitted.target_units
             said = moments.describe("samples", targets, units, False)
             return grid.wrap_samples(values, targets, fitted.vector_target, said)
@@ -232,7 +234,7 @@ def draw(
         len(posterior.scaling.x_shift),
         posterior.n_targets,
         whole("n_samples", n_samples, 1),
-        _seed(random_state),
+        seed_of(None if random_state is None else whole("random_state", random_state, 0)),
         n_frequencies,
     )
     model, trend = without_trend(posterior.method), posterior.layer(TrendLayer)
@@ -248,7 +250,7 @@ def draw(
             found = model.paths(
                 theta, posterior.state, drawn, replace(stage, rows=rows, scaling=scaling)
             )
-        elif isinstance(kept, Supports):
+        elif isinstance(kept, ActionPoints):
             seen = _at_points(posterior, kept, drawn, executor)
             found = model.paths(theta, posterior.state, drawn, seen, kept.count)
         else:
@@ -281,12 +283,6 @@ def check(posterior: Posterior) -> None:
     if missing:
         raise SettingError(missing)
     check_features(posterior.theta.kernel, len(posterior.scaling.x_shift))
-
-
-def _seed(random_state: int | None) -> int:
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    return whole("random_state", random_state, 0)
 
 
 def repeated(scaling: Scaling, drawn: PathDraw) -> Scaling:
@@ -357,7 +353,7 @@ def _spread(scaling: Scaling, noise_variance: float, columns: np.ndarray) -> np.
 
 
 def _at_points(
-    posterior: Posterior, points: Supports, drawn: PathDraw, executor: Executor
+    posterior: Posterior, points: ActionPoints, drawn: PathDraw, executor: Executor
 ) -> np.ndarray:
     """Return S' (g(X) + e) (actions, t), summed over the points in tasks."""
     shared = node("paths", (points, drawn, posterior.scaling, posterior.theta.noise_variance))
@@ -366,7 +362,7 @@ def _at_points(
     return np.asarray(tree_sum(nodes, _plus, executor, "paths"))
 
 
-def _seen(span: Span, shared: tuple[Supports, PathDraw, Scaling, float]) -> np.ndarray:
+def _seen(span: Span, shared: tuple[ActionPoints, PathDraw, Scaling, float]) -> np.ndarray:
     points, drawn, scaling, noise_variance = shared
     with single_blas_thread():
         X, columns = points.rows.read(*span)

@@ -12,9 +12,9 @@ from daskgp.data import Rows, partition
 from daskgp.data.blocks import sampling
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import by_batches, hyperparameters, rounds, run, targets, work
-from daskgp.fit.by_batches import Left, own
+from daskgp.fit.by_batches import Bound, Left
 from daskgp.fit.fitted import Fit, note, ranges_of
-from daskgp.fit.recipe import Outcome, Recipe
+from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.models import scaling
 from daskgp.models.fills import Fills
 from daskgp.runtime.executor import Executor
@@ -59,10 +59,9 @@ def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, we
         scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     units, before = partition.alone(spans), 0 if fit is None else fit.n
     stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
-    problem, left = _begun(recipe, fit, stage, sums)
-    problem = problem._replace(rows=before + sums.rows)
+    bound, left = _begun(recipe, fit, stage, sums)
     try:
-        outcome = _followed(recipe, problem, left, before)
+        outcome = _followed(bound._replace(rows=before + sums.rows), left, before)
     except Stopped as error:
         if error.outcome is not None:
             error.outcome = _remembered(recipe, fit, error.outcome, sums, fills)
@@ -87,14 +86,13 @@ def _read(
 
 def _begun(
     recipe: Recipe, fit: Fit | None, stage: rounds.Rounds, sums: scaling.Sums
-) -> tuple[by_batches.Fit, Left]:
-    """Return the problem, and the run that it goes on from."""
+) -> tuple[Bound, Left]:
+    """Return the bound, and the run that it goes on from."""
     if fit is not None:
         return by_batches.resumed(recipe, stage, fit.posterior, fit.left, fit.history)
-    theta = hyperparameters.start(recipe, stage, sums).theta
-    problem = by_batches.begin(recipe, stage, theta, sums, recipe.seed())
-    first = Run.begin(by_batches.first_parameters(recipe, problem))
-    return problem, Left(first, None, sums, streamed=True)
+    start = hyperparameters.start(recipe, stage, sums)
+    bound = Bound.begun(Problem(recipe, stage, start, sums), recipe.seed())
+    return bound, Left(Run.begin(bound.first_parameters()), None, sums, streamed=True)
 
 
 def _remembered(
@@ -104,54 +102,38 @@ def _remembered(
     number, left = outcome.left
     found = run.remembered(recipe, outcome._replace(left=left), sums, fills)
     if fit is not None:
-        before = fit.posterior.ranges
-        ranges = ranges_of(sums, outcome.stage.rows.columns, before)
-        found = found.of(replace(found.posterior, ranges=ranges))
-        found = replace(fit, **_learned(found))
+        ranges = ranges_of(sums, outcome.stage.rows.columns, fit.posterior.ranges)
+        learned = {name: getattr(found, name) for name in ("objective", "history", "left")}
+        found = replace(fit, posterior=replace(found.posterior, ranges=ranges), **learned)
     return replace(found, n=number)
 
 
-def _learned(fit: Fit) -> dict[str, Any]:
-    return {
-        "posterior": fit.posterior,
-        "objective": fit.objective,
-        "history": fit.history,
-        "left": fit.left,
-    }
-
-
-def _followed(recipe: Recipe, problem: by_batches.Fit, left: Left, before: float) -> Outcome:
+def _followed(bound: Bound, left: Left, before: float) -> Outcome:
     """Make one pass over the rows of a call, which follow ``before`` others."""
     assert left.run is not None
     assert left.sums is not None
-    pieces, begun = by_batches.batches(recipe, problem), left.run.step
+    recipe, pieces, begun = bound.recipe, bound.batches(), left.run.step
     seen = np.cumsum([before, *(sum(p.size for p in batch) for batch in pieces)])
-    executor, none = problem.stage.executor, by_batches.no_rows(problem.stage.rows)
+    executor, none = bound.stage.executor, by_batches.no_rows(bound.stage.rows)
 
     def finished(run: Run, history: by_batches.History) -> Outcome:
         rows = float(seen[run.step - begun])
-        so_far = problem._replace(rows=rows)
-        outcome = by_batches.concluded(recipe, so_far, run, history, rows, begun)
+        outcome = bound._replace(rows=rows).concluded(run, history, rows, begun)
         now = left._replace(run=run, learned=learning.arrays())
         return outcome._replace(left=(int(rows), now))
 
-    learning = by_batches.learning(recipe, problem, executor, lambda: pieces.pop(0), _nowhere, none)
-    bases = learning.bases._replace(covariance=recipe.inputs.count, most=None)
-    learning.bases = bases
+    learning = bound.learning(executor, lambda: pieces.pop(0), _nowhere, none)
+    learning.bases = learning.bases._replace(covariance=recipe.inputs.count, most=None)
     # a model that ``fit`` has begun keeps to its setting
-    follows = own(recipe).learns(recipe) or (left.streamed and recipe.optimizer is not None)
+    follows = bound.trainer.learns(recipe) or (left.streamed and recipe.optimizer is not None)
     if follows:
         learning.let_go()
     if left.learned is not None:
         learning.restore(left.learned)
-    ascent = replace(
-        by_batches.ascent_of(recipe, problem, left.sums, follows),
-        steps=begun + len(pieces),
-        patience=None,
-    )
-    describe = by_batches.describing(problem)
+    ascent = bound.ascent(left.sums, follows)
+    ascent = replace(ascent, steps=begun + len(pieces), patience=None)
     with by_batches.keeping_the_last(finished):
-        now, history = ascend(learning, left.run, ascent, describe, by_batches.WATCHED)
+        now, history = ascend(learning, left.run, ascent, bound.describe, by_batches.WATCHED)
     return finished(now, history)
 
 

@@ -850,7 +850,7 @@ class Halted(Exception):
 @pytest.fixture
 def calls(monkeypatch):
     """Counts steps, of which ``stop`` may be made; a run is kept every five."""
-    counter, sums, ascent = {"made": 0, "stop": None}, Steps.sums, by_batches.ascent_of
+    counter, sums, ascent = {"made": 0, "stop": None}, Steps.sums, by_batches.Bound.ascent
 
     def counted(self, prepared, shares, step):
         if counter["made"] == counter["stop"]:
@@ -862,7 +862,7 @@ def calls(monkeypatch):
         return dataclasses.replace(ascent(*arguments), keep_every=5)
 
     monkeypatch.setattr(Steps, "sums", counted)
-    monkeypatch.setattr(by_batches, "ascent_of", often)
+    monkeypatch.setattr(by_batches.Bound, "ascent", often)
     monkeypatch.setattr(svi, "REFRESH", 5)
     return counter
 

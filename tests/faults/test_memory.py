@@ -12,7 +12,7 @@ from distributed import Client
 import daskgp
 from daskgp.data import Rows
 from daskgp.errors import MemoryRunError, RunError
-from daskgp.fit import plan, refusal
+from daskgp.fit import plan, work
 
 LIMIT = 400 << 20
 
@@ -107,7 +107,7 @@ def test_a_task_without_memory_is_one_line(data, cluster, model, remedy):
 
 def test_what_no_smaller_block_mends_asks_for_fewer_inputs():
     small = plan.Plan(10, 4, 3, 1_000, 1_000, 1_000, False, 10, 10, 0, 1.0)
-    found = refusal.out_of_memory(
+    found = work.out_of_memory(
         MemoryRunError("workers died"),
         small,
         None,

@@ -19,7 +19,8 @@ from daskgp.data import Rows, partition
 from daskgp.data.partition import Span, alone, even, following
 from daskgp.errors import DeviceError, DeviceMemoryError, InputError, MemoryRunError
 from daskgp.fit import plan as planning
-from daskgp.fit import refusal, rounds, task
+from daskgp.fit import rounds, task
+from daskgp.fit import work as fit_work
 from daskgp.fit.experts import Objectives
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.markov import lma
@@ -196,7 +197,7 @@ def test_other_errors_are_not_taken_for_memory(cupy):
 
 def test_what_is_held_is_given_up_for_what_cannot_be_cut(cupy, monkeypatch):
     given_up, tried = [], []
-    monkeypatch.setattr(device_memory, "_held", [lambda: given_up.append(1)])
+    monkeypatch.setattr(device_memory, "_droppers", [lambda: given_up.append(1)])
 
     def work():
         tried.append(1)
@@ -225,7 +226,7 @@ def test_the_setting_that_needs_less_is_named(divided, said):
 
     error = DeviceMemoryError("short", "64 rows at a time", "choose fewer inputs", divided)
     knob = planning.Knob("block_rows", 1_000, "blocks of 1000 rows", planned)
-    found = refusal.out_of_memory(error, planned(1_000), None, knob)
+    found = fit_work.out_of_memory(error, planned(1_000), None, knob)
     assert isinstance(found, DeviceMemoryError)
     assert str(found) == said
 
@@ -243,7 +244,7 @@ def sums_of(n, device, dtype="float64", rows=None, m=5):
 
 def test_rows_at_a_time_follow_from_the_free_memory(cupy):
     (stage, theta), model = sums_of(100, "gpu"), SGPR()
-    sizes = task._sizes(stage._source(), model.prepare(theta))
+    sizes = task._sizes(stage.source, model.prepare(theta))
     assert sizes == device_memory.Sizes(2, 1, 5, 8, kernels.Matern32(0.5).tiles)
     assert device_memory.rows_that_fit(model, sizes, 50_000, "gpu") == 50_000
     cupy.cuda.free = 2 * device_memory.task_bytes(model, sizes, 1_000)

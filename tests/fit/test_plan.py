@@ -56,9 +56,8 @@ def planned(model, kernel, rows, m, itemsize=8):
 def in_blocks(block_rows, model, kernel, rows, m, itemsize=8):
     knob = plan.Knob("block_rows", block_rows, "blocks", planned=None)
     spans = [partition.Span(0, block_rows)]
-    return plan.make_plan(
-        plan.Workload(model, kernel, rows, spans, m, knob, probes=None, itemsize=itemsize)
-    )
+    sizes = {"method": model, "kernel": kernel, "n_inputs": m, "itemsize": itemsize}
+    return plan.make_plan(plan.Workload(rows, spans, knob=knob, probes=None, **sizes))
 
 
 def solve(model, kernel, rows, m):
@@ -73,29 +72,21 @@ def close(planned, measured):
 
 
 @EACH_KERNEL
-def test_the_client_of_the_exact_gp(kernel):
-    rows, model = rows_of(500), Exact()
-    block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1)
+@pytest.mark.parametrize("model", [Exact(), SGPR(jitter=1e-3)], ids=["exact", "sgpr"])
+def test_the_client_of_an_exact_and_a_sparse_gp(model, kernel):
+    sparse = isinstance(model, SGPR)
+    rows = rows_of(300 if sparse else 500)
+    block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1, rows.X if sparse else None)
 
     def work():
-        return model.posterior(theta, block), model.objective(theta, block).value
-
-    measured, _ = peak(work)
-    assert close(solve(model, kernel, rows, 0), measured)
-
-
-@EACH_KERNEL
-def test_the_client_of_a_sparse_gp(kernel):
-    rows, model = rows_of(300), SGPR(jitter=1e-3)
-    block, theta = Block(rows.X, rows.y), Theta(kernel, 0.1, rows.X)
-
-    def work():
+        if not sparse:
+            return model.posterior(theta, block), model.objective(theta, block).value
         prepared = model.prepare(theta)
         total = model.local(prepared, block)
         return model.posterior(prepared, total), model.objective(prepared, total).value
 
     measured, _ = peak(work)
-    assert close(solve(model, kernel, rows, 300), measured)
+    assert close(solve(model, kernel, rows, 300 if sparse else 0), measured)
 
 
 @EACH_KERNEL

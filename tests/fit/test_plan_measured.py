@@ -19,8 +19,7 @@ from daskgp.cli.tables import describe_plan
 from daskgp.data import Rows
 from daskgp.errors import PlanError, SettingError
 from daskgp.estimators import ESTIMATORS
-from daskgp.fit.refusal import SHARE, needed
-from daskgp.fit.work import work_of
+from daskgp.fit.work import SHARE, needed, work_of
 from daskgp.runtime.executor import Executor
 from tests.contract.cases import sized
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from daskgp.data import Rows
-from daskgp.data.partition import Span
+from daskgp.fit.plan import Planned
 from daskgp.fit.rounds import Rounds
 from daskgp.models.scaling import Sums
 from daskgp.models.values import Theta
@@ -16,36 +15,8 @@ from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 
 
-class Planned(NamedTuple):
-    """Units of rows as a fit will have them, from the sizes of the data alone.
-
-    Attributes
-    ----------
-    rows : Rows
-    units : sequence of Span
-        Rows of each unit.
-    written : int
-        Bytes of rows that are written in another order.
-    per_task, window_rows, near_rows, block_rows
-        As in ``Workload``.
-    """
-
-    rows: Rows
-    units: Sequence[Span]
-    written: int = 0
-    per_task: int = 1
-    window_rows: int | None = None
-    near_rows: int = 0
-    block_rows: int | None = None
-
-    @property
-    def largest(self) -> int:
-        """Rows of the largest unit."""
-        return max((span.rows for span in self.units), default=0)
-
-
 class Home(NamedTuple):
-    """Where rows lie that updates add to: URLs.
+    """URLs where rows lie that updates add to.
 
     ``own`` is a store that nobody else adds to, ``spare`` one for rows that replace those of a
     model store whose lock is held, and ``store`` the setting.
@@ -57,7 +28,7 @@ class Home(NamedTuple):
 
 
 class SoFar(NamedTuple):
-    """What a fitted model knows of its rows so far: how many, and of how many experts.
+    """Knowledge that a fitted model has of its rows: how many there are, and of how many experts.
 
     ``stage`` are the rounds, without units, over those that predictions read back in blocks.
     """
@@ -84,7 +55,7 @@ class Changed(NamedTuple):
 
 
 class Arrangement(Protocol):
-    """How rows are ordered and cut into the units of a method: a value made from settings."""
+    """Order and cut of rows into the units of a method: a value made from settings."""
 
     nearby: ClassVar[bool] = False
     """True if units are blocks of nearby rows: they come with the blocks that they are conditioned

@@ -16,8 +16,8 @@ from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read
 from daskgp.data.partition import Unit
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.arrange import blocks_changed, rewriting
-from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, Planned, SoFar
-from daskgp.fit.plan import in_blocks, rows_bytes
+from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, SoFar
+from daskgp.fit.plan import Planned, in_blocks, rows_bytes
 from daskgp.fit.rounds import WINDOW_TASKS, Rounds
 from daskgp.fit.scratch import ordered
 from daskgp.kernels.lengthscales import correlation_lengths
@@ -94,7 +94,8 @@ class Blocks(Arrangement):
         largest = blocks.largest
         count, beside = -(-n // max(largest, 1)), self.blocks_beside
         near = self.rows_around(n, count) if beside is None else min(n, largest * (1 + beside))
-        return blocks._replace(
+        return replace(
+            blocks,
             per_task=partition.per_task(count, largest, WINDOW_TASKS),
             window_rows=min(n, largest * (1 + self.reach)),
             near_rows=near,

@@ -14,15 +14,15 @@ from daskgp.data.blocks.layout import read_layout
 from daskgp.data.partition import Span, Unit
 from daskgp.errors import InputError
 from daskgp.fit.arrange import rewriting
-from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, Planned, SoFar
-from daskgp.fit.plan import rows_bytes
+from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, SoFar
+from daskgp.fit.plan import Planned, rows_bytes
 from daskgp.fit.rounds import EXPERT_TASKS, Rounds
 from daskgp.fit.scratch import ordered
 from daskgp.models import scaling
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.scaling import Sums
 from daskgp.models.values import Theta
-from daskgp.posterior.expert_rows import Members
+from daskgp.posterior.expert_rows import ExpertRows
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
 
@@ -104,12 +104,12 @@ class Parts(Arrangement):
         count = self.number_of(int(sums.rows))
         return self._split(stage, rows, partition.alone(partition.even(0, len(rows), count)))
 
-    def kept(self, stage: Rounds, theta: Theta) -> Members | None:
+    def kept(self, stage: Rounds, theta: Theta) -> ExpertRows | None:
         """Return the rows of whole parts, which predictions read back."""
         if not self.whole:
             return None
         starts = np.array([*(span.start for span in stage.spans), len(stage.rows)], np.int64)
-        return Members(stage.rows, starts)
+        return ExpertRows(stage.rows, starts)
 
     def so_far(self, posterior: Posterior, n: int, home: Home, executor: Executor) -> SoFar:
         """Return what a fitted model of n rows knows of them, and how many experts have them."""
