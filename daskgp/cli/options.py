@@ -323,8 +323,16 @@ class NewGrid(NamedTuple):
     @property
     def steps(self) -> dict[str, float]:
         """Return resolutions by name."""
-        pairs = _pairs("--resolution", self.resolution, "A=STEP")
-        return {name: _number("--resolution", value) for name, value in pairs}
+        steps = {}
+        for name, value in _pairs("--resolution", self.resolution, "A=STEP"):
+            step = numeric(value)
+            if isinstance(step, str):
+                raise SettingError(
+                    f"--resolution has {value!r} for {name!r}: give a number in the unit of the "
+                    "feature, such as 1 for a day or 0.25 for six hours of a time in days"
+                )
+            steps[name] = step
+        return steps
 
     @property
     def ends(self) -> dict[str, tuple[float | str, float | str]]:
@@ -384,7 +392,13 @@ def fill_values(texts: Sequence[str]) -> Any:
     """Return the setting that ``--fill`` gives."""
     if not texts:
         return "auto"
-    return None if [*texts] == ["none"] else [_number("--fill", text) for text in texts]
+    if [*texts] == ["none"]:
+        return None
+    values = [numeric(text) for text in texts]
+    word = next((value for value in values if isinstance(value, str)), None)
+    if word is not None:
+        raise SettingError(f"--fill has {word!r}, a number is needed")
+    return values
 
 
 def numeric(text: str) -> float | str:
@@ -393,13 +407,6 @@ def numeric(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def _number(option: str, text: str) -> float:
-    value = numeric(text)
-    if isinstance(value, str):
-        raise SettingError(f"{option} has {text!r}, a number is needed")
-    return value
 
 
 def _ends(text: str) -> tuple[str, str]:

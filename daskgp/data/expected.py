@@ -5,7 +5,7 @@ Predictions there would be the prior, without a word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from daskgp.data import feature_units, whole_dates
 from daskgp.data.feature_units import Count
 from daskgp.errors import InputError
-from daskgp.models.columns import KINDS, LONGITUDES, kind_of_name
+from daskgp.models.columns import ENDS, KINDS, kind_of_name
 
 APART = 5.0
 """Least ratio of the sizes of numbers in different units."""
@@ -38,23 +38,34 @@ class Column(NamedTuple):
     unit: str
     low: float
     high: float
+    sphere: str = ""
+    """Kind of a column of places on the sphere."""
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether numbers without a unit may be those of another one."""
-        return self.is_time or self.is_longitude
+        """Tell if numbers without a unit may be those of another one."""
+        return not self.sphere and (self.is_time or self.is_longitude)
 
     @property
     def is_time(self) -> bool:
-        """Whether the feature is a time by its unit or name."""
+        """Tell if the feature is a time by its unit or name."""
         return self.counts is not None or (not self.unit and whole_dates.named_as_time(self.name))
 
     @property
     def is_longitude(self) -> bool:
-        """Whether the feature is a longitude in degrees by its unit or name."""
-        east = feature_units.plain(self.unit) == "degrees_east"
-        named = east or (kind_of_name(self.name) == KINDS[0] and not self.counts)
-        return named and LONGITUDES[0] <= self.low and self.high <= LONGITUDES[1]
+        """Tell if the feature is a longitude in degrees by its unit or name."""
+        return self.angle == KINDS[0]
+
+    @property
+    def angle(self) -> str | None:
+        """Kind of a feature that is a longitude or latitude in degrees by its unit or name."""
+        east_north = dict(zip(feature_units.DEGREES, KINDS, strict=True))
+        kind = self.sphere or east_north.get(feature_units.plain(self.unit))
+        kind = kind or (None if self.counts else kind_of_name(self.name))
+        if kind is None:
+            return None
+        ends = dict(zip(KINDS, ENDS, strict=True))[kind]
+        return kind if ends[0] <= self.low and self.high <= ends[1] else None
 
     @property
     def counts(self) -> Count | None:
@@ -88,7 +99,7 @@ class Column(NamedTuple):
                     f"numbers from {range_} there: give such numbers, or fit again with times"
                 )
         elif self.is_longitude:
-            if self._is_turned(known):
+            if not self.sphere and self._is_turned(known):
                 raise InputError(
                     f"{seen}, the training rows from {range_}: add 360 to longitudes below, take "
                     "360 from those above, or fit again with geographic=(longitude, latitude)"
@@ -104,8 +115,8 @@ class Column(NamedTuple):
                 )
             if self._is_never(known):
                 raise InputError(
-                    f"{seen}, which are no dates in {self.unit!r}, the unit of the training rows: "
-                    "give times, as pandas.to_datetime makes them"
+                    f"{seen}, which are no dates near those of the training rows, {range_} in "
+                    f"{self.unit!r}: give times, as pandas.to_datetime makes them"
                 )
 
     def _is_far(self, values: np.ndarray) -> bool:
@@ -133,12 +144,26 @@ class Column(NamedTuple):
         far = (values < self.low - margin) | (values > self.high + margin)
         return bool((comes & far).any() or comes.all())
 
+    def is_in_radians(self, values: np.ndarray) -> bool:
+        """Return whether values lie outside the training rows, and as radians among them."""
+        margin = NEAR * (self.high - self.low)
+        low, high = self.low - margin, self.high + margin
+        degrees = np.degrees(values)
+        outside = values.max() < low or values.min() > high
+        return bool(outside and degrees.min() >= low and degrees.max() <= high)
+
     def _is_never(self, values: np.ndarray) -> bool:
-        """Return whether no value is a date that anyone models, in the unit of the feature."""
+        """Return whether no value is a date that anyone models, in the unit of the feature.
+
+        Small numbers, which would be days about the beginning of 1970, count from something else.
+        """
         if self.counts is None:
             return False
         days = values / self.counts.per_day + self.counts.origin
-        return bool((days > LATEST).all() or (np.abs(days) > feature_units.MOST_DAYS).all())
+        size = np.abs(days)
+        return bool(
+            (days > LATEST).all() or (size > feature_units.MOST_DAYS).all() or (size < EARLY).all()
+        )
 
     def _read_as(self, values: np.ndarray, codes: Sequence[str]) -> str | None:
         """Return in which of some units values are times about those of the training rows."""
@@ -192,12 +217,19 @@ def _as_times(code: str) -> str:
 
 
 def columns_of(
-    names: Sequence[str], units: Sequence[str], ranges: Sequence[Limits | None]
+    names: Sequence[str],
+    units: Sequence[str],
+    ranges: Sequence[Limits | None],
+    sphere: Sequence[int] = (),
 ) -> dict[int, Column]:
-    """Return the features whose ranges are known and have a width, by their numbers."""
+    """Return the features whose ranges are known and have a width, by their numbers.
+
+    ``sphere`` has the numbers of longitude and latitude of places on the sphere.
+    """
     units = units or ("",) * len(names)
+    kinds = dict(zip(sphere, KINDS, strict=False))
     return {
-        j: Column(names[j], units[j], *ends)
+        j: Column(names[j], units[j], ends[0], ends[1], kinds.get(j, ""))
         for j, ends in enumerate(ranges)
         if ends is not None and ends[0] < ends[1]
     }
@@ -207,3 +239,27 @@ def refuse(columns: Mapping[int, Column], X: np.ndarray, what: str) -> None:
     """Raise InputError for rows X (n, d), which say no units, in others than the training rows."""
     for j, column in columns.items():
         column.refuse(X[:, j], what)
+    refuse_radians(columns, lambda j: X[:, j], what)
+
+
+def refuse_radians(
+    columns: Mapping[int, Column], values: Callable[[int], np.ndarray | None], what: str
+) -> None:
+    """Raise InputError for longitudes and latitudes that are both in radians, not in degrees.
+
+    ``values`` returns those of a column, None if they are not known.
+    """
+    place = {column.angle: j for j, column in columns.items() if column.angle}
+    if len(place) < len(KINDS):
+        return
+    seen = {}
+    for j in place.values():
+        found = values(j)
+        known = np.empty(0) if found is None else found[np.isfinite(found)]
+        if not len(known) or not columns[j].is_in_radians(known):
+            return
+        seen[j] = f"{columns[j].name!r} from {known.min():.4g} to {known.max():.4g}"
+    raise InputError(
+        f"{what} has {' and '.join(seen.values())}, which are as radians among the training rows, "
+        "but as degrees, which these have, far from them: give degrees (numpy.degrees)"
+    )

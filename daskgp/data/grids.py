@@ -363,6 +363,7 @@ def grid_of(
             )
         _check_kind(X, name)
     own, first = units_of(X, names), partial(_first, X, names)
+    expected.refuse_radians(trained_on, first, "the grid")
     _, how = feature_units.matched(names, own, units, first, "the grid", trained_on)
     for name, each in zip(names, how or (None,) * len(names), strict=True):
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))

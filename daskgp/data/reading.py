@@ -186,9 +186,34 @@ def refuse_other_order(X: Any, **beside: Any) -> None:
             )
 
 
+def warn_of_moved(X: Any, **beside: Any) -> None:
+    """Warn of objects of pandas whose rows are numbered as those of X, but all moved by some.
+
+    So it is where rows were left out of one of them before it was numbered anew.
+    """
+    index = _index(X)
+    for name, given in beside.items():
+        own = _index(given)
+        if index is None or own is None or len(own) != len(index) or own.equals(index):
+            continue
+        if _numbers_rows(index) and _numbers_rows(own) and own.isin(index).any():
+            logger.warning(
+                "rows of %s are numbered from %s to %s and those of X from %s to %s, but paired by "
+                "their order: give rows of the same numbers, or %s.to_numpy() if they belong "
+                "together as they are",
+                *(name, own[0], own[-1], index[0], index[-1], name),
+            )
+
+
 def _index(x: Any) -> Any:
     """Return the index of an object of pandas, None for all else."""
     return getattr(x, "index", None) if type(x).__module__.split(".")[0] == "pandas" else None
+
+
+def _numbers_rows(index: Any) -> bool:
+    """Return whether an index counts whole numbers up by one."""
+    numbers = index.to_numpy()
+    return numbers.dtype.kind in "iu" and bool((np.diff(numbers) == 1).all())
 
 
 def _are_times(kind: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.checks import LARGEST
-from daskgp.data import partition, visibility
+from daskgp.data import partition, reading, visibility
 from daskgp.data.blocks import filling, sampling
 from daskgp.data.feature_units import count_of
 from daskgp.data.folds import SHARE
@@ -28,6 +28,7 @@ from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.models import scaling
+from daskgp.models.columns import warn_of_angles
 from daskgp.models.fills import Fills
 from daskgp.posterior.layers import Layer, chain
 from daskgp.posterior.posterior import Posterior
@@ -81,6 +82,7 @@ def fitted(
     executor = Executor.current(recipe.progress, recipe.device)
     # sizes first: what cannot fit in memory is refused before anything is written
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
+    reading.warn_of_moved(X, y=y, y_variance=noise[0], sample_weight=noise[1])
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
@@ -280,6 +282,9 @@ def _described(
     times = {name for name, unit in units.items() if count_of(unit)}
     times |= {name for name in rows.feature_names if named_as_time(name)}
     scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
+    if rows.geographic is not None or recipe.geographic is None:
+        own = rows.feature_names, rows.feature_units, ranges_of(sums, rows.columns)
+        warn_of_angles(*own, rows.geographic)
     return sums
 
 

@@ -8,6 +8,7 @@ line and the poles, and valid in every kernel of a distance.
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,14 @@ from daskgp.kernels import Kernel
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
 from daskgp.models.fills import KNOWN, Fills, Limits, far, without
 
+logger = logging.getLogger("daskgp")
+
 RADIUS = 6371.0088
 """Mean radius of the Earth in km."""
 LONGITUDES, LATITUDES = ENDS = (-180.0, 360.0), (-90.0, 90.0)
 """Ranges of degrees east and north."""
+RADIANS = (-3.1416, 6.2832), (-1.5708, 1.5708)
+"""Ranges of the same in radians."""
 KINDS = ("longitude", "latitude")
 """Kinds of the two columns of a place."""
 KILOMETRES = "km"
@@ -374,6 +379,58 @@ def refuse_other(setting: Any, names: Sequence[str], columns: Columns) -> None:
     raise SettingError(
         f"geographic={shown(setting)}: the model was fitted {fitted}: leave it out, or fit again"
     )
+
+
+def warn_of_angles(
+    names: Sequence[str],
+    units: Sequence[str],
+    ranges: Sequence[Sequence[float] | None],
+    geographic: tuple[int, int] | None,
+) -> None:
+    """Warn about places on the sphere that may be in radians, and about angles that no place has.
+
+    Parameters
+    ----------
+    names, units : sequence of str
+        Those of the columns; no units where none is known.
+    ranges : sequence of pairs of float
+        The least and the largest value of each column, as far as known.
+    geographic : tuple of int, optional
+        Numbers of the columns of longitude and latitude of places on the sphere.
+    """
+    said = {
+        j: f"{name!r} goes from {own[0]:g} to {own[1]:g}"
+        for j, (name, own) in enumerate(zip(names, ranges, strict=True))
+        if own is not None
+    }
+    if geographic is not None:
+        near = [_inside(ranges[j], ends) for j, ends in zip(geographic, RADIANS, strict=True)]
+        if all(near):
+            logger.warning(
+                "%s, all of them near 0° E, 0° N: if these are radians, fit numpy.degrees of them",
+                " and ".join(said[j] for j in geographic),
+            )
+        return
+    kinds = {j: kind_of_name(names[j]) for j in said if not (units and units[j])}
+    columns = {kind: j for j, kind in kinds.items() if kind is not None}
+    for kind, ends, other in zip(KINDS, ENDS, KINDS[::-1], strict=True):
+        j = columns.get(kind)
+        if j is None or _inside(ranges[j], ends):
+            continue
+        remedy = ""
+        if other in columns and _inside(ranges[columns[other]], ends):
+            remedy = f"if it is swapped with {names[columns[other]]!r}, swap their names; else "
+        logger.warning(
+            "%s, which are no degrees of %s: %scorrect it, give it another name, or "
+            "geographic=False (--geographic none) for coordinates of a plane",
+            said[j],
+            kind,
+            remedy,
+        )
+
+
+def _inside(own: Sequence[float] | None, ends: tuple[float, float]) -> bool:
+    return own is not None and ends[0] <= own[0] and own[1] <= ends[1]
 
 
 SPELT = (

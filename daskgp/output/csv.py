@@ -75,7 +75,7 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
         rows = convert_for(units, source, url, **own, progress=progress).rows
     except ColumnError as error:
         raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
-    inner = job._replace(source=url, output=f"{url}-predictions")
+    inner = job._replace(source=url, output=f"{url}-predictions", made_of=source)
     try:
         yield inner
         columns = partial(_columns, groups.open_group(inner.output, "predictions"))

@@ -33,7 +33,8 @@ class Job(NamedTuple):
     ``source`` is the URL of a dataset store or of a grid, or an xarray object.  ``model`` is the
     URL of the model's store, to be noted in the output.  ``verify`` reads all of the input that is
     done already, not only what was written since.  ``mask`` and all ``outputs`` but samples are for
-    grids; ``windows`` returns what samples of a local method are drawn from.
+    grids; ``windows`` returns what samples of a local method are drawn from.  Messages name
+    ``made_of``, the csv that the source was made of, in its place.
     """
 
     posterior: Posterior
@@ -45,6 +46,7 @@ class Job(NamedTuple):
     mask: str | None = None
     outputs: Outputs = Outputs()
     windows: Callable[[Executor], Any] | None = None
+    made_of: str | None = None
 
     def sample_paths(self, executor: Executor) -> paths.Paths | None:
         """Return the sample paths that are written; None without any."""

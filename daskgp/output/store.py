@@ -221,7 +221,7 @@ def _grid_work(job: Job) -> Iterator[Work]:
 def _row_work(job: Job, source: str) -> Work:
     """Return the work of a prediction of the rows of a dataset store."""
     X = _rows(job.posterior, source)
-    how = conversions(job.posterior, X, source)
+    how = conversions(job.posterior, X, job.made_of or source)
     inputs = prediction_store.of_rows(source, X, job.outputs.samples)
     reader, width = RowReader(data.behind(X), how), X.shape[1] * X.dtype.itemsize
     together = 0 if job.posterior.rows is None else TOGETHER // width

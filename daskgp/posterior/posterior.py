@@ -170,16 +170,21 @@ class Posterior:
 
     @cached_property
     def trained_on(self) -> dict[int, expected.Column]:
-        """Known ranges of columns of X; not of places on a sphere, and longitudes of a period."""
-        known = [None if j in (self.geographic or ()) else r for j, r in enumerate(self.ranges)]
-        found = expected.columns_of(self.feature_names, self.feature_units, known)
+        """Known columns of X; not longitudes in a plane of a kernel with a period."""
+        own = self.feature_names, self.feature_units, self.ranges, self.geographic or ()
+        found = expected.columns_of(*own)
         periodic = any("period" in name for name in self.theta.kernel.parameter_names)
-        return {j: own for j, own in found.items() if not (periodic and own.is_longitude)}
+        return {
+            j: own
+            for j, own in found.items()
+            if not (periodic and own.is_longitude and not own.sphere)
+        }
 
     def matched(
         self, own: tuple[str, ...], values: Callable[[int], np.ndarray | None], what: str
     ) -> tuple[tuple[str, ...], tuple[Conversion | None, ...]]:
         """Return units of columns of X, and what turns these into those of the training data."""
+        expected.refuse_radians(self.trained_on, values, what)
         known = self.feature_names, own, self.wanted_units
         return feature_units.matched(*known, values, what, self.trained_on)
 

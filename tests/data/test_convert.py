@@ -230,7 +230,8 @@ def test_bad_names_of_a_grid(tmp_path, grid):
 def test_another_separator_is_named(tmp_path, frame, mark):
     frame.to_csv(tmp_path / "t.csv", index=False, sep=mark)
     message = refused(tmp_path / "t.csv", tmp_path / "out.zarr", "temp")
-    assert message.endswith(f": write the file with commas instead of {mark!r}")
+    assert f": write the file with commas instead of {mark!r} and points in its numbers" in message
+    assert f"pandas.read_csv(file, sep={mark!r}, decimal=',')" in message
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
@@ -299,7 +300,7 @@ def test_truncated_files(tmp_path, frame, grid, name):
     assert "check that the file is whole" in refused(path, tmp_path / "o.zarr", "temp")
 
 
-@pytest.mark.parametrize("day", ["5/17/2021", "17.5.2021 8:00", "17:30"])
+@pytest.mark.parametrize("day", ["5/17/2021", "17.5.2021", "17.5.2021 8:00", "17:30"])
 def test_a_column_of_other_dates_in_a_csv_is_named_with_the_remedy(day, tmp_path):
     (tmp_path / "t.csv").write_text(f"when,y\n{day},2.0\n")
     message = refused(tmp_path / "t.csv", tmp_path / "o.zarr", "y")

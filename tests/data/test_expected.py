@@ -78,8 +78,14 @@ def test_times_of_the_training_rows_and_later_ones_are_predicted(form):
 @pytest.mark.parametrize("form", ["array", "frame", "dask", "table"])
 def test_dates_of_which_none_is_valid_are_refused(form):
     model = fitted(WHEN)
-    with pytest.raises(InputError, match=r"which are no dates in 'days since 1970-01-01', the uni"):
+    with pytest.raises(InputError, match=r"which are no dates near those of the training rows, "):
         predicted(model, FORMS[form](table(np.full(80, 20_209_999.0))))
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "dask", "table"])
+def test_numbers_that_count_from_something_else_are_no_dates(form):
+    with pytest.raises(InputError, match=r"to 79, which are no dates near those of the tra"):
+        predicted(fitted(WHEN), FORMS[form](table(np.arange(80.0))))
 
 
 def test_dates_in_lazy_arrays_are_refused_with_their_form():
@@ -217,6 +223,13 @@ def test_longitudes_of_a_grid_and_by_its_units_are_compared(tmp_path):
     np.testing.assert_allclose(sphere.predict(west), sphere.predict(field), rtol=1e-6)
 
 
+def test_a_csv_is_named_as_it_is(tmp_path):
+    on_plane(places(0, 360)).save(str(tmp_path / "m.zarr"))
+    table(WHEN, "lon").rename(columns={"depth": "lat"}).to_csv(tmp_path / "p.csv", index=False)
+    line = refused("predict", tmp_path / "m.zarr", tmp_path / "p.csv", tmp_path / "o.csv")
+    assert f"feature 'lon' of {tmp_path / 'p.csv'} holds times" in line
+
+
 def test_a_period_of_longitude_makes_turns_right():
     trained = places(0, 360, 200)
     parts = kernels.Periodic(period=360.0, active_dims=("lon",)), kernels.RBF(active_dims=("lat",))
@@ -234,6 +247,67 @@ def test_loaded_models_know_the_range_of_their_rows(tmp_path):
     assert "feature 'lon' of" in line
     places(0, 360).to_csv(tmp_path / "q.csv", index=False)
     succeed("predict", tmp_path / "m.zarr", tmp_path / "q.csv", tmp_path / "o.csv")
+
+
+# -- radians, and angles of no place ---------------------------------------------------------------
+
+GLOBE = {"kernel": "matern32(3000.0)", "optimizer": None, "geographic": ("lon", "lat")}
+EUROPE = places(5, 30).assign(lat=np.linspace(40, 60, 60))
+
+
+@pytest.mark.parametrize("settings", [FIXED, {**GLOBE, "progress": False}], ids=["plane", "globe"])
+@pytest.mark.parametrize("form", FORMS)
+def test_places_in_radians_are_refused(settings, form):
+    model = daskgp.ExactGP(**settings).fit(EUROPE, smooth(EUROPE))
+    says = r"(X|the grid) has 'lon' from 0\.\d+ to 0\.\d+ and 'lat' from .*, which are as radi"
+    with pytest.raises(InputError, match=says):
+        predicted(model, FORMS[form](np.radians(EUROPE)))
+    for right in (EUROPE, EUROPE.assign(lat=EUROPE.lat / 60), EUROPE * 0.0):
+        assert np.isfinite(predicted(model, FORMS[form](right))).all()
+
+
+def test_axes_in_radians_are_refused():
+    model = daskgp.ExactGP(**GLOBE, progress=False).fit(EUROPE, smooth(EUROPE))
+    axes = {"lon": np.linspace(5, 30, 9), "lat": np.linspace(40, 60, 7)}
+    assert np.isfinite(model.predict(xr.Dataset(coords=axes))).all()
+    turned = {name: np.radians(values) for name, values in axes.items()}
+    with pytest.raises(InputError, match=r"the grid has 'lon' from .*give degrees"):
+        model.predict(xr.Dataset(coords=turned))
+
+
+@pytest.mark.parametrize("geographic", [("lon", "lat"), (0, 1)])
+def test_training_rows_that_may_be_in_radians_are_told(geographic, caplog):
+    X = places(-180, 180)
+    settings = {**GLOBE, "geographic": geographic, "progress": False}
+    daskgp.ExactGP(**settings).fit(X, smooth(X))
+    assert "radians" not in caplog.text
+    daskgp.ExactGP(**settings).fit(np.radians(X), smooth(X))
+    assert "'lon' goes from -2.96" in caplog.text
+    assert "if these are radians, fit numpy.degrees of them" in caplog.text
+
+
+def test_angles_of_no_place_are_told(caplog, tmp_path):
+    X = places(20, 220)
+    swapped = X.rename(columns={"lon": "lat", "lat": "lon"})
+    daskgp.ExactGP(**FIXED).fit(X, smooth(X))
+    daskgp.ExactGP(**FIXED, geographic=False).fit(swapped, smooth(X))
+    assert not caplog.text
+    daskgp.ExactGP(**FIXED).fit(swapped, smooth(X))
+    (line,) = caplog.messages
+    assert line.startswith("'lat' goes from 2")
+    assert "no degrees of latitude: if it is swapped with 'lon', swap their names; else" in line
+    swapped.assign(z=smooth(X)).to_csv(tmp_path / "t.csv", index=False)
+    done = invoke(
+        "fit", tmp_path / "t.csv", tmp_path / "m.zarr", "--target", "z", "--model", "exact"
+    )
+    assert "which are no degrees of latitude" in done.stderr
+
+
+def test_columns_in_metres_may_be_called_as_they_are(caplog):
+    X = places(0, 90_000).rename(columns={"lon": "x_lon", "lat": "elevation"})
+    daskgp.ExactGP(**FIXED).fit(X, X.elevation)
+    assert "'x_lon' goes from" in caplog.text
+    assert "give it another name, or geographic=False" in caplog.text
 
 
 def test_units_are_those_of_days():

@@ -72,6 +72,27 @@ def test_other_indexes_are_not_looked_at(pair):
     model().fit(X, list(Y))
 
 
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ((range(30), range(5, 35)), True),
+        ((range(12, 42), range(30)), True),
+        ((range(30), range(30, 60)), False),
+        ((range(30), ORDER + 5), False),
+        ((range(30), range(0, 60, 2)), False),
+        (([f"{i}" for i in range(30)], range(5, 35)), False),
+    ],
+)
+def test_numbers_of_rows_that_are_moved_by_some_are_told(pair, told, caplog):
+    model().fit(X.set_axis(pair[0]), Y.set_axis(pair[1]))
+    wanted = (
+        f"rows of y are numbered from {pair[1][0]} to {pair[1][-1]} and those of X from "
+        f"{pair[0][0]} to {pair[0][-1]}, but paired by their order: give rows of the same numbers, "
+        "or y.to_numpy() if they belong together as they are"
+    )
+    assert caplog.messages == [wanted] * told
+
+
 def test_an_index_with_repeats_has_no_reindex():
     repeated = np.arange(30) // 2
     with pytest.raises(InputError, match=r"by their order: give y\.to_numpy\(\) if they"):

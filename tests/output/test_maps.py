@@ -780,7 +780,10 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
             "resolution names 'depth', but the features are time, lat, lon",
         ),
         (("--resolution", "lon"), "--resolution is 'lon': give A=STEP, separated by commas"),
-        (("--resolution", "lon=x"), "--resolution has 'x', a number is needed"),
+        (
+            ("--resolution", "lon=x"),
+            "--resolution has 'x' for 'lon': give a number in the unit of the feature",
+        ),
         (("--extent", "time=x,lat=0,lon=0"), "extent of 'time' has 'x': give a number"),
         (("--extent", "time=1,lat=2020-01-01,lon=0"), "extent of 'lat' has the date '2020-01-01'"),
         (("--extent", "time=2:1,lat=0,lon=0"), "extent of 'time' is 2 to 1: give finite ends"),

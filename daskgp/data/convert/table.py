@@ -140,7 +140,12 @@ def _other_separator(columns: Collection[str]) -> str:
     """Return a remedy if a whole header was read as the name of one column, else nothing."""
     only = next(iter(columns)) if len(columns) == 1 else ""
     mark = next((mark for mark in ";\t|" if mark in only), None)
-    return f": write the file with commas instead of {mark!r}" if mark else ""
+    if mark is None:
+        return ""
+    return (
+        f": write the file with commas instead of {mark!r} and points in its numbers, for example "
+        f"from pandas.read_csv(file, sep={mark!r}, decimal=',') where it has decimal commas"
+    )
 
 
 def refusing(

@@ -354,7 +354,7 @@ def _is_time(text: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandas warns of a format that it has to guess
         parsed = pd.to_datetime(text, errors="coerce")
-    return bool(re.search(r"\d[-/:]\d", text)) and not pd.isna(parsed)
+    return bool(re.search(r"\d[-/:]\d|\d\.\d+\.\d", text)) and not pd.isna(parsed)
 
 
 @contextmanager
