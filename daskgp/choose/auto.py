@@ -28,8 +28,7 @@ from daskgp.choose.trials import Rules, Trials, Tried
 from daskgp.data import folds as splitting
 from daskgp.data import valid
 from daskgp.data.stores import locks
-from daskgp.data.stores.checkpoints import Place
-from daskgp.data.stores.trials import KeptTrials
+from daskgp.data.stores.checkpoints import KeptTrials, Place
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators import settings_of_fit
 from daskgp.estimators.attributes import Learned, offered_unless

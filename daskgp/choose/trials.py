@@ -36,7 +36,7 @@ from daskgp.choose.held_out import (
 )
 from daskgp.choose.profile import Profile
 from daskgp.data.folds import Fold, Parts
-from daskgp.data.stores.trials import KeptTrials
+from daskgp.data.stores.checkpoints import KeptTrials
 from daskgp.errors import DaskgpError, InputError, RunError
 from daskgp.estimators.exact import ExactGP
 from daskgp.fit.hyperparameters import identity_of

@@ -90,7 +90,7 @@ def fit(
         else:
             with (
                 _reserved(model_store, claim, resume) as group,
-                training(models.training_url(model_store)) as (X, y, more),
+                training(models.rows_url(model_store, models.TRAINING)) as (X, y, more),
                 cluster.executor(estimator.device),
             ):
                 url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"

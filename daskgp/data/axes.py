@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from numbers import Real
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from daskgp.data import feature_units, gridded, grids, whole_dates
 from daskgp.data.grids import Names
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import LATITUDES, LONGITUDES
+from daskgp.models.fills import Limits
 
 SPHERE = (
     {"standard_name": "longitude", "units": "degrees_east"},
@@ -82,20 +83,18 @@ def make(
     }
     attributes |= dict(zip(geographic, SPHERE, strict=bool(geographic)))
     own = dict(zip(features, units, strict=True))
-    extent = {
-        name: [_read(name, end, own[name]) for end in _pair(ends)] for name, ends in extent.items()
-    }
+    extent = {name: _ends(name, given, own[name]) for name, given in extent.items()}
     found, dims = ({}, ()) if like is None else _coordinates(features, like)
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
-    _check_ends(
-        {name: unit for name, unit in zip(features, units, strict=True) if name not in taken},
-        ends,
-        resolution,
-    )
-    for name, limits in zip(geographic, (LONGITUDES, LATITUDES), strict=bool(geographic)):
-        if name in extent:
-            _check_degrees(name, extent[name], limits)
+    _check_ends({name: ends[name] for name in features if name not in taken}, resolution)
+    for name, (least, most) in zip(geographic, (LONGITUDES, LATITUDES), strict=bool(geographic)):
+        low, high = extent.get(name, (least, most))
+        if low < least or high > most:
+            raise SettingError(
+                f"extent of {name!r} is {low:g} to {high:g}, but its degrees go from {least:g} to "
+                f"{most:g}: give ends between these"
+            )
     axes = {
         name: (
             name,
@@ -113,22 +112,18 @@ def make(
             limits = LATITUDES
             if name == geographic[0]:
                 limits = HALVES if ranges[name][1] <= HALVES[1] else LONGITUDES
-            made = made.sel({name: _on_the_globe(made[name].values, limits)})
+            axis = made[name].values
+            kept = (axis >= limits[0]) & (axis <= limits[1])
+            kept &= axis < axis[kept].min(initial=limits[1]) + 360.0  # no meridian twice
+            made = made.sel({name: kept})
     return made
 
 
-def _check_ends(
-    features: Mapping[str, str],
-    ends: Mapping[str, Any],
-    resolution: Mapping[str, float],
-) -> None:
-    """Raise an error that names everything that is missing for the axes of features with units."""
-    unknown = [name for name in features if ends[name] is None]
-    stepless = [
-        name
-        for name, unit in features.items()
-        if name not in resolution and (name in unknown or _is_long(name, ends[name], unit))
-    ]
+def _check_ends(ends: Mapping[str, Limits | None], resolution: Mapping[str, float]) -> None:
+    """Raise an error that names everything that is missing for axes with these ends."""
+    unknown = [name for name, own in ends.items() if own is None]
+    wide = [name for name, own in ends.items() if own is None or own[0] < own[1]]
+    stepless = [name for name in wide if name not in resolution]
     lacking = []
     if unknown:
         pairs = ", ".join(f"{name!r}: (low, high)" for name in unknown)
@@ -149,72 +144,67 @@ def _check_ends(
         raise (InputError if unknown else SettingError)("; and ".join(lacking))
 
 
-def _check_degrees(name: str, ends: Sequence[Any], limits: tuple[float, float]) -> None:
-    """Raise SettingError for an extent that leaves the globe."""
-    low, high = (_end(name, end, "") for end in ends)
-    if low < limits[0] or high > limits[1]:
-        raise SettingError(
-            f"extent of {name!r} is {low:g} to {high:g}, but its degrees go from {limits[0]:g} to "
-            f"{limits[1]:g}: give ends between these"
-        )
-
-
-def _on_the_globe(axis: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    """Return flags of the values within limits in degrees, of no meridian twice."""
-    kept = (axis >= limits[0]) & (axis <= limits[1])
-    return kept & (axis < axis[kept].min(initial=limits[1]) + 360.0)
-
-
-def _is_long(name: str, ends: Sequence[Any], unit: str) -> bool:
-    """Return whether an axis needs a step: one of its ends is above the other."""
-    low, high = (_end(name, end, unit) for end in ends)
-    return low < high
-
-
-def _is_in(name: str, names: Collection[str]) -> bool:
-    return name in names or name.lower() in names
-
-
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
 def _coordinates(features: tuple[str, ...], like: Any) -> tuple[dict[str, xr.DataArray], Names]:
     """Return the coordinates of another grid that are features, and its dimensions in order."""
-    if grids.is_xarray(like):
-        return _loaded(features, like)
-    with gridded.readable(str(like)), gridded.open_grid(str(like)) as grid:
-        return _loaded(features, grid)
-
-
-def _loaded(features: tuple[str, ...], grid: Any) -> tuple[dict[str, xr.DataArray], Names]:
-    found = {name: grid.coords[name].load() for name in features if name in grid.coords}
-    return found, tuple(map(str, grids.dims_of(grid)))
+    with ExitStack() as stack:
+        grid = like
+        if not grids.is_xarray(like):
+            stack.enter_context(gridded.readable(str(like)))
+            grid = stack.enter_context(gridded.open_grid(str(like)))
+        found = {name: grid.coords[name].load() for name in features if name in grid.coords}
+        return found, tuple(map(str, grids.dims_of(grid)))
 
 
 def _ordered(new: Sequence[str], dims: Names, geographic: Sequence[str]) -> list[str]:
     """Return new axes and those of another grid in the order of a map."""
-    east, north = {*geographic[:1], *EAST}, {*geographic[1:], *NORTH}
-    keys = {name: (_is_in(name, east), _is_in(name, north)) for name in (*new, *dims)}
+    sides = {*geographic[:1], *EAST}, {*geographic[1:], *NORTH}
+    spelt = {name: {name, name.lower()} for name in (*new, *dims)}
+    keys = {name: tuple(bool(own & side) for side in sides) for name, own in spelt.items()}
     order = [*sorted(new, key=lambda name: keys[name]), *dims]
     settled = {keys[name] for name in dims} >= {(True, False), (False, True)}
     return order if settled else sorted(order, key=lambda name: keys[name])
 
 
-def _pair(ends: Any) -> Sequence[Any]:
-    """Return the ends of an extent, which may be one value."""
-    one = isinstance(ends, str) or not isinstance(ends, Sequence | np.ndarray)
-    return (ends, ends) if one else ends
+def _ends(name: str, given: Any, unit: str) -> Limits:
+    """Return the ends of an extent, which may be one value, as numbers."""
+    one = isinstance(given, str) or not isinstance(given, Sequence | np.ndarray)
+    low, high = (given, given) if one else given
+    return _end(name, low, unit), _end(name, high, unit)
 
 
 def _end(name: str, value: Any, unit: str) -> float:
-    """Return an end of an axis as a number; dates as what the unit counts."""
-    if not isinstance(value, np.datetime64):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            pass
+    """Return an end of an axis as a number; dates as what the unit counts.
+
+    Whole numbers are taken for dates where those of rows are; and of all times where they count
+    none of four digits of years.
+
+    >>> _end("t", 20210301, "days since 1970-01-01"), _end("t", 18687, "days since 1970-01-01")
+    (18687.0, 18687.0)
+    """
     count = feature_units.count_of(unit)
+    try:
+        number = None if isinstance(value, np.datetime64) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is not None and (count is None or not np.isfinite(number)):
+        return number
+    if number is not None and count is not None:
+        far = abs(number / count.per_day + count.origin) >= feature_units.MOST_DAYS
+        dated = far or unit == feature_units.DAYS
+        form = whole_dates.form_of(np.array([number])) if dated else None
+        if form is not None:
+            days = float(whole_dates.days_of(np.array([number]), form, count.calendar)[0])
+            return (days - count.origin) * count.per_day
+        if far:
+            raise SettingError(
+                f"extent of {name!r} has {shown(value)}, which is no date and far beyond the year "
+                f"9999 as a number ({unit}): give a date such as 2021-03-04 or 20210304"
+            )
+        return number
     wanted = f"a number{f' ({unit})' if unit else ''}"
     if count is not None:
         wanted += " or a date such as 2021-03-04T05:06"
@@ -238,48 +228,17 @@ def _days(date: np.datetime64, calendar: str) -> float:
     return begin + clock
 
 
-def _read(name: str, end: Any, unit: str) -> Any:
-    """Return an end of an extent as it is, but dates written as whole numbers as times.
-
-    Numbers are taken for dates where those of rows are; and of all times where they count none of
-    four digits of years.
-
-    >>> _read("t", 20210301, "days since 1970-01-01"), _read("t", 18687, "days since 1970-01-01")
-    (np.datetime64('2021-03-01T00:00:00'), 18687)
-    """
-    count = feature_units.count_of(unit)
-    try:
-        number = float(end)
-    except (TypeError, ValueError):
-        return end
-    if count is None or isinstance(end, np.datetime64) or not np.isfinite(number):
-        return end
-    far = abs(number / count.per_day + count.origin) >= feature_units.MOST_DAYS
-    form = whole_dates.form_of(np.array([number])) if far or unit == feature_units.DAYS else None
-    if form is not None:
-        days = float(whole_dates.days_of(np.array([number]), form, count.calendar)[0])
-        usual = np.datetime64(round(days * 86_400), "s") if np.isfinite(days) else days
-        return (days - count.origin) * count.per_day if count.calendar else usual
-    if far:
-        raise SettingError(
-            f"extent of {name!r} has {shown(end)}, which is no date and far beyond the year 9999 "
-            f"as a number ({unit}): give a date such as 2021-03-04 or 20210304"
-        )
-    return end
-
-
-def _axis(
-    name: str, step: float | None, ends: Sequence[Any] | None, unit: str, whole: bool
-) -> np.ndarray:
+def _axis(name: str, step: float | None, ends: Limits | None, unit: str, whole: bool) -> np.ndarray:
     """Return the values of an axis, whose ends are known; those that cover a ``whole`` range."""
     assert ends is not None
-    low, high = (_end(name, end, unit) for end in ends)
+    low, high = ends
     if not (np.isfinite(low) and np.isfinite(high) and low <= high):
         longitudes = feature_units.count_of(unit) is None and -360.0 <= high < low <= 360.0
         across = " (across the date line 170:190)" if longitudes else ""
-        said = " to ".join(f"{end:g}" if isinstance(end, Real) else str(end) for end in ends)
+        low_text, high_text = (feature_units.text_of(end, unit) for end in ends)
         raise SettingError(
-            f"extent of {name!r} is {said}: give finite ends, the lower one first{across}"
+            f"extent of {name!r} is {low_text} to {high_text}: give finite ends, the lower one "
+            f"first{across}"
         )
     if low == high:
         return np.array([low])

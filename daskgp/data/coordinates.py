@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import xarray as xr
 import zarr
 
 from daskgp.data import feature_units
-from daskgp.data.gridded import Gridded, Index
+from daskgp.data.gridded import Gridded
 from daskgp.errors import StoreError
 
 REMEDY = "remove them or choose another path"
@@ -52,34 +52,26 @@ def _write_one(group: zarr.Group, name: str, coordinate: xr.DataArray) -> None:
     variable = coordinate.variable
     side = max(1, round(COORDINATE_CELLS ** (1 / max(1, variable.ndim))))
     array = group.get(name)
-    for region in _boxes(variable.shape, side):
+    cuts = [range(0, n, side) for n in variable.shape]
+    for corner in itertools.product(*cuts):
+        region = tuple(slice(i, i + side) for i in corner)
         made = array.attrs.asdict() if isinstance(array, zarr.Array) else {}
         encoded = _encoded(name, variable[region], made)
         if not isinstance(array, zarr.Array):
-            array = _created(group, name, variable, encoded, side)
+            plain = (np.ndarray, np.generic)  # which JSON does not take
+            said = {k: v.tolist() if isinstance(v, plain) else v for k, v in encoded.attrs.items()}
+            array = group.create_array(
+                name,
+                shape=variable.shape,
+                chunks=(side,) * variable.ndim,
+                dtype=str if encoded.dtype.kind in "OUT" else encoded.dtype,
+                dimension_names=tuple(map(str, variable.dims)),
+                attributes=said,
+                overwrite=True,
+            )
         elif array.shape != variable.shape:
             array.resize(variable.shape)
         array[region] = encoded.values
-
-
-def _created(
-    group: zarr.Group, name: str, variable: xr.Variable, encoded: xr.Variable, side: int
-) -> zarr.Array:
-    text = encoded.dtype.kind in "OUT"
-    said = {key: _json(value) for key, value in encoded.attrs.items()}
-    return group.create_array(
-        name,
-        shape=variable.shape,
-        chunks=(side,) * variable.ndim,
-        dtype=str if text else encoded.dtype,
-        dimension_names=tuple(map(str, variable.dims)),
-        attributes=said,
-        overwrite=True,
-    )
-
-
-def _json(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _encoded(name: str, variable: xr.Variable, made: Mapping[str, Any]) -> xr.Variable:
@@ -89,7 +81,8 @@ def _encoded(name: str, variable: xr.Variable, made: Mapping[str, Any]) -> xr.Va
         return _encoded_dates(name, variable, made)
     if values.dtype.kind not in "mM":
         return xr.Variable(variable.dims, values, variable.attrs)
-    units = [str(made["units"])] if "units" in made else [_since(values, unit) for unit in SINCE]
+    since = " since 1970-01-01" if values.dtype.kind == "M" else ""
+    units = [str(made["units"])] if "units" in made else [unit + since for unit in SINCE]
     for unit in units:
         how = {"units": unit, "dtype": "int64"}
         if values.dtype.kind == "M":
@@ -122,13 +115,3 @@ def _other_times(name: str, unit: str) -> StoreError:
         f"coordinate {name!r} has times that are not whole {unit.split()[0]}, as those that "
         f"were predicted before are: {REMEDY}"
     )
-
-
-def _since(values: np.ndarray, unit: str) -> str:
-    return f"{unit} since 1970-01-01" if values.dtype.kind == "M" else unit
-
-
-def _boxes(shape: Index, side: int) -> Iterator[tuple[slice, ...]]:
-    cuts = [range(0, n, side) for n in shape]
-    for corner in itertools.product(*cuts):
-        yield tuple(slice(i, min(i + side, n)) for i, n in zip(corner, shape, strict=True))

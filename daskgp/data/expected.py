@@ -1,4 +1,4 @@
-"""What places of a model look like: those that miss its training rows by their unit are refused.
+"""Places as a model expects them: those that miss its training rows by their unit are refused.
 
 Predictions there would be the prior, without a word.
 """
@@ -24,10 +24,14 @@ EARLY, LATE, LATEST = 365.0, 120_530.0, 376_200.0
 """Days from 1970 that tell times from counts of something else, those to 2300 and to 3000."""
 YEAR = 365.2425
 TURN = 360.0
-COUNTED = {"s": 86_400.0, "ms": 8.64e7, "us": 8.64e10, "ns": 8.64e13, "D": 1.0}
-"""How many a day of units of time, as pandas.to_datetime calls them."""
-NAMED = ("seconds", "milliseconds", "microseconds", "nanoseconds", "days")
-"""Their names in messages."""
+COUNTED = {
+    "s": (86_400.0, "seconds"),
+    "ms": (8.64e7, "milliseconds"),
+    "us": (8.64e10, "microseconds"),
+    "ns": (8.64e13, "nanoseconds"),
+    "D": (1.0, "days"),
+}
+"""How many a day of units of time, as pandas.to_datetime calls them, and their names."""
 Limits: TypeAlias = Sequence[float]
 
 
@@ -69,7 +73,7 @@ class Column(NamedTuple):
 
     @property
     def counts(self) -> Count | None:
-        """How the feature counts times of the usual calendar, None for others."""
+        """Count of times of the usual calendar that the feature is, None for others."""
         found = feature_units.count_of(self.unit)
         return None if found is None or found.calendar else found
 
@@ -107,10 +111,13 @@ class Column(NamedTuple):
         elif self.is_time and self._is_apart(known):
             code = self._read_as(known, (*COUNTED, *FORMS))
             if code:
-                unit = f", in {self.unit!r}" if self.unit else ""
-                remedy = _as_times(code) if self.unit else "them in the unit of these"
+                told = f"{COUNTED[code][1]} since 1970" if code in COUNTED else code
+                unit, remedy = "", "them in the unit of these"
+                if self.unit:
+                    how = f"format={FORMS[code].coded!r}" if code in FORMS else f"unit={code!r}"
+                    unit, remedy = f", in {self.unit!r}", f"times, pandas.to_datetime(..., {how})"
                 raise InputError(
-                    f"{seen}, as {_told(code)} do, but the training rows from {range_}{unit}: "
+                    f"{seen}, as {told} do, but the training rows from {range_}{unit}: "
                     f"give {remedy}"
                 )
             if self._is_never(known):
@@ -194,7 +201,7 @@ FORMS = {form.written: form for form in whole_dates.FORMS}
 def _days(values: np.ndarray, code: str) -> np.ndarray | None:
     """Return values as days since 1970; None if they are no likely times in that unit."""
     if code in COUNTED:
-        days = values / COUNTED[code]
+        days = values / COUNTED[code][0]
     elif code == "years":
         days = (values - 1970.0) * YEAR
     else:
@@ -202,18 +209,6 @@ def _days(values: np.ndarray, code: str) -> np.ndarray | None:
     size = np.abs(days)
     early = EARLY if code in COUNTED else 0.0
     return days if size.max() >= early and size.max() <= LATE else None
-
-
-def _told(code: str) -> str:
-    """Return what messages call a unit of times."""
-    name = dict(zip(COUNTED, NAMED, strict=True)).get(code)
-    return code if name is None else f"{name} since 1970"
-
-
-def _as_times(code: str) -> str:
-    """Return how to make times of numbers."""
-    how = f"unit={code!r}" if code in COUNTED else f"format={FORMS[code].coded!r}"
-    return f"times, pandas.to_datetime(..., {how})"
 
 
 def columns_of(

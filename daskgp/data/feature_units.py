@@ -281,47 +281,6 @@ def text_of(value: float, unit: str, form: str = ".6g") -> str:
     return str(np.datetime64(round(days), "D") if whole else date)
 
 
-def conversions(
-    names: Sequence[str], own: Sequence[str], wanted: Sequence[str], what: str
-) -> tuple[Conversion | None, ...]:
-    """Return what turns columns in some units into those of a model, none if nothing does.
-
-    Raises
-    ------
-    InputError
-        If a unit contradicts that of the model.
-    """
-    found = []
-    for name, mine, other in zip(names, own, wanted, strict=False):
-        try:
-            found.append(conversion(mine, other))
-        except ValueError as error:
-            raise InputError(
-                f"feature {name!r} of {what} is in {mine!r}, but the model was fitted with it in "
-                f"{other!r}: {error}"
-            ) from error
-        if found[-1] is not None and found[-1].dates is not None:
-            logger.info("feature %r of %s holds dates written %s", name, what, mine)
-    return tuple(found) if any(found) else ()
-
-
-def with_dates(
-    own: Sequence[str], wanted: Sequence[str], values: Callable[[int], np.ndarray | None]
-) -> tuple[str, ...]:
-    """Return units of columns with those of dates written as whole numbers, which say no unit.
-
-    They are looked for where a model ``wanted`` days since 1970, which it has of dates: there
-    ``values`` are asked for by the number of the column, None for those that are not looked at.
-    """
-    found = list(own) or [""] * len(wanted)
-    for j, (mine, other) in enumerate(zip(found, wanted, strict=False)):
-        numbers = values(j) if not mine and other == DAYS else None
-        form = None if numbers is None else whole_dates.form_of(numbers, whole_dates.OF_MODEL)
-        if form is not None:
-            found[j] = form.written
-    return tuple(found)
-
-
 def matched(
     names: Sequence[str],
     own: Sequence[str],
@@ -343,19 +302,35 @@ def matched(
     expected : mapping of int to `daskgp.data.expected.Column`
         What the model knows of its columns.
 
+    Dates written as whole numbers say no unit.  They are looked for where a model has days since
+    1970, as it has of dates.
+
     Raises
     ------
     InputError
         If a unit contradicts that of the model, or numbers show that they are in another one.
     """
-    units = with_dates(own, wanted, values)
-    how = conversions(names, units, wanted, what)
+    units, how = list(own) or [""] * len(wanted), list[Conversion | None]()
+    for j, (name, mine, other) in enumerate(zip(names, units, wanted, strict=False)):
+        numbers = values(j) if not mine and other == DAYS else None
+        form = None if numbers is None else whole_dates.form_of(numbers, whole_dates.OF_MODEL)
+        units[j] = mine if form is None else form.written
+        try:
+            found = conversion(units[j], other)
+        except ValueError as error:
+            raise InputError(
+                f"feature {name!r} of {what} is in {units[j]!r}, but the model was fitted with it "
+                f"in {other!r}: {error}"
+            ) from error
+        if found is not None and found.dates is not None:
+            logger.info("feature %r of %s holds dates written %s", name, what, units[j])
+        how.append(found)
     for j, column in expected.items():
-        as_given = not how or how[j] is None
+        as_given = not any(how) or how[j] is None
         numbers = values(j) if as_given and (units[j] or column.is_looked_at) else None
         if numbers is not None:
             column.refuse(numbers, what, units[j])
-    return units, how
+    return tuple(units), tuple(how) if any(how) else ()
 
 
 def converted(X: np.ndarray, how: Sequence[Conversion | None]) -> np.ndarray:

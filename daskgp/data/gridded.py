@@ -259,7 +259,7 @@ class Gridded:
     @cached_property
     def shape(self) -> Index:
         """Number of cells along each dimension."""
-        return tuple(sum(sizes) for sizes in self.grid.chunks)
+        return self.grid.shape
 
     @property
     def in_file(self) -> bool:
@@ -288,16 +288,10 @@ class Gridded:
             for i, step, n in zip(index, self.steps, self.shape, strict=True)
         )
 
-    @property
-    def axes(self) -> tuple[Index, ...]:
-        """Places of the dimensions of every array among those of the grid."""
-        places = {dim: i for i, dim in enumerate(self.grid.dims)}
-        return tuple(tuple(places[dim] for dim in dims) for _, dims in self.grid.parts)
-
     def reader(self) -> Reader:
         """Return what tasks read boxes with."""
         parts = (None if isinstance(p, da.Array) else p for p, _ in self.grid.parts)
-        return Reader(tuple(parts), self.axes, self.zeros, self.per_day)
+        return Reader(tuple(parts), self.grid.axes, self.zeros, self.per_day)
 
     @property
     def per_day(self) -> tuple[float | None, ...]:
@@ -308,7 +302,7 @@ class Gridded:
     def blocks(self) -> Callable[[Index], list[Any]]:
         """Return the blocks, as delayed values, that a box needs of each Dask array."""
         lazy = []
-        for (values, _), own in zip(self.grid.parts, self.axes, strict=True):
+        for (values, _), own in zip(self.grid.parts, self.grid.axes, strict=True):
             if isinstance(values, da.Array):
                 cut = values.rechunk(tuple(self.steps[axis] for axis in own))
                 lazy.append((cut.to_delayed(), own))
@@ -323,7 +317,7 @@ class Gridded:
         each = [
             self._tokens(name, values, own, count)
             for name, (values, _), own, count in zip(
-                self.names, self.grid.parts, self.axes, self.per_day, strict=True
+                self.names, self.grid.parts, self.grid.axes, self.per_day, strict=True
             )
         ]
         marks = np.full(self.counts, chunk_marks.UNKNOWN, np.uint64)
@@ -480,10 +474,7 @@ def _steps(X: Any, grid: grids.Grid, names: tuple[str, ...]) -> Index:
     cut = max(variables, key=lambda v: sum(d in grid.dims for d in v.dims))
     sizes = cut.encoding.get("preferred_chunks") or {}
     sizes = dict(zip(cut.dims, cut.encoding.get("shards") or (), strict=False)) or sizes
-    fallback = grids._cut(tuple(sum(c) for c in grid.chunks))
     if not any(dim in sizes for dim in grid.dims):
-        return tuple(max(c) for c in fallback)
-    return tuple(
-        max(1, int(sizes.get(dim, sum(own))))
-        for dim, own in zip(grid.dims, grid.chunks, strict=True)
-    )
+        return tuple(map(max, grids._cut(grid.shape)))
+    whole = zip(grid.dims, grid.shape, strict=True)
+    return tuple(max(1, int(sizes.get(dim, n))) for dim, n in whole)

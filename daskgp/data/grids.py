@@ -53,24 +53,30 @@ class Grid:
     coords: Any
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of points along each dimension."""
+        return tuple(sum(sizes) for sizes in self.chunks)
+
+    @property
+    def axes(self) -> tuple[tuple[int, ...], ...]:
+        """Places of the dimensions of every array among those of the grid."""
+        return tuple(tuple(self.dims.index(dim) for dim in dims) for _, dims in self.parts)
+
+    @property
     def size(self) -> int:
         """Number of points."""
-        return math.prod(_shape(self))
+        return math.prod(self.shape)
 
     def map(self, function: Callable[..., np.ndarray], width: int, *shared: Any) -> da.Array:
         """Apply ``function(features (n, d), *shared)`` giving (n, width) to each block, lazily.
 
         Return a dask array with the grid's dimensions and one more of size ``width``.
         """
-        places = {dim: i for i, dim in enumerate(self.dims)}
         arguments: list[Any] = []
-        axes = []
-        for values, dims in self.parts:
-            chunks = tuple(self.chunks[places[d]] for d in dims)
-            blocks = values.rechunk(chunks) if isinstance(values, da.Array) else None
-            arguments += [da.from_array(values, chunks) if blocks is None else blocks]
-            arguments += [tuple(places[d] for d in dims)]
-            axes.append(tuple(places[d] for d in dims))
+        for (values, _), own in zip(self.parts, self.axes, strict=True):
+            chunks = tuple(self.chunks[axis] for axis in own)
+            lazy = isinstance(values, da.Array)
+            arguments += [values.rechunk(chunks) if lazy else da.from_array(values, chunks), own]
         ndim = len(self.dims)
         return da.blockwise(
             _grid_block,
@@ -79,7 +85,7 @@ class Grid:
             new_axes={ndim: width},
             function=function,
             shared=list(shared),
-            axes=tuple(axes),
+            axes=self.axes,
             ndim=ndim,
             dtype=np.float64,
             align_arrays=False,  # they are; dask would warn about a grid of many chunks
@@ -92,24 +98,13 @@ class Grid:
     ) -> xr.DataArray:
         """Return a DataArray on this grid; it has a dimension ``target`` unless y is a vector.
 
-        ``what`` ("mean", "std", "variance") is part of its name, and ``said`` are its attributes.
+        ``what`` ("mean", "std", "variance", or "samples", along a last dimension) is part of its
+        name, and ``said`` are its attributes.
         """
-        if vector:
-            name = moments.name_of(what, targets[0])
-            return xr.DataArray(data, self.coords, self.dims, name, said)
-        coords = {**self.coords, "target": list(targets)}
-        return xr.DataArray(data, coords, (*self.dims, "target"), what, said)
-
-    def wrap_samples(
-        self, data: Any, targets: Names, vector: bool, said: dict[str, Any]
-    ) -> xr.DataArray:
-        """Return sample paths on this grid, along a last dimension ``sample``; see ``wrap``."""
-        dims: tuple[Hashable, ...] = (*self.dims, "sample")
-        if vector:
-            name = moments.name_of("samples", targets[0])
-            return xr.DataArray(data, self.coords, dims, name, said)
-        coords = {**self.coords, "target": list(targets)}
-        return xr.DataArray(data, coords, (*self.dims, "target", "sample"), "samples", said)
+        own = {} if vector else {"target": list(targets)}
+        name = moments.name_of(what, targets[0]) if vector else what
+        dims = (*self.dims, *own, *(("sample",) if what == "samples" else ()))
+        return xr.DataArray(data, {**self.coords, **own}, dims, name, said)
 
 
 def _grid_block(
@@ -202,17 +197,6 @@ def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
         for name, values in X.coords.items()
         if values.ndim > 1 and not any(dim in X.coords for dim in values.dims)
     )
-
-
-def _refuse_curvilinear(X: xr.DataArray | xr.Dataset) -> None:
-    """Raise InputError for a curvilinear grid: it does not say which coordinates are features."""
-    names = curvilinear(X)
-    if names:
-        raise InputError(
-            f"coordinates {', '.join(names)} have two or more dimensions (a curvilinear grid), "
-            "only coordinates of one dimension are features by themselves: give them as variables, "
-            f"X = y.coords.to_dataset()[{[*names]}].reset_coords(), or drop them with drop_vars"
-        )
 
 
 def without_coordinates(X: xr.DataArray | xr.Dataset, dims: Iterable[Hashable]) -> dict[str, int]:
@@ -361,7 +345,7 @@ def grid_of(
                 f"feature {name!r} is not in the xarray object, which has "
                 f"{', '.join(sorted(map(str, known)))}: {remedy}"
             )
-        _check_kind(X, name)
+        holds_dates(X[name], f"coordinate or variable {name!r}")
     own, first = units_of(X, names), partial(_first, X, names)
     expected.refuse_radians(trained_on, first, "the grid")
     _, how = feature_units.matched(names, own, units, first, "the grid", trained_on)
@@ -398,14 +382,13 @@ def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: b
     return lazily(_counted, values, how, own, dtype=np.float64, meta=np.empty((0,) * values.ndim))
 
 
-def _check_kind(X: xr.DataArray | xr.Dataset, name: str) -> None:
-    """Raise InputError if a feature holds neither numbers nor readable times."""
-    dtype = X[name].dtype
-    if dtype.kind != "M":
-        if calendar_of(X[name]) is not None:
-            return
-        first = X[name].isel({dim: slice(0, 1) for dim in X[name].dims})
-        reading.refuse_column(f"coordinate or variable {name!r}", dtype, lambda: first.values)
+def holds_dates(values: xr.DataArray, what: str, remedy: str = reading.ENCODE) -> bool:
+    """Return whether a variable has dates, of any calendar; InputError if no numbers either."""
+    if values.dtype.kind == "M" or calendar_of(values) is not None:
+        return True
+    first = values.isel({dim: slice(0, 1) for dim in values.dims})
+    reading.refuse_column(what, values.dtype, lambda: first.values, remedy)
+    return False
 
 
 def _table(X: xr.DataArray, names: Names) -> Grid:
@@ -451,8 +434,13 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
         if y.shape[1:] > (1,):
             return X.data, y.data, (labels(X), labels(y) if y.dims[1] in y.coords else None)
         return X.data, y.data, (labels(X), target)
-    names = default_features(X)
-    _refuse_curvilinear(X)
+    names, twisted = default_features(X), curvilinear(X)
+    if twisted:
+        raise InputError(
+            f"coordinates {', '.join(twisted)} have two or more dimensions (a curvilinear grid), "
+            "only coordinates of one dimension are features by themselves: give them as variables, "
+            f"X = y.coords.to_dataset()[{[*twisted]}].reset_coords(), or drop them with drop_vars"
+        )
     grid = grid_of(X, names, units=tuple(map(feature_units.counted, units_of(X, names))))
     alone = {str(d): y.sizes[d] for d in y.dims if d not in (*grid.dims, *X.coords, *y.coords)}
     if alone:
@@ -499,7 +487,7 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
     ``weights`` is a DataArray over some of the dimensions of the grid, an array of its shape, or
     None for equal ones.
     """
-    ones = xr.DataArray(da.ones(_shape(grid), chunks=grid.chunks), grid.coords, grid.dims)
+    ones = xr.DataArray(da.ones(grid.shape, chunks=grid.chunks), grid.coords, grid.dims)
     if weights is None:
         weights = ones
     if not isinstance(weights, xr.DataArray):
@@ -524,10 +512,6 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
 
 NOWHERE = Grid((), (), True, (), {})
 """A grid without dimensions."""
-
-
-def _shape(grid: Grid) -> tuple[int, ...]:
-    return tuple(sum(sizes) for sizes in grid.chunks)
 
 
 def of_classes(one: xr.DataArray) -> xr.DataArray:

@@ -144,3 +144,8 @@ def whole_chunks(span: Span, chunks: tuple[int, ...] | None) -> list[Span]:
         if edge - cuts[-1] >= READ_ROWS and span.stop - edge >= READ_ROWS:
             cuts.append(edge)
     return [Span(a, b) for a, b in itertools.pairwise([*cuts, span.stop])]
+
+
+def joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return what was made of some units and, after it, of others."""
+    return np.concatenate([a, b])

@@ -66,7 +66,7 @@ class Outputs(NamedTuple):
 
     @property
     def lists(self) -> dict[str, Any]:
-        """What is asked for, as JSON has it."""
+        """Settings as JSON has them."""
         pair = None if self.samples is None else list(self.samples)
         return {**self._asdict(), "quantiles": list(self.quantiles), "samples": pair}
 
@@ -80,7 +80,7 @@ class Shape(Protocol):
 
     @property
     def vector_target(self) -> bool:
-        """Whether there is one, and arrays have no dimension for it."""
+        """True for a single one, for which arrays have no dimension."""
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -147,8 +147,6 @@ class Inputs(NamedTuple):
 
     def create(self, group: zarr.Group, shape: Shape) -> None:
         """Create the predicted arrays, of a map its coordinates too, and last what is done."""
-        if self.grid is not None:
-            self._refuse_clashes(self.grid)
         tail = {} if shape.vector_target else {groups.TARGET: shape.n_targets}
         for name in self.names:
             own, cut = dict(tail), dict(tail)
@@ -208,14 +206,6 @@ class Inputs(NamedTuple):
         beside = [str(k) for k, v in several if v.dims != (k,) and coordinates.is_kept(v)]
         return own | ({"coordinates": " ".join(sorted(beside))} if beside else {})
 
-    def _refuse_clashes(self, grid: Gridded) -> None:
-        own = {*map(str, grid.grid.coords), *self.dims}
-        taken = sorted(own & {*self.names, "target", "quantile", "sample"})
-        if taken:
-            raise InputError(
-                f"{self.url} has a coordinate {taken[0]!r}, a name that every map uses: rename it"
-            )
-
     def refuse_shrunk(self, target: Target) -> None:
         """Raise StoreError for a store that is larger, or has other chunks than its marks."""
         flags = groups.array_of(target.flags, MARK).shape
@@ -247,8 +237,17 @@ def of_rows(url: str, X: da.Array, samples: tuple[int, int] | None = None) -> In
 
 
 def of_grid(grid: Gridded, outputs: Outputs) -> Inputs:
-    """Describe a grid, and the arrays that are wanted on it."""
+    """Describe a grid, and the arrays that are wanted on it.
+
+    InputError for one with a coordinate of a name that its map has for another thing.
+    """
     dims, layout = tuple(map(str, grid.grid.dims)), {**grid.layout, **outputs.lists}
+    own = {*map(str, grid.grid.coords), *dims}
+    taken = sorted(own & {*outputs.names, "target", "quantile", "sample"})
+    if taken:
+        raise InputError(
+            f"{grid.url} has a coordinate {taken[0]!r}, a name that every map uses: rename it"
+        )
     return Inputs(grid.url, dims, grid.shape, grid.steps, grid.marks, layout, outputs, grid)
 
 

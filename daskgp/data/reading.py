@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import logging
 import os
+import random
 import re
 import time
 from collections.abc import Callable
@@ -21,14 +22,6 @@ import numpy as np
 import zarr
 import zict
 from scipy.sparse import issparse
-from tenacity import (
-    Retrying,
-    before_sleep_log,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
 
 from daskgp.data import feature_units
 from daskgp.data.stores import groups
@@ -134,9 +127,9 @@ class Repeated:
 
 def timed(X: Any) -> Any:
     """Return a data frame with columns of times as days since 1970; all else as it is."""
-    if hasattr(X, "column_names") and any(_are_times(kind) for kind in X.schema.types):
-        X = X.to_pandas()
     names = _times_in(X)
+    if names and hasattr(X, "column_names"):
+        X = X.to_pandas()
     if not names or not all(isinstance(name, str) for name in X.columns):
         return X
     return X.assign(**{name: _days(X[name]) for name in names})
@@ -144,10 +137,8 @@ def timed(X: Any) -> Any:
 
 def units_of_frame(X: Any) -> tuple[str, ...]:
     """Return the units of the columns of a data frame that are times; empty for all others."""
-    if hasattr(X, "column_names"):
-        return tuple(feature_units.DAYS * _are_times(kind) for kind in X.schema.types)
-    times = _times_in(X)
-    return tuple(feature_units.DAYS * (name in times) for name in getattr(X, "columns", ()))
+    times, names = _times_in(X), getattr(X, "column_names", getattr(X, "columns", ()))
+    return tuple(feature_units.DAYS * (name in times) for name in names)
 
 
 def numbers_of(X: Any, j: int) -> np.ndarray | None:
@@ -216,12 +207,10 @@ def _numbers_rows(index: Any) -> bool:
     return numbers.dtype.kind in "iu" and bool((np.diff(numbers) == 1).all())
 
 
-def _are_times(kind: Any) -> bool:
-    return str(kind).startswith("timestamp")
-
-
 def _times_in(X: Any) -> list[Any]:
-    """Return the names of columns of times of a data frame of pandas or Dask."""
+    """Return the names of columns of times of a data frame of pandas or Dask or an Arrow table."""
+    if hasattr(X, "column_names"):
+        X = X.schema.empty_table().to_pandas()
     if not hasattr(X, "assign") or not hasattr(X, "dtypes"):
         return []
     return [name for name, dtype in X.dtypes.items() if getattr(dtype, "kind", "") == "M"]
@@ -342,38 +331,27 @@ def _read(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
         with _few_at_a_time:
             return _slice(array, key, rows)
     except OSError as error:
-        raise RunError(f"{_what(array, rows)} cannot be read: {_reason(error)}") from error
+        raise RunError(
+            f"{_what(array, rows)} cannot be read: {groups.first_line(error)}"
+        ) from error
     except Exception as error:  # a damaged chunk fails in the codec, each codec with its own type
         if not isinstance(array, zarr.Array) or isinstance(error, MemoryError | IndexError):
             raise
         raise _damaged(array, rows, error) from error
 
 
-def _for_a_moment(error: BaseException) -> bool:
-    return isinstance(error, OSError) and not isinstance(error, LASTING)
-
-
 def _slice(array: Any, key: Any, rows: slice | tuple[int, slice]) -> np.ndarray:
-    """Read what a key asks for among some rows, again after errors that may pass.
-
-    The retry library is used only after an error: the threading.local that each of its calls
-    leaves behind can, as garbage, hang the profiler of a Dask worker on CPython 3.11.
-    """
-    try:
-        return np.asarray(array[key])
-    except OSError as error:
-        if not _for_a_moment(error):
-            raise
-        logger.warning("%s: %s, read again", _what(array, rows), _reason(error))
-    time.sleep(PAUSE)
-    values: np.ndarray = Retrying(
-        retry=retry_if_exception(_for_a_moment),
-        stop=stop_after_attempt(ATTEMPTS - 1),
-        wait=wait_exponential(multiplier=2 * PAUSE) + wait_random(0, PAUSE),
-        before_sleep=before_sleep_log(logger, logging.WARNING),
-        reraise=True,
-    )(lambda: np.asarray(array[key]))
-    return values
+    """Read what a key asks for among some rows, again after errors that may pass."""
+    attempt = 1
+    while True:
+        try:
+            return np.asarray(array[key])
+        except OSError as error:
+            if isinstance(error, LASTING) or attempt == ATTEMPTS:
+                raise
+            logger.warning("%s: %s, read again", _what(array, rows), groups.first_line(error))
+        time.sleep(PAUSE * (attempt + random.random()))  # other tasks do not all come at once
+        attempt += 1
 
 
 def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
@@ -394,13 +372,10 @@ def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exceptio
         except Exception as found:  # noqa: BLE001 - it is what is returned
             error, rows = found, part
             break
+    reason = groups.first_line(error)
     return StoreError(
-        f"{_what(array, rows)} cannot be read: damaged chunk: {_reason(error)}: convert again"
+        f"{_what(array, rows)} cannot be read: damaged chunk: {reason}: convert again"
     )
-
-
-def _reason(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarray:

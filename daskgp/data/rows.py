@@ -435,10 +435,7 @@ def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def noise_beside(y: Any) -> dict[str, zarr.Array]:
     """Return the error variances and weights in the store that y lies in, by their names."""
-    array = reading.behind(getattr(y, "array", y))
-    if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != "y":
-        return {}
-    group = groups.parent_of(array)
+    group = store_behind(getattr(y, "array", y), "y")
     if group is None:
         return {}
     url, present = remote.address(group), [name for name in (Y_VARIANCE, WEIGHT) if name in group]
@@ -573,12 +570,17 @@ def place_of(X: Any, said: Mapping[str, Any] | None = None) -> tuple[str, ...] |
     return _texts((_said_behind(X, "X") if said is None else said).get(GEOGRAPHIC))
 
 
-def _said_behind(array: Any, name: str) -> Mapping[str, Any]:
-    """Return the attributes of the store in which an array has a name; none for other arrays."""
+def store_behind(array: Any, name: str) -> zarr.Group | None:
+    """Return the store in which an array has a name; None for other arrays."""
     array = reading.behind(array)
     if not isinstance(array, zarr.Array) or array.path.rpartition("/")[2] != name:
-        return {}
-    group = groups.parent_of(array)
+        return None
+    return groups.parent_of(array)
+
+
+def _said_behind(array: Any, name: str) -> Mapping[str, Any]:
+    """Return the attributes of the store in which an array has a name; none for other arrays."""
+    group = store_behind(array, name)
     return {} if group is None else group.attrs.asdict()
 
 

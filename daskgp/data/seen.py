@@ -14,6 +14,7 @@ import zarr
 from zarr.storage import FsspecStore, LocalStore
 
 from daskgp.data import reading
+from daskgp.data.partition import joined
 from daskgp.data.rows import Rows
 from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.data.stores.groups import row_step
@@ -199,7 +200,7 @@ def checksums(rows: Rows, stop: int, chunks: Sequence[int] | Any, executor: Exec
     if not len(chunks):
         return np.zeros(0, np.uint32)
     task = partial(_checksum, tuple(rows.arrays.values()), row_step(rows.X), stop)
-    both = map_reduce(task, _joined, [int(i) for i in chunks], executor, "seen")
+    both = map_reduce(task, joined, [int(i) for i in chunks], executor, "seen")
     return np.asarray(both, np.uint32)
 
 
@@ -208,7 +209,3 @@ def _checksum(arrays: tuple[Any, ...], step: int, stop: int, chunk: int) -> np.n
     for array in arrays:
         found = zlib.crc32(np.ascontiguousarray(reading.read(array, part)).tobytes(), found)
     return np.array([found], np.uint32)
-
-
-def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.concatenate([a, b])

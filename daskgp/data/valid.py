@@ -17,7 +17,7 @@ MOST = 100
 
 
 class Valid(NamedTuple):
-    """What values are measurements: those from ``low`` to ``high`` that are no fill value."""
+    """Values that are measurements: those from ``low`` to ``high`` that are no fill value."""
 
     fills: tuple[float, ...]
     low: float
@@ -51,13 +51,16 @@ def of(dtype: np.dtype[Any], own: Mapping[str, Any], packing: Mapping[str, Any])
         return None
     packed = not {"scale_factor", "add_offset", "_Unsigned"}.isdisjoint(packing)
     fills = [v for name in FILLS for v in _numbers(own.get(name))]
-    if packed and np.dtype(packing.get("dtype", np.float64)).kind in "iu":
+    whole = np.dtype(packing.get("dtype", np.float64)).kind in "iu"
+    if packed and whole:
         fills += [v for name in FILLS for v in _numbers(packing.get(name), "f")]
     ends = _numbers(own.get("valid_range"))
     if len(ends) != 2:
         least, most = (_numbers(own.get(name))[:1] for name in ("valid_min", "valid_max"))
         ends = [*(least or [-np.inf]), *(most or [np.inf])]
-    if packed and _in_packed_units(own, packing):
+    # a range has the type of packed values, as it should
+    types = {np.asarray(own[name]).dtype.kind for name in RANGE if name in own}
+    if packed and (types <= {"i", "u"} or not whole):
         ends = _unpacked(ends, packing)
     low, high = ends
     if low > high or not (fills or np.isfinite(ends).any()):
@@ -103,13 +106,6 @@ def _numbers(said: Any, kinds: str = "fiu") -> list[float]:
     if values.dtype.kind not in kinds:
         return []
     return [float(v) for v in values if np.isfinite(v)]
-
-
-def _in_packed_units(own: Mapping[str, Any], packing: Mapping[str, Any]) -> bool:
-    """Return whether a range has the type of packed values, as it should."""
-    whole = np.dtype(packing.get("dtype", np.float64)).kind in "iu"
-    types = {np.asarray(own[name]).dtype.kind for name in RANGE if name in own}
-    return not whole or types <= {"i", "u"}
 
 
 def _unpacked(ends: list[float], packing: Mapping[str, Any]) -> list[float]:

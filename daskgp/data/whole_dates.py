@@ -17,7 +17,7 @@ logger = logging.getLogger("daskgp")
 
 
 class Form(NamedTuple):
-    """How dates are written: the year and parts of some digits each; a fraction of the last one.
+    """Way to write dates: the year and parts of some digits each; a fraction of the last one.
 
     Parts are month and day, or the day of the year, and hour, minute and second.
     """

@@ -7,6 +7,7 @@ are added, with the number of rows before them, to which the next writer goes ba
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -198,19 +199,14 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
         sources: Any = [
             arrays[name].rechunk((step, *arrays[name].shape[1:]), method="tasks") for name in lazy
         ]
-        if lazy:
-            _store(sources, [targets[name] for name in lazy])
+        if lazy:  # tasks write each chunk, again where the cluster lost work
+            stored: Any = da.store(sources, [targets[k] for k in lazy], lock=False, compute=False)
+            made = dask.optimize(*(stored if isinstance(stored, tuple | list) else [stored]))
+            chunks = [array.to_delayed(optimize_graph=False).ravel() for array in made]
+            Executor.current(False).compute_all([*itertools.chain.from_iterable(chunks)])
         group.attrs["complete"] = True
     logger.info("wrote %d rows to %s", targets["X"].shape[0], url)
     return targets
-
-
-def _store(sources: list[da.Array], targets: list[Any]) -> None:
-    """Have tasks write each chunk of dask arrays, again where the cluster lost work."""
-    stored: Any = da.store(sources, targets, lock=False, compute=False)
-    arrays = dask.optimize(*(stored if isinstance(stored, tuple | list) else [stored]))
-    nodes = [node for array in arrays for node in array.to_delayed(optimize_graph=False).ravel()]
-    Executor.current(False).compute_all(nodes)
 
 
 def create_rows(

@@ -192,7 +192,7 @@ class OfActions(OnBlocks):
         number, d = self.support * t, rows.n_features
         plain = scaling.identity(d, rows.n_targets)
         keys = sampling.Keys.by_content((seed, 1), rows, problem.sums)
-        drawn = sampling.gather_sample(rows, stage.spans, plain, number, keys, stage.executor)
+        drawn = sampling.draw(rows, stage.spans, plain, number, keys, stage.executor).rows
         line = self._line(problem, drawn, t, seed)
         arrays = {"X": rows.columns.places(drawn.X[line]), "y": drawn.y[line]}
         if drawn.noise is not None:  # in the user's units, as the scaling is plain

@@ -17,7 +17,7 @@ from daskgp.checks import whole
 from daskgp.data import partition
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.draws import AllBut
-from daskgp.data.stores.snapshots import Snapshots
+from daskgp.data.stores.checkpoints import Snapshots
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.fit import hyperparameters, means, rounds, subset, timing
 from daskgp.fit.arrange import Batches

@@ -12,7 +12,7 @@ import numpy as np
 from daskgp.arrays import backend
 from daskgp.arrays.backend import number
 from daskgp.data import Rows
-from daskgp.data.blocks import neighbours
+from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
 from daskgp.errors import InputError, StoreError
@@ -101,7 +101,7 @@ class Nearby(TrainingRows):
 
     def write(self, url: str) -> None:
         """Write the rows with their blocks to a new dataset store."""
-        neighbours.copy_blocks(url, self.rows, self.layout)
+        prepared.copy(url, self.rows, len(self.rows), self.layout.write)
 
     def order(self, X: np.ndarray, usable: np.ndarray) -> np.ndarray:
         """Return the order (n,) that puts rows with the same blocks near them together."""

@@ -77,7 +77,7 @@ class Paths:
             values = self._finished(values, lambda: lazy.on_grid(fitted, X, gaussian)[1])
             targets, units = fitted.target_names, fitted.target_units
             said = moments.describe("samples", targets, units, False)
-            return grid.wrap_samples(values, targets, fitted.vector_target, said)
+            return grid.wrap(values, targets, fitted.vector_target, "samples", said)
         values, _ = lazy.marginal(self.solved_, X, "none", False)
         return self._finished(
             values, lambda: lazy.marginal(self.fitted_, X, "none", False, gaussian=True)[0]
@@ -157,7 +157,8 @@ class Paths:
         fitted = self.fitted_
         what, units = ("samples", fitted.target_units) if level is None else ("exceedance", ())
         said = moments.describe(what, fitted.target_names, units, False, level)
-        return grids.NOWHERE.wrap_samples(shares, fitted.target_names, fitted.vector_target, said)
+        own = fitted.target_names, fitted.vector_target
+        return grids.NOWHERE.wrap(shares, *own, "samples", said)
 
     def __repr__(self) -> str:
         return f"<{self.n_samples} sample paths of {self.fitted_.method.name}>"

@@ -113,16 +113,6 @@ def test_every_command_has_help_and_the_version_is_the_package_s():
 # -- score, info, plan -----------------------------------------------------------------------
 
 
-def test_score_prints_the_scores_of_new_observations(fitted, tmp_path, scheduler):
-    X, y = rows(150, seed=1)
-    found = succeed("score", fitted, dataset(tmp_path / "t.zarr", X, y), "--scheduler", scheduler)
-    mean, std = daskgp.load(fitted).predict(X, return_std=True, include_noise=True)
-    expected = daskgp.metrics.summary(y, mean, std**2)
-    assert list(found) == SCORES
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-10)
-
-
 @pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_line_without_its_place_in_the_code(fitted, data, monkeypatch):
     def loaded(*_):
@@ -155,6 +145,7 @@ def test_check_says_what_a_statistician_looks_at(fitted, tmp_path, scheduler):
     folder = tmp_path / "figures"
     found = succeed("check", fitted, test, "--json", "--figures", folder, "--regions", 4, *at)
     scores = succeed("score", fitted, test, *at)
+    assert list(scores) == SCORES
     assert {name: found[name] for name in SCORES[:5]} == pytest.approx(
         {name: scores[name] for name in SCORES[:5]}, rel=1e-9
     )
@@ -615,42 +606,6 @@ def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, schedul
     assert predictions(killed) == predictions(whole)
     again = succeed("predict", fitted, inputs, killed, *resume)
     assert (again["rows"], again["skipped"]) == (0, 1_600)
-
-
-def test_an_input_that_changed_in_its_middle_is_noticed(data, fitted, tmp_path, scheduler):
-    inputs, output = tmp_path / "in.zarr", tmp_path / "p.zarr"
-    X, y = rows(1_000, seed=4)
-    dataset(inputs, X, y, step=100, names=["lon", "lat"])
-    cluster = ("--scheduler", scheduler)
-    succeed("predict", fitted, inputs, output, *cluster)
-    (output / "done" / "c" / "3").unlink()
-    again = zarr.open_group(inputs, mode="r+")["X"]
-    again[350, 1] += 1e-9  # not predicted yet
-    assert succeed("predict", fitted, inputs, output, "--resume", *cluster)["rows"] == 100
-    before = predictions(output)
-    again[520, 0] += 1e-9
-    line = refused("predict", fitted, inputs, output, "--resume", *cluster)
-    assert "rows 500 to 599 of the input have changed" in line
-    assert "remove the predictions" in line
-    assert predictions(output) == before
-
-
-def test_predictions_of_another_model_or_input_are_not_continued(data, fitted, tmp_path, scheduler):
-    output = tmp_path / "p.zarr"
-    cluster = ("--scheduler", scheduler)
-    succeed("predict", fitted, data, output, *cluster)
-    before = predictions(output)
-    model = tmp_path / "other.zarr"
-    options = ("--model", "sgpr", "--set", "n_inducing=9", "--set", "max_iter=1")
-    succeed("fit", data, model, *options, *cluster)
-    line = refused("predict", model, data, output, "--resume", *cluster)
-    assert "model_checksum" in line
-    X, y = rows()
-    shifted = dataset(tmp_path / "in.zarr", X + 1e-9, y, names=["lon", "lat"])
-    line = refused("predict", fitted, shifted, output, "--resume", *cluster)
-    assert "rows 0 to 99 of the input have changed" in line
-    assert "(3 of 3 chunks compared)" in line
-    assert predictions(output) == before
 
 
 def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path):

@@ -13,8 +13,7 @@ from fits import equal, forget
 import daskgp
 from daskgp.data import dataset_writer, reading
 from daskgp.data.stores import models
-from daskgp.data.stores.checkpoints import Checkpoint
-from daskgp.data.stores.snapshots import Snapshots
+from daskgp.data.stores.checkpoints import Checkpoint, Snapshots
 from daskgp.errors import StoreError
 from tests.contract import cases
 

@@ -218,17 +218,6 @@ def test_grids_of_earlier_versions_count_days(tmp_path):
     assert 'write "days since 1970-01-01" into' in message(frame, tmp_path / "d.zarr")
 
 
-def test_predictions_follow_an_input_that_grows(store, tmp_path):
-    model = daskgp.SGPR("rbf(1.0)", n_inducing=5, optimizer=None).fit(*daskgp.open_dataset(store))
-    model.save(tmp_path / "m.zarr")
-    convert(table(10), tmp_path / "in.zarr", features=["a", "b"], block_rows=4)
-    command = ("predict", tmp_path / "m.zarr", tmp_path / "in.zarr", tmp_path / "out.zarr")
-    assert succeed(*command, "--workers", 1)["rows"] == 10
-    convert(table(3, 1), tmp_path / "in.zarr", append=True)
-    again = succeed(*command, "--resume", "--workers", 1)
-    assert (again["rows"], again["skipped"]) == (5, 8)  # the last chunk was not full
-
-
 def test_the_command_appends(store, tmp_path):
     for i in range(2):
         table(3, i + 1).to_csv(tmp_path / f"t{i}.csv", index=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import daskgp
 from daskgp import LMA, PIC, ExactGP, kernels
-from daskgp.data.blocks.around import EqualCells, NearestRows
+from daskgp.data.blocks.around import NearestRows
 from daskgp.data.blocks.cells import Cells
 from daskgp.posterior import neighbour_rows as near_rows
 
@@ -186,17 +186,3 @@ def test_few_rows_and_rows_that_repeat():
     settings = {"n_support": 4, "block_rows": 20, "optimizer": None, "noise_variance": 1e-3}
     found = LMA(kernels.RBF(0.5), **settings, predict_rows=45, dtype="float32").fit(X, y).predict(X)
     assert np.abs(found - y).max() < 0.05
-
-
-def test_what_version_0_1_kept_predicts_as_it_did():
-    """Equal cells, whose blocks the dense definition takes from their groups."""
-    model, _ = uneven()
-    kept = model.solved_.rows
-    arrays = {
-        "number": np.array(3),
-        "lengths": kept.around.lengths,
-        "landmarks": kept.around.landmarks,
-    }
-    old = daskgp.data.blocks.around.around_of(arrays)
-    assert isinstance(old, EqualCells)
-    assert old.arrays().keys() == arrays.keys()

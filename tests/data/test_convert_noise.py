@@ -149,18 +149,3 @@ def test_a_column_that_looks_like_errors_is_named_where_it_becomes_a_feature(
     plain = frame.rename(columns={name: "terrain"})
     daskgp.convert(plain, tmp_path / "e.zarr", "y")
     assert not caplog.messages
-
-
-@pytest.mark.parametrize("row", [1, 1_500])
-def test_text_among_the_weights_is_not_taken_for_a_feature(tmp_path, row):
-    cells = [f"{i},{i},{'low' if i == row else 1}" for i in range(1, 1_600)]
-    (tmp_path / "t.csv").write_text("\n".join(["x,y,w", *cells]))
-    with pytest.raises(InputError, match=rf"row {row} holds 'low': .* weights .* must be numbers"):
-        daskgp.convert(tmp_path / "t.csv", tmp_path / "o.zarr", target="y", weight="w")
-    assert not (tmp_path / "o.zarr").exists()
-
-
-def test_text_among_errors_and_weights_alike_is_not_taken_for_features(tmp_path):
-    (tmp_path / "t.csv").write_text("x,y,e,w\n1,2,low,high\n")
-    with pytest.raises(InputError, match=r"columns 'e', 'w' .* weights and masks must be numbers"):
-        daskgp.convert(tmp_path / "t.csv", tmp_path / "o.zarr", target="y", y_std="e", weight="w")

@@ -10,7 +10,6 @@ from commands import invoke, refused, succeed
 
 import daskgp
 from daskgp import kernels
-from daskgp.data.feature_units import DAYS
 from daskgp.errors import InputError
 
 pytestmark = pytest.mark.whole
@@ -308,7 +307,3 @@ def test_columns_in_metres_may_be_called_as_they_are(caplog):
     daskgp.ExactGP(**FIXED).fit(X, X.elevation)
     assert "'x_lon' goes from" in caplog.text
     assert "give it another name, or geographic=False" in caplog.text
-
-
-def test_units_are_those_of_days():
-    assert fitted(WHEN).solved_.feature_units == (DAYS, "")

@@ -81,6 +81,7 @@ PLACES = {
     "frame": frame,
     "zones": lambda: frame().assign(time=WHEN.tz_localize("UTC").tz_convert("Asia/Tokyo")),
     "dask": lambda: dd.from_pandas(frame(), npartitions=3),
+    "arrow": lambda: pytest.importorskip("pyarrow").Table.from_pandas(frame()),
     "table": lambda: xr.Dataset({"time": ("i", WHEN), "depth": ("i", DEPTH)}),
     "lazy": lambda: xr.Dataset({"time": ("i", WHEN), "depth": ("i", DEPTH)}).chunk(i=7),
     "minutes": lambda: xr.Dataset(
@@ -251,7 +252,8 @@ def test_streams_and_variograms_take_rows_in_the_units_of_the_model(stored, tmp_
         daskgp.variogram(*daskgp.open_dataset(days), model=daskgp.load(stored / "m.zarr"))
 
 
-@pytest.mark.parametrize("kind", ["frame", "dask", "table"])
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", ["frame", "dask", "arrow", "table"])
 def test_columns_of_times_are_fitted_as_days(kind):
     model = daskgp.SGPR(**SETTINGS).fit(
         PLACES[kind](), xr.DataArray(Y, dims="i") if kind == "table" else Y
@@ -263,12 +265,6 @@ def test_columns_of_times_are_fitted_as_days(kind):
         plain.predict(np.column_stack([HOURS / 24 + 10957, DEPTH])),
         rtol=1e-9,
     )
-
-
-def test_arrow_tables_with_times_are_fitted_as_days():
-    pa = pytest.importorskip("pyarrow")
-    model = daskgp.SGPR(**SETTINGS).fit(pa.Table.from_pandas(frame()), Y)
-    assert model.solved_.feature_units == (DAYS, "")
 
 
 @given(
@@ -379,10 +375,8 @@ def test_a_grid_of_another_calendar_is_fitted_and_mapped(calendar, form, tmp_pat
     model.save(str(tmp_path / "m.zarr"))
     again = daskgp.load(tmp_path / "m.zarr")
     again.predict_store(source, str(tmp_path / "map.zarr"))
-    if calendar == "standard":
-        found = xr.open_zarr(tmp_path / "map.zarr")
-    else:
-        found = xr.open_zarr(tmp_path / "map.zarr")
+    found = xr.open_zarr(tmp_path / "map.zarr")
+    if calendar != "standard":
         assert [*found.time.values] == [*data.time.values]
         assert found.time.attrs == data.time.attrs
     np.testing.assert_allclose(found["mean"].values.ravel(), plain.predict(rows), rtol=1e-6)

@@ -4,7 +4,6 @@ import shutil
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -65,9 +64,6 @@ def test_features_that_are_named_say_what_counts(tmp_path):
 
 
 def test_a_target_is_not_offered_as_a_feature(tmp_path):
-    pd.DataFrame({"z": VALUES[0]}).to_csv(tmp_path / "z.csv", index=False)
-    with pytest.raises(InputError, match="has no column beside the target z: add one for each"):
-        daskgp.convert(tmp_path / "z.csv", tmp_path / "z.zarr", target="z")
     stations = xr.Dataset({"z": ("s", LAT), "lat": ("s", LAT), "lon": ("s", LAT)})
     stations.to_netcdf(tmp_path / "s.nc")
     with pytest.raises(InputError, match=r"beside the target z: name some of lat, lon$"):

@@ -13,7 +13,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import kernels
 from daskgp.data import rows
-from daskgp.data.stores import checkpoints, snapshots
+from daskgp.data.stores import checkpoints
 
 FAST = {"optimizer": None, "progress": False}
 RBF = {"kernel": "rbf(0.5)", **FAST}
@@ -152,7 +152,7 @@ def test_what_a_run_keeps_can_be_looked_at(tmp_path):
     kept.append(0, np.arange(5.0))
     assert opened(tmp_path / "c.zarr").evaluations.shape == (1, 5)
     arrays = {"w": np.ones((3, 3)), "step": np.array(4.0), "v": np.ones(3)}
-    snapshots.Snapshots(str(tmp_path / "s.zarr"), {}).write(1, arrays)
+    checkpoints.Snapshots(str(tmp_path / "s.zarr"), {}).write(1, arrays)
     assert set(opened(tmp_path / "s.zarr", "slot-0").variables) == set(arrays)
     spilled = tmp_path / "spilled.zarr"
     X, y = (da.from_array(a, chunks=(60, *a.shape[1:])) for a in table())

@@ -14,7 +14,7 @@ from commands import ONE_THREAD, files
 
 from daskgp import SGPR
 from daskgp.data.stores import groups
-from daskgp.data.stores.snapshots import SLOTS, STEP, Snapshots
+from daskgp.data.stores.checkpoints import SLOTS, STEP, Snapshots
 from daskgp.errors import StoreError
 
 IDENTITY = {"settings": {"n_mean": "7"}, "data": "abc"}
@@ -46,11 +46,6 @@ def url(tmp_path):
 @pytest.fixture
 def kept(url):
     return Snapshots(url, IDENTITY)
-
-
-def test_there_is_nothing_before_the_first(kept, url):
-    assert kept.read() is None
-    assert not os.path.exists(url)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
@@ -106,7 +101,7 @@ def _stop(*_):
 WRITER = """
 import itertools, sys
 import numpy as np
-from daskgp.data.stores.snapshots import Snapshots
+from daskgp.data.stores.checkpoints import Snapshots
 kept = Snapshots(sys.argv[1], {"settings": {"n_mean": "7"}, "data": "abc"})
 for step in itertools.count(1):
     kept.write(step, {f"a{i}": np.full(1000, float(step)) for i in range(8)})
@@ -162,7 +157,9 @@ def test_what_is_not_a_snapshot_is_refused_and_left_alone(tmp_path):
     assert files(tmp_path) == before
 
 
-def test_a_run_that_is_forgotten_leaves_nothing(kept, tmp_path):
+def test_nothing_is_there_before_the_first_and_once_all_is_forgotten(kept, tmp_path):
+    assert kept.read() is None
+    assert os.listdir(tmp_path) == []
     kept.write(1, arrays(1))
     kept.remove()
     assert os.listdir(tmp_path) == []

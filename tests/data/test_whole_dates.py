@@ -61,11 +61,6 @@ def test_every_date_is_that_of_pandas(form):
     assert whole_dates.form_of(values) == form
 
 
-def test_31_january_and_1_february_are_a_day_apart():
-    days = whole_dates.days_of(np.array([20210131, 20210201.25]), whole_dates.FORMS[0])
-    assert np.diff(days).tolist() == [1.25]
-
-
 @pytest.mark.parametrize(
     "values",
     [[20210229], [20211301], [20210100], [202113], [2021366], [2021010124], [3000], [-20210101]],

@@ -23,7 +23,7 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
-from daskgp.data.stores import snapshots
+from daskgp.data.stores import checkpoints
 from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.fit import by_batches, minibatches, subset, svi
 from daskgp.fit.steps import Steps
@@ -925,9 +925,10 @@ def test_a_run_of_any_seed_goes_on_with_its_own(table, T, tmp_path, calls):
 def test_a_slot_that_was_half_written_is_passed_over(table, T, tmp_path, calls):
     url = tmp_path / "checkpoint"
     whole = made("svgp", max_iter=17).fit(*table, checkpoint=str(url))
-    steps = {slot: zarr.open_group(url / slot).attrs[snapshots.STEP] for slot in snapshots.SLOTS}
+    slots = {name: zarr.open_group(url / name) for name in checkpoints.SLOTS}
+    steps = {name: slot.attrs[checkpoints.STEP] for name, slot in slots.items()}
     assert sorted(steps.values()) == [10, 15]
-    del zarr.open_group(url / max(steps, key=steps.get), mode="r+").attrs[snapshots.STEP]
+    del zarr.open_group(url / max(steps, key=steps.get), mode="r+").attrs[checkpoints.STEP]
     calls.update(made=0)
     resumed = made("svgp", max_iter=17).fit(*table, checkpoint=str(url))
     assert calls["made"] == 7

@@ -12,8 +12,7 @@ from quick import quick
 
 from daskgp import CGGP, SGPR, SVGP, ExactGP
 from daskgp.data.stores import lock_owner, locks
-from daskgp.data.stores.checkpoints import Checkpoint
-from daskgp.data.stores.snapshots import Snapshots
+from daskgp.data.stores.checkpoints import Checkpoint, Snapshots
 from daskgp.errors import MemoryRunError, RunError, SettingError, StoreError
 from daskgp.models.additive import Additive
 from daskgp.runtime.executor import Executor

@@ -169,7 +169,7 @@ def everything(url, executor):
     sums = sampling.describe(stage.rows, stage.spans, executor)
     scale = scaling.solve(sums, stage.rows.n_features, "ols", True)
     keys = sampling.Keys.by_content((0, 1), stage.rows, sums)
-    sample = sampling.gather_sample(stage.rows, stage.spans, scale, 200, keys, executor)
+    sample = sampling.draw(stage.rows, stage.spans, scale, 200, keys, executor).rows
     theta = Theta(kernels.Matern32((1.0, 2.0, 0.5)), 0.1, sample.X[:30])
     units, model = partition.alone(stage.spans), SGPR(tile_rows=7)
     stage = rounds.Rounds(stage.rows, units, scale, executor)
@@ -361,7 +361,7 @@ def sample_of(rows, cut, number):
     spans = partition.blocks(len(rows), None, cut)
     sums = sampling.describe(rows, spans, threaded())
     keys = sampling.Keys.by_content((7, 1), rows, sums)
-    return sampling.gather_sample(rows, spans, scaling.identity(3, 2), number, keys, threaded())
+    return sampling.draw(rows, spans, scaling.identity(3, 2), number, keys, threaded()).rows
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100, 499])

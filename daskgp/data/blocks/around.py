@@ -7,9 +7,9 @@ depend on the place alone and not on the other places asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -93,8 +93,8 @@ class _Near:
     landmarks: np.ndarray
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes but the cells, which are made from the rest again."""
-        return {name: value for name, value in vars(self).items() if name != "_cells"}
+        """Return all attributes but those that are made from the rest again."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
         matters = np.isfinite(self.lengths)
@@ -160,11 +160,8 @@ class NearestRows(_Near):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a model store keeps of it."""
-        return {
-            "nearest_rows": np.array([self.number, self.rows]),
-            "lengths": self.lengths,
-            "landmarks": self.landmarks,
-        }
+        counts = np.array([self.number, self.rows])
+        return {"nearest_rows": counts, "lengths": self.lengths, "landmarks": self.landmarks}
 
     def describe(self) -> str:
         """Describe it for people."""
@@ -185,137 +182,90 @@ class NearestBlocks(OfBlocks, _Near):
     number: int
     lengths: np.ndarray
     landmarks: np.ndarray
+    kept_as: ClassVar[str] = "nearest_blocks"
+    """Name of the number in a model store."""
 
     def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
         """Yield each group with its rows of X, see ``Around``."""
         served: dict[Key, list[np.ndarray]] = {}
-        if len(X):
-            own = layout.blocks_of(X)
-            for name, rows in split(self._cells.of(self._scaled(X))):
-                low, high = self._cells.bounds(name)
-                for block, subset in split(own[rows]):
-                    served.setdefault(self._blocks(0.5 * (low + high), block), []).append(
-                        rows[subset]
-                    )
+        for middle, own, rows in self._middles(layout, X) if len(X) else ():
+            served.setdefault(self._blocks(middle, own), []).append(rows)
         yield from _together(served)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a model store keeps of it."""
-        return {
-            "nearest_blocks": np.array(self.number),
-            "lengths": self.lengths,
-            "landmarks": self.landmarks,
-        }
+        number = np.array(self.number)
+        return {self.kept_as: number, "lengths": self.lengths, "landmarks": self.landmarks}
 
     def describe(self) -> str:
         """Describe it for people."""
         return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
 
-    def _blocks(self, middle: np.ndarray, own: int) -> Key:
-        """Return the block ``own`` and those with the landmarks nearest to a point."""
-        return nearest_blocks(self._cells.tree, middle, self.landmarks.shape[:2], self.number, own)
+    def _middles(
+        self, layout: Layout, X: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, int | None, np.ndarray]]:
+        """Yield rows of X, the middle of their cell in units of distance, and a block to be in."""
+        own = layout.blocks_of(X)
+        for name, rows in split(self._cells.of(self._scaled(X))):
+            low, high = self._cells.bounds(name)
+            for block, subset in split(own[rows]):
+                yield 0.5 * (low + high), block, rows[subset]
+
+    def _blocks(self, middle: np.ndarray, own: int | None) -> Key:
+        """Return the blocks with the landmarks nearest to a point, including ``own`` if given."""
+        count, r = self.landmarks.shape[:2]
+        wanted, look = min(self.number, count), 2 * self.number
+        while True:
+            look = min(look * 2, count * r)
+            _, near = self._tree.query(middle, k=look)
+            blocks, first = np.unique(np.atleast_1d(near) // r, return_index=True)
+            if len(blocks) >= wanted:
+                chosen = blocks[np.argsort(first, kind="stable")[:wanted]]
+                if own is not None and own not in chosen:
+                    chosen[-1] = own
+                return tuple(int(b) for b in np.sort(chosen))
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        """Tree that finds the landmarks near a place."""
+        return self._cells.tree
 
     @cached_property
     def _cells(self) -> Cells:
         return self._cells_beside(1 / len(self.landmarks))
 
 
-def nearest_blocks(
-    tree: cKDTree, middle: np.ndarray, shape: tuple[int, int], number: int, own: int | None
-) -> Key:
-    """Return the blocks with the landmarks nearest to a point, including ``own`` if given.
-
-    ``shape`` is the number of blocks in the tree and of landmarks of each.
-    """
-    count, r = shape
-    wanted, look = min(number, count), 2 * number
-    while True:
-        look = min(look * 2, count * r)
-        _, near = tree.query(middle, k=look)
-        blocks, first = np.unique(np.atleast_1d(near) // r, return_index=True)
-        if len(blocks) >= wanted:
-            chosen = blocks[np.argsort(first, kind="stable")[:wanted]]
-            if own is not None and own not in chosen:
-                chosen[-1] = own
-            return tuple(int(b) for b in np.sort(chosen))
-
-
 @dataclass(frozen=True, eq=False)
-class EqualCells(OfBlocks):
+class EqualCells(NearestBlocks):
     """The ``number`` blocks nearest to the middle of a place's cell, where all cells are alike.
 
-    Stores of version 0.1 use it; where rows are dense it leaves out the block of a place.
-
-    Parameters
-    ----------
-    number : int
-        Blocks that a place is conditioned on.
-    lengths : ndarray (d,)
-        Units of distance along each column, infinite for a column that does not matter.
-    landmarks : ndarray (M, r, d)
-        Rows that stand for each block, in the units of X.
+    Stores of version 0.1 use it; where rows are dense it leaves out the block of a place.  Here no
+    column needs to matter.
     """
 
-    number: int
-    lengths: np.ndarray
-    landmarks: np.ndarray
+    kept_as: ClassVar[str] = "number"
 
-    def groups(self, layout: Layout, X: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
-        """Yield each group with its rows of X, see ``Around``."""
-        served: dict[Key, list[np.ndarray]] = {}
-        for middle, own, rows in self._cells(layout, X):
-            served.setdefault(self._blocks(middle, own), []).append(rows)
-        yield from _together(served)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone, from which the rest is made again."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays that a model store keeps of it."""
-        return {
-            "number": np.array(self.number),
-            "lengths": self.lengths,
-            "landmarks": self.landmarks,
-        }
-
-    def describe(self) -> str:
-        """Describe it for people."""
-        return f"the {min(self.number, len(self.landmarks))} blocks nearest to a place"
-
-    def _cells(
+    def _middles(
         self, layout: Layout, X: np.ndarray
     ) -> Iterator[tuple[np.ndarray, int | None, np.ndarray]]:
-        """Yield the middle of each cell that holds rows of X, in units of distance, and the rows.
-
-        Where there are no cells, yield the middle of a block, the block and the rows.
-        """
-        if not self._matters.any() or self._counts is None:
+        """Yield rows of X with the middle of their cell; where there are none, of their block."""
+        counts = self._counts
+        if counts is None:
             for own, rows in split(layout.blocks_of(X)):
                 yield self._points[own].mean(axis=0), own, rows
             return
-        low, side = self._box
+        low, high = self._points.min(axis=(0, 1)), self._points.max(axis=(0, 1))
+        side = np.where(high > low, (high - low) / counts, 1.0)
         # places outside belong to the cells at the edge
-        cells = np.clip(np.floor((self._scaled(X) - low) / side), 0, self._counts - 1)
-        flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(self._counts))
+        cells = np.clip(np.floor((self._scaled(X) - low) / side), 0, counts - 1)
+        flat = np.ravel_multi_index(tuple(cells.astype(np.int64).T), tuple(counts))
         for cell, rows in split(flat):
-            index = np.array(np.unravel_index(cell, tuple(self._counts)), np.float64)
+            index = np.array(np.unravel_index(cell, tuple(counts)), np.float64)
             yield low + (index + 0.5) * side, None, rows
-
-    def _blocks(self, middle: np.ndarray, own: int | None) -> Key:
-        """Return the blocks with the landmarks nearest to a point, including ``own`` if given."""
-        return nearest_blocks(self._tree, middle, self.landmarks.shape[:2], self.number, own)
-
-    @cached_property
-    def _matters(self) -> np.ndarray:
-        return np.isfinite(self.lengths)
-
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
-        return X[..., self._matters] / self.lengths[self._matters]
 
     @cached_property
     def _points(self) -> np.ndarray:
-        if not self._matters.any():  # blocks are near one another by their order alone
+        if not np.isfinite(self.lengths).any():  # blocks are near one another by their order alone
             places = np.arange(len(self.landmarks), dtype=np.float64)[:, None, None]
             return np.broadcast_to(places, (*self.landmarks.shape[:2], 1))
         return self._scaled(self.landmarks)
@@ -327,6 +277,8 @@ class EqualCells(OfBlocks):
     @cached_property
     def _counts(self) -> np.ndarray | None:
         """Cells along each dimension: cubes, about as many as blocks; None for too many of them."""
+        if not np.isfinite(self.lengths).any():
+            return None
         ranges = np.ptp(self._points, axis=(0, 1))
         longest, number = np.sort(ranges)[::-1], len(self.landmarks)
         for used in range(len(ranges), 0, -1):  # short sides are not cut
@@ -337,13 +289,6 @@ class EqualCells(OfBlocks):
             return None
         return np.maximum(1, np.rint(ranges / max(side, np.finfo(float).tiny))).astype(np.int64)
 
-    @cached_property
-    def _box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower corner and sides of the cells."""
-        low, high = self._points.min(axis=(0, 1)), self._points.max(axis=(0, 1))
-        assert self._counts is not None
-        return low, np.where(high > low, (high - low) / self._counts, 1.0)
-
 
 def around_of(arrays: dict[str, np.ndarray]) -> Around:
     """Return the rule that ``Around.arrays`` describes."""
@@ -353,14 +298,11 @@ def around_of(arrays: dict[str, np.ndarray]) -> Around:
     if "nearest_rows" in arrays:
         number, rows = (int(count) for count in arrays["nearest_rows"])
         return NearestRows(number, rows, *where)
-    if "nearest_blocks" in arrays:
-        return NearestBlocks(int(arrays["nearest_blocks"]), *where)
-    return EqualCells(int(arrays["number"]), *where)
+    kind = NearestBlocks if NearestBlocks.kept_as in arrays else EqualCells
+    return kind(int(arrays[kind.kept_as]), *where)
 
 
-def _together(
-    served: dict[Key, list[np.ndarray]],
-) -> Iterator[tuple[Key, np.ndarray]]:
+def _together(served: dict[Key, list[np.ndarray]]) -> Iterator[tuple[Key, np.ndarray]]:
     """Yield blocks in their order with all the places that they serve."""
     for blocks in sorted(served):
         yield blocks, np.sort(np.concatenate(served[blocks]))

@@ -64,7 +64,9 @@ def marked(
     task = partial(_ends, rows, given)
     ends: Ends = map_reduce(task, fills.combine, spans, executor, "extremes")
     measured = [True] * len(rows.feature_names) + [not classes] * rows.n_targets
-    more = _told(ends, setting, _names(rows), measured, known, silent)
+    names = [f"feature {name!r}" for name in rows.feature_names]
+    names += [f"target {name!r}" for name in rows.target_names]
+    more = _told(ends, setting, names, measured, known, silent)
     return replace(rows, fills=fills.united(rows.fills, more))
 
 
@@ -123,40 +125,25 @@ def _told(
     """Return the fill values of columns with these ends, and say which they are."""
     given = numbers_of(setting)
     if given is not None:
-        _say_given(ends, given, names, silent)
+        said = [
+            f"{given[i]:g} in {checks.rows(ends.given[j, i])} of {names[j]}"
+            for j, i in zip(*np.nonzero(ends.given), strict=True)
+        ]
+        if said and not silent:
+            logger.info("%s: read as missing values, as fill_values says", _listed(said))
         return (given,) * len(names)
     found = fills.found(ends, measured, known)
     if not silent:
         _say_found(found, names)
-    return _of(found, len(names))
+    left_out = [one for one in found if one.left_out]
+    own = (tuple(one.value for one in left_out if one.column == j) for j in range(len(names)))
+    return tuple(own) if left_out else ()
 
 
 def _ends(rows: Rows, given: Sequence[float], span: Span) -> Ends:
     X, y = rows.raw(*span)
     keys = row_keys(SEED, span.start, len(X))
     return fills.local((X, y[:, : rows.n_targets]), keys, given)
-
-
-def _of(found: Sequence[Fill], k: int) -> Fills:
-    """Return the values that are left out by column; empty if there are none."""
-    out = [[one.value for one in found if one.left_out and one.column == j] for j in range(k)]
-    return tuple(map(tuple, out)) if any(out) else ()
-
-
-def _names(rows: Rows) -> list[str]:
-    features = [f"feature {name!r}" for name in rows.feature_names]
-    return features + [f"target {name!r}" for name in rows.target_names]
-
-
-def _say_given(
-    ends: Ends, given: Sequence[float], names: Sequence[str], silent: bool = False
-) -> None:
-    said = [
-        f"{given[i]:g} in {checks.rows(ends.given[j, i])} of {names[j]}"
-        for j, i in zip(*np.nonzero(ends.given), strict=True)
-    ]
-    if said and not silent:
-        logger.info("%s: read as missing values, as fill_values says", _listed(said))
 
 
 def _say_found(found: Sequence[Fill], names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import zarr
 
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.ordering import Order
@@ -69,11 +70,18 @@ class Layout:
     @property
     def token(self) -> str:
         """Checksum of the order and of where the blocks are cut."""
-        said = {"order": self.order.to_dict(), "rows": self.rows, "block_rows": self.block_rows}
         arrays = {"cuts": self.cuts, "centroids": self.centroids}
         more = {"bounds": self.bounds, "near": self.near}
         arrays |= {name: values for name, values in more.items() if values is not None}
-        return groups.checksum(arrays, said)
+        return groups.checksum(arrays, self._said)
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        return {"order": self.order.to_dict(), "rows": self.rows, "block_rows": self.block_rows}
+
+    def write(self, group: zarr.Group) -> None:
+        """Describe the blocks in the dataset store of their rows."""
+        prepared.write_blocks(group, self.cuts, self.centroids, self._said)
 
     def blocks_of(self, X: np.ndarray) -> np.ndarray:
         """Return the block (n,) whose interval of keys holds each row of inputs X (n, d).

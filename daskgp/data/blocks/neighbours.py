@@ -153,27 +153,6 @@ def copied(rows: Rows, url: str) -> Rows:
     return open_rows(url)
 
 
-def copy_blocks(
-    url: str,
-    rows: Rows,
-    layout: Layout,
-    start: int = 0,
-    stop: int | None = None,
-    before: Rows | None = None,
-) -> None:
-    """Write rows, or those from start to stop, with their blocks to a new dataset store.
-
-    It can take others that these come ``before``.
-    """
-    description = {
-        "order": layout.order.to_dict(),
-        "rows": layout.rows,
-        "block_rows": layout.block_rows,
-    }
-    blocks = prepared.Written(layout.cuts, layout.centroids, description)
-    prepared.copy(url, rows, len(rows), blocks, span=slice(start, stop), before=before)
-
-
 def held(rows: Rows) -> Rows:
     """Return rows of a finished store whose decoded chunks are cached, for small blocks."""
     identity = prepared.identity_behind(rows.X)

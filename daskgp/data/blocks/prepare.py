@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskgp import data
-from daskgp.checks import shown
+from daskgp import checks, data
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, ordering, prepared, sorting
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.data.blocks.ordering import Order
-from daskgp.data.blocks.sampling import Keys, describe, gather_sample
+from daskgp.data.blocks.sampling import Keys, describe, draw
 from daskgp.data.partition import Span
 from daskgp.data.stores import groups
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
@@ -165,13 +163,7 @@ def _opened(source: Any) -> tuple[Any, Any]:
 def _seed(random_state: int | None) -> int:
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
-    return _whole("random_state", random_state, 0)
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name}={shown(value)}: a whole number of at least {least} is needed")
-    return int(value)
+    return checks.whole("random_state", random_state, 0)
 
 
 def arrange(
@@ -216,7 +208,7 @@ def arrange(
         The blocks, as `read_layout` finds them in the store.
     """
     executor = executor or Executor.current()
-    limit = _whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
+    limit = checks.whole("block_rows", DEFAULT_BLOCK_ROWS if block_rows is None else block_rows, 1)
     names = rows.columns.inputs_names
     made = order if isinstance(order, Order) else None
     wanted: Any = order
@@ -236,42 +228,24 @@ def arrange(
     sample = np.empty((0, d))
     if wanted != ordering.RANDOM:  # it looks at no row
         drawn_by = Keys.by_content((seed, 1), rows, sums)
-        sample = gather_sample(rows, spans, plain, KEY_SAMPLE, drawn_by, executor).X
+        sample = draw(rows, spans, plain, KEY_SAMPLE, drawn_by, executor).rows.X
     if lengthscales is None and sums.sphere:  # one scale for x, y and z
         lengthscales = scaling.scales(sums, d)
     low, high, blocks = sums.low[:d], sums.high[:d], -(-n // size)
     line = made or ordering.make_order(
         wanted, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
     )
-    random = Keys.of_order(seed, rows, sums)
-    return _rewrite(rows, spans, url, line, random, sample, n, size, executor, remedy)
-
-
-def _rewrite(
-    rows: data.Rows,
-    spans: Sequence[Span],
-    url: str,
-    order: Order,
-    random: Keys,
-    sample: np.ndarray,
-    n: int,
-    size: int,
-    executor: Executor,
-    remedy: str,
-) -> Layout:
-    """Sort n rows, write them in blocks of ``size`` and describe these in the store."""
-    step = _chunk_rows(n, size, rows.n_features * prepared.stored_dtype(rows.X).itemsize)
+    step = _chunk_rows(n, size, d * prepared.stored_dtype(rows.X).itemsize)
     pieces, longest = _pieces(n, step), max(span.rows for span in spans)
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         visibility.check(executor, target.rows.X, "the prepared dataset", remedy)
-        cuts = sorting.fine_cuts(order, sample, OVERLAP * len(pieces))
-        plan = sorting.Counting(order, random, cuts)
+        edges = sorting.fine_cuts(line, sample, OVERLAP * len(pieces))
+        plan = sorting.Counting(line, Keys.of_order(seed, rows, sums), edges)
         before = sorting.sort(rows, spans, target.runs, plan, executor)
-        blocks = sorting.write(pieces, before, size, target, executor)
-        layout = Layout(order, n, size, blocks.first[1:], blocks.centroids)
-        said = {"order": order.to_dict(), "rows": n, "block_rows": size}
-        target.finish(layout.cuts, layout.centroids, said)
+        first, centroids = sorting.write(pieces, before, size, target, executor)
+        layout = Layout(line, n, size, first[1:], centroids)
+        target.finish(layout.write)
     return layout
 
 

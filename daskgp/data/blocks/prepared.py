@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,8 +11,7 @@ import numpy as np
 import zarr
 
 from daskgp.data import reading, writers
-from daskgp.data.reading import behind
-from daskgp.data.rows import GEOGRAPHIC, WEIGHT, Y_VARIANCE, Rows
+from daskgp.data.rows import GEOGRAPHIC, WEIGHT, Y_VARIANCE, Rows, store_behind
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import row_step
 from daskgp.errors import InputError, StoreError
@@ -74,13 +73,10 @@ class Target:
             for name, values in self.rows.parted(X, y).items():
                 self.rows.arrays[name][start:stop] = values
 
-    def finish(
-        self, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
-    ) -> None:
-        """Write the description of the blocks and remove the runs."""
-        _write_blocks(self.group, cuts, centroids)
+    def finish(self, describe: Callable[[zarr.Group], None]) -> None:
+        """Remove the runs and have the blocks described in the store."""
         del self.group[RUNS]
-        self.group.attrs[BLOCKS] = {"version": VERSION, **attributes}
+        describe(self.group)
 
 
 @contextmanager
@@ -132,9 +128,13 @@ def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int
     return Runs(array, record)
 
 
-def _write_blocks(group: zarr.Group, cuts: np.ndarray, centroids: np.ndarray) -> None:
+def write_blocks(
+    group: zarr.Group, cuts: np.ndarray, centroids: np.ndarray, attributes: groups.Attributes
+) -> None:
+    """Write first keys, mean inputs and other attributes of blocks into a dataset store."""
     groups.write_array(group, CUTS, cuts)
     groups.write_array(group, CENTROIDS, centroids, ("block", groups.FEATURE))
+    group.attrs[BLOCKS] = {"version": VERSION, **attributes}
 
 
 def identity_behind(X: Any) -> str | None:
@@ -145,17 +145,6 @@ def identity_behind(X: Any) -> str | None:
     if group is None:
         return None
     return str(group.attrs.get("uuid", "")) or None
-
-
-def finished_identity(url: str) -> str | None:
-    """Return the identity of a complete store, as ``identity_behind`` does; None for all else.
-
-    Also for what is left of one whose removal was killed.
-    """
-    if not groups.is_group(url):
-        return None
-    attributes = groups.open_group(url, "dataset").attrs.asdict()
-    return str(attributes["uuid"]) if attributes.get("complete") is True else None
 
 
 class Blocks(NamedTuple):
@@ -176,15 +165,10 @@ def blocks_behind(X: Any) -> Blocks | None:
     StoreError
         If it describes them in a way that this version does not read.
     """
-    array = behind(X)
-    if not isinstance(array, zarr.Array):
-        return None
-    group = groups.parent_of(array) if array.path.rpartition("/")[2] == "X" else None
-    if group is None:
-        return None
-    attributes = group.attrs.asdict()
+    group = store_behind(X, "X")
+    attributes = {} if group is None else group.attrs.asdict()
     entry = attributes.get(BLOCKS)
-    if not isinstance(entry, dict):
+    if group is None or not isinstance(entry, dict):
         return None
     url = remote.address(group)
     if entry.get("version") != VERSION:
@@ -222,28 +206,26 @@ def check_columns(rows: Rows) -> None:
 
 
 def lies_at(rows: Rows, url: str) -> bool:
-    """Return whether a URL is that of the finished store that rows are read from."""
-    return rows.identity is not None and finished_identity(url) == rows.identity
+    """Return whether a URL is that of the finished store that rows are read from.
 
-
-class Written(NamedTuple):
-    """Description of blocks to write: first keys, mean inputs and attributes."""
-
-    cuts: np.ndarray
-    centroids: np.ndarray
-    attributes: dict[str, Any]
+    What is left of one whose removal was killed is none.
+    """
+    if rows.identity is None or not groups.is_group(url):
+        return False
+    attributes = groups.open_group(url, "dataset").attrs.asdict()
+    return attributes.get("complete") is True and attributes["uuid"] == rows.identity
 
 
 def copy(
     url: str,
     rows: Rows,
     chunk_rows: int,
-    blocks: Written | None = None,
+    describe: Callable[[zarr.Group], None] = lambda group: None,
     most_rows: int | None = None,
     span: slice = slice(None),
     before: Rows | None = None,
 ) -> None:
-    """Write rows, or some, with the blocks whose order they are in, to a new dataset store.
+    """Write rows, or some, to a new dataset store, and ``describe`` the blocks that they are in.
 
     Rows in memory get chunks of ``chunk_rows``; those of a store keep theirs, of at most
     ``most_rows`` rows if given.  The store has arrays for those which they come ``before``, too, in
@@ -266,9 +248,7 @@ def copy(
             for start in range(first, end, step):
                 stop = min(start + step, end)
                 target[start - first : stop - first] = _values(rows, name, start, stop)
-        if blocks is not None:
-            _write_blocks(group, blocks.cuts, blocks.centroids)
-            group.attrs[BLOCKS] = {"version": VERSION, **blocks.attributes}
+        describe(group)
         group.attrs["complete"] = True
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from daskgp import checks
 from daskgp.checks import LARGEST
 from daskgp.data import Rows
-from daskgp.data.partition import TASK_ROWS, Span
+from daskgp.data.partition import TASK_ROWS, Span, joined
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
 from daskgp.models import fills, place_ranges, repeats, scaling
@@ -145,17 +145,13 @@ def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor
     step = max(1, TASK_ROWS // max(1, spans[0].rows))
     pieces = [tuple(spans[i : i + step]) for i in range(0, len(spans), step)]
     task = partial(_landmarks_of, rows, number)
-    return np.asarray(map_reduce(task, _one_after_another, pieces, executor, "landmarks"))
+    return np.asarray(map_reduce(task, joined, pieces, executor, "landmarks"))
 
 
 def _landmarks_of(rows: Rows, number: int, spans: tuple[Span, ...]) -> np.ndarray:
     X, _ = rows.read(spans[0].start, spans[-1].stop)
     numbers = [np.rint(np.linspace(s.start, s.stop - 1, number)).astype(int) for s in spans]
     return np.asarray(X[np.array(numbers) - spans[0].start], np.float64)
-
-
-def _one_after_another(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.concatenate([a, b])
 
 
 DISTINCT = 0.85
@@ -259,18 +255,6 @@ class Drawn(NamedTuple):
         return cls(np.concatenate([drawn.keys for drawn in several]), rows)
 
 
-def gather_sample(
-    rows: Rows,
-    spans: Sequence[Span],
-    scale: scaling.Scaling,
-    number: int,
-    keys: Keys,
-    executor: Executor,
-) -> Block:
-    """Draw ``number`` scaled rows uniformly from those without missing values, or take all."""
-    return draw(rows, spans, scale, number, keys, executor).rows
-
-
 def draw(
     rows: Rows,
     spans: Sequence[Span],
@@ -279,9 +263,9 @@ def draw(
     keys: Keys,
     executor: Executor,
 ) -> Drawn:
-    """Draw rows as ``gather_sample`` does, with their keys.
+    """Draw ``number`` scaled rows uniformly from those without missing values, or take all.
 
-    The rows with the smallest keys are drawn, in the order of these, so the sample is the same
+    Those with the smallest keys are drawn, in the order of these, so the sample is the same
     however rows are cut into blocks and, with keys by content, in whatever order they are.
     """
     task = partial(_sample_block, rows, scale, number, keys)

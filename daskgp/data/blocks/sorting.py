@@ -18,7 +18,7 @@ from daskgp.data import Rows
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.ordering import RANDOM, Order
 from daskgp.data.blocks.sampling import Keys
-from daskgp.data.partition import Span
+from daskgp.data.partition import Span, joined
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
@@ -57,7 +57,7 @@ def sort(
     """
     task, shared = partial(_sort_run, rows, runs), (delayed(plan, traverse=False),)
     amount = Amount(sum(span.rows for span in spans))
-    counts = map_reduce(task, _joined, list(enumerate(spans)), executor, "sort", shared, amount)
+    counts = map_reduce(task, joined, list(enumerate(spans)), executor, "sort", shared, amount)
     return np.asarray(counts)
 
 
@@ -79,10 +79,6 @@ def _sort_run(
     sides = [np.searchsorted(keys, plan.cuts, side) for side in ("left", "right")]
     edges = np.stack(sides, axis=1).ravel()
     return np.concatenate([[0], edges, [len(keys)]]).astype(np.int32)[None]
-
-
-def _joined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.concatenate([a, b])
 
 
 def _slices(before: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray, int]:

@@ -39,6 +39,9 @@ logger = logging.getLogger("daskgp")
 
 Options = Mapping[str, Any]
 
+NOISE = {"y_std": "y_variance", "y_variance": "y_variance", "weight": "weight"}
+"""Arrays about the noise of rows by the arguments that name their columns."""
+
 
 class Conversion(NamedTuple):
     """Result of `convert`: rows written, grid points left out, and the names of the columns.
@@ -185,12 +188,15 @@ def convert(
     >>> folder.cleanup()
     """
     destination = str(destination)
-    targets, named = _distinct("target", target), _distinct("features", features)
     beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
-    choices = {name: column for name, column in beside.items() if column is not None}
-    dates_asked, fills = _named_dates(dates), numbers_of(fill_values)
-    asked = _Asked(source, targets, named, geographic, choices, dates_asked, fills=fills)
-    with remote.given(_places(asked, destination, storage_options, destination_options)):
+    asked = _Asked.of(source, target, features, geographic, dates, beside)
+    asked = asked._replace(fills=numbers_of(fill_values))
+    addresses = (*sources.addresses(source), destination)
+    places = remote.chosen(
+        ("storage_options", storage_options, addresses),
+        ("destination_options", destination_options, (destination,)),
+    )
+    with remote.given(places):
         if append:
             own = {"block_rows": block_rows, "like": like, "geographic": geographic}
             _refuse_idle("append", **own, dates=dates)
@@ -220,10 +226,8 @@ def convert_for(
 
     By default whole numbers are dates where the model has days since 1970, as it has of dates.
     """
-    targets, named = _distinct("target", target), _distinct("features", features)
-    choices = {name: column for name, column in beside.items() if column is not None}
-    asked = _Asked(source, targets, named, geographic, choices, _named_dates(dates), units)
-    return _made(asked, destination, data.DEFAULT_BLOCK_ROWS, progress)
+    asked = _Asked.of(source, target, features, geographic, dates, beside)
+    return _made(asked._replace(units=units), destination, data.DEFAULT_BLOCK_ROWS, progress)
 
 
 def _made(
@@ -261,14 +265,54 @@ class _Asked(NamedTuple):
     fills: tuple[float, ...] | None = None
     """Numbers that stand for missing values, none where also declared ones are kept, or None."""
 
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        target: str | Sequence[str] | None,
+        features: str | Sequence[str] | None,
+        geographic: Any,
+        dates: Any,
+        beside: Mapping[str, str | None],
+    ) -> Self:
+        """Return what a caller asks for; InputError unless names are different ones."""
+        named = _distinct("target", target), _distinct("features", features)
+        choices = {name: column for name, column in beside.items() if column is not None}
+        if dates is True:
+            raise SettingError("dates=True: name the columns, or give False or None")
+        own = () if dates is False else None if dates is None else _distinct("dates", dates)
+        return cls(source, *named, geographic, choices, own)
+
     @property
     def mask(self) -> str | None:
         """Variable of a grid that says which points to leave out."""
         return self.choices.get("mask")
 
     def noise(self) -> dict[str, _Column]:
-        """Return the columns of the arrays about the noise of rows, by the names of the arrays."""
-        return _noise(self.targets, **self.unmasked().choices)
+        """Return the columns of the arrays about the noise of rows, by the names of the arrays.
+
+        Raises
+        ------
+        InputError
+            If there is not one target, or its error is named twice.
+        """
+        given = [_Column(name, self.choices[name]) for name in NOISE if self.choices.get(name)]
+        errors = [column for column in given if column.argument != "weight"]
+        if not given:
+            return {}
+        first = f"{given[0].argument}={given[0].name!r}"
+        if not self.targets:
+            raise InputError(f"{first} describes a target, but there is none: give target=")
+        if len(errors) > 1:
+            raise InputError(
+                f"{first} and y_variance={errors[1].name!r} describe the same error: give only one "
+                "of them"
+            )
+        if errors and len(self.targets) > 1:
+            raise InputError(
+                f"{first} and {len(self.targets)} targets: convert one target with its errors"
+            )
+        return {NOISE[column.argument]: column for column in given}
 
     def beside(self) -> Names:
         """Return the columns that are neither features nor targets."""
@@ -339,32 +383,6 @@ class _Column(NamedTuple):
         return column**2 if self.argument == "y_std" else column
 
 
-def _noise(
-    targets: Names,
-    y_std: str | None = None,
-    y_variance: str | None = None,
-    weight: str | None = None,
-) -> dict[str, _Column]:
-    given = {"y_std": y_std, "y_variance": y_variance, "weight": weight}
-    first = next((f"{name}={column!r}" for name, column in given.items() if column), None)
-    if first and not targets:
-        raise InputError(f"{first} describes a target, but there is none: give target=")
-    if y_std and y_variance:
-        raise InputError(
-            f"{first} and y_variance={y_variance!r} describe the same error: give only one of them"
-        )
-    if (y_std or y_variance) and len(targets) > 1:
-        raise InputError(f"{first} and {len(targets)} targets: convert one target with its errors")
-    columns = {}
-    if y_std or y_variance:
-        columns["y_variance"] = _Column(
-            "y_std" if y_std else "y_variance", str(y_std or y_variance)
-        )
-    if weight:
-        columns["weight"] = _Column("weight", str(weight))
-    return columns
-
-
 def _append(
     asked: _Asked, destination: str, claim: locks.Claim, progress: ShowProgress
 ) -> Conversion:
@@ -386,7 +404,7 @@ def _append(
                 f"the dataset {destination} has {there} array {name}: {remedy} {options}"
             )
     with _planned(named, kept, destination, data.DEFAULT_BLOCK_ROWS) as plan:
-        layout.check_names(plan.layout, kept, destination, "append the same columns")
+        layout.check_names(plan.layout, kept, destination)
         with dataset_appender(destination, claim) as writer:
             return plan.copy(writer, progress)
 
@@ -436,17 +454,8 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         place = _place(table, chosen, asked.geographic, kept)
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
-        clocks = layout.clocks(own, units)
+        clocks = tuple(feature_units.conversion(unit, units[name]) for name, unit in own.items())
         yield _Plan(table, made, blocks, clocks, what, noise, zeros, missing)
-
-
-def _named_dates(dates: Any) -> Names | None:
-    """Return the names of columns of dates, none for False, None for those that look like them."""
-    if dates is None or dates is False:
-        return None if dates is None else ()
-    if dates is True:
-        raise SettingError("dates=True: name the columns, or give False or None")
-    return _distinct("dates", dates)
 
 
 def _dated(
@@ -463,18 +472,24 @@ def _dated(
     The first block, which cannot be read twice from all sources, tells which columns are dates.
     """
     asked.refuse_dates(features, source)
-    columns = list(kinds)
     if asked.dates == ():
         dates = {name: "" for name in features if whole_dates.read(own[name])}
         return blocks, {**own, **dates}
-    looked = [name for name in features if kinds[name] == NUMBERS and _looked_at(name, own, asked)]
-    if asked.dates is None and asked.units is None:
-        attributes = table.attributes
-        looked = [n for n in looked if whole_dates.named_as_time(n, attributes.get(n))]
+    looked = [name for name in features if kinds[name] == NUMBERS]
+    if asked.dates is not None:
+        looked = [n for n in looked if n in asked.dates and counted(own[n]) == own[n]]
+    else:
+        looked = [n for n in looked if own[n] in feature_units.VAGUE]
+        if asked.units is None:
+            attributes = table.attributes
+            looked = [n for n in looked if whole_dates.named_as_time(n, attributes.get(n))]
+        else:
+            looked = [n for n in looked if asked.units.get(n) == DAYS]
     first = next(blocks, None) if looked else None
     if first is None:
         return blocks, dict(own)
-    found, share = {}, 1.0 if asked.units is None else whole_dates.OF_MODEL
+    columns, found = list(kinds), dict[str, str]()
+    share = 1.0 if asked.units is None else whole_dates.OF_MODEL
     for name in looked:
         form = whole_dates.form_of(first[:, columns.index(name)], share)
         if form is not None:
@@ -495,14 +510,6 @@ def _dated(
                 DAYS,
             )
     return chain([first], blocks), {**own, **found}
-
-
-def _looked_at(name: str, own: Mapping[str, str], asked: _Asked) -> bool:
-    """Return whether the numbers of a feature may be dates by the units that are known."""
-    if asked.dates is not None:
-        return name in asked.dates and counted(own[name]) == own[name]
-    vague = own[name] in feature_units.VAGUE
-    return vague and (asked.units is None or asked.units.get(name) == DAYS)
 
 
 @contextmanager
@@ -677,16 +684,6 @@ def _counted(
             yield block
             if advance:
                 advance(rows)
-
-
-def _places(
-    asked: _Asked, destination: str, options: Options | None, own: Options | None
-) -> dict[str, Options]:
-    """Return the options of file systems by the beginnings of the addresses that they are for."""
-    addresses = (*sources.addresses(asked.source), destination)
-    return remote.chosen(
-        ("storage_options", options, addresses), ("destination_options", own, (destination,))
-    )
 
 
 ERRORS = r"(?i)(.*_)?(std|stdev|err(or)?s?|uncertainty|uncertainties)(_.*)?"

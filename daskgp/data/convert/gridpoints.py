@@ -12,6 +12,7 @@ import xarray as xr
 
 from daskgp.data import feature_units, grids
 from daskgp.data.convert.table import (
+    NUMBERS,
     REMEDY,
     TIMES,
     Names,
@@ -23,7 +24,7 @@ from daskgp.data.convert.table import (
     refusing,
 )
 from daskgp.data.gridded import masks_zeros, open_grid, zarr_grid
-from daskgp.data.reading import CLASSES, refuse_column
+from daskgp.data.reading import CLASSES
 from daskgp.data.stores import groups
 from daskgp.errors import InputError
 
@@ -190,7 +191,10 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
     measured = {name: grids.measured(grid[name].variable) for name in columns}
     how: dict[str, Any] = {
         "bare": grids.without_coordinates(grid, dims),
-        "attributes": {name: _attributes(grid[name]) for name in columns},
+        "attributes": {
+            name: {**own.attrs, **feature_units.attributes_of(grids.unit_of(own))}
+            for name, own in ((name, grid[name]) for name in columns)
+        },
         "valid": {name: own for name, own in measured.items() if own is not None},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
         "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,
@@ -198,21 +202,13 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 
 
-def _attributes(values: xr.DataArray) -> dict[str, Any]:
-    """Return the attributes of a variable, with the unit of the numbers that its times become."""
-    return {**values.attrs, **feature_units.attributes_of(grids.unit_of(values))}
-
-
 def _grid_kind(grid: xr.Dataset, name: str, source: str, targets: Names) -> str | Other:
     """Return the kind of a variable of a grid; InputError says what objects it holds."""
-    dtype = grid[name].dtype
-    if dtype.kind == "O":
-        if grids.calendar_of(grid[name]) is not None:
-            return TIMES
-        first = grid[name].isel({dim: slice(0, 1) for dim in grid[name].dims})
-        what = f"column {name!r} of {source}"
-        refuse_column(what, dtype, lambda: first.values, CLASSES if name in targets else REMEDY)
-    return kind_of(dtype)
+    if grid[name].dtype.kind != "O":
+        return kind_of(grid[name].dtype)
+    remedy = CLASSES if name in targets else REMEDY
+    dates = grids.holds_dates(grid[name], f"column {name!r} of {source}", remedy)
+    return TIMES if dates else NUMBERS
 
 
 Tile: TypeAlias = dict[Hashable, slice]

@@ -11,7 +11,7 @@ import zarr
 
 from daskgp.data import feature_units
 from daskgp.data.convert.table import NUMBERS, TIMES, Names
-from daskgp.data.feature_units import DAYS, Conversion
+from daskgp.data.feature_units import DAYS
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING
@@ -91,14 +91,14 @@ def _units(group: zarr.Group, key: str, names: Names) -> dict[str, str]:
     return {name: str(unit) for name, unit in zip(names, known, strict=False) if unit}
 
 
-def check_names(found: Layout, kept: Layout, url: str, remedy: str) -> None:
+def check_names(found: Layout, kept: Layout, url: str) -> None:
     """Raise InputError unless columns have the names of those of a store, in their order."""
     pairs = (("features", found.features, kept.features), ("targets", found.targets, kept.targets))
     for what, own, others in pairs:
         if own != others:
             raise InputError(
                 f"{what} are {', '.join(own) or 'none'}, the dataset {url} has "
-                f"{', '.join(others) or 'none'}: {remedy}"
+                f"{', '.join(others) or 'none'}: append the same columns"
             )
 
 
@@ -139,8 +139,3 @@ def match_units(
                 f"column {name!r} is in {own}, but in {said} in the dataset {url}: {error}"
             ) from error
     return matched
-
-
-def clocks(units: Mapping[str, str], stored: Mapping[str, str]) -> tuple[Conversion | None, ...]:
-    """Return what turns columns in units into those of a store."""
-    return tuple(feature_units.conversion(unit, stored[name]) for name, unit in units.items())

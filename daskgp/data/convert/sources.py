@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import fsspec
@@ -96,14 +97,15 @@ def _opened(
     given = addresses(source)
     if not given:
         return _of_object(source, targets)
-    places = [_found(address) for address in given]
-    base = _shared([place.base for place in places])
+    bases, places = zip(*map(_found, given), strict=True)
+    folders = zip(*(base.split("/") for base in bases), strict=False)
+    base = "/".join(own[0] for own in takewhile(lambda own: len({*own}) == 1, folders))
     files: dict[str, File] = {}
     for place in places:
-        twice = next((file for file in place.files if file in files), None)
+        twice = next((file for file in place if file in files), None)
         if twice is not None:
             raise InputError(f"{twice} is given twice: give each file once")
-        files |= {file: _in(path, base, reader) for file, (path, reader) in place.files.items()}
+        files |= {file: how._replace(base=base) for file, how in place.items()}
     one, *more = files
     reader = files[one].reader
     other = next((file for file in more if files[file].reader is not reader), None)
@@ -119,51 +121,31 @@ def _opened(
     return _joined(files, targets, whole=not features)
 
 
-class File(NamedTuple):
-    """Way to read a file, and columns that the names of its folders give; some by default."""
-
-    reader: Reader
-    pairs: partitions.Pairs = ()
-    defaults: Names = ()
-
-    @contextmanager
-    def table(self, file: str, targets: Names) -> Iterator[Table]:
-        """Open the table in a file."""
-        with self.reader(file, targets) as table:
-            yield partitions.with_pairs(table, self.pairs, self.defaults, file)
-
-
 TABLES = (".parquet", ".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
 """Formats of files that have columns in the names of their folders, too."""
 
 
-def _in(path: str, base: str, reader: Reader) -> File:
-    """Return a file, where the names of folders are columns; by default those below ``base``."""
-    if not path.lower().endswith(TABLES):
-        return File(reader)
-    below = tuple(name for name, _ in partitions.pairs_in(path.removeprefix(base)))
-    return File(reader, partitions.pairs_in(path), below)
+class File(NamedTuple):
+    """A file to read, and the folder ``base`` below which names of folders are default features."""
+
+    reader: Reader
+    path: str
+    base: str = ""
+
+    @contextmanager
+    def table(self, file: str, targets: Names) -> Iterator[Table]:
+        """Open the table in a file, with columns that the names of its folders give."""
+        path = self.path if self.path.lower().endswith(TABLES) else ""
+        below = tuple(name for name, _ in partitions.pairs_in(path.removeprefix(self.base)))
+        with self.reader(file, targets) as table:
+            yield partitions.with_pairs(table, partitions.pairs_in(path), below, file)
 
 
-class Found(NamedTuple):
-    """Files that an address means, sorted: path and reader of each, below a folder ``base``."""
+def _found(source: str) -> tuple[str, dict[str, File]]:
+    """Return a folder, and below it the file at an address, or those of a pattern or in a folder.
 
-    base: str
-    files: dict[str, tuple[str, Reader]]
-
-
-def _shared(bases: list[str]) -> str:
-    """Return the deepest folder that all of several are or are in."""
-    parts = []
-    for names in zip(*(base.split("/") for base in bases), strict=False):
-        if len({*names}) > 1:
-            break
-        parts.append(names[0])
-    return "/".join(parts)
-
-
-def _found(source: str) -> Found:
-    """Return the file at an address, those that match a pattern or those in a folder."""
+    Files are sorted by their names.
+    """
     fs, path = fsspec.core.url_to_fs(source, **(remote.options(source) or {}))
     fs.invalidate_cache()  # what other processes wrote since counts
     if not fs.exists(path):
@@ -176,30 +158,28 @@ def _found(source: str) -> Found:
             matched = {f: 0 for f in matched if f not in folders or reader_by(f) is zarr}
         if not matched:
             raise InputError(f"no file matches {source}: check the pattern")
-        found: dict[str, tuple[str, Reader]] = {}
+        found: dict[str, File] = {}
         for file in sorted(matched):
             known = reader_by(file)
             if file in folders and known in (None, READERS[".parquet"]):
                 found |= _in_folder(fs, file, _address(fs, file), known)
             else:
-                found[_address(fs, file)] = file, known or reader_of(file)
-        return Found(re.split(r"[*?\[]", path)[0].rpartition("/")[0], found)
+                found[_address(fs, file)] = File(known or reader_of(file), file)
+        return re.split(r"[*?\[]", path)[0].rpartition("/")[0], found
     known = reader_by(path)
     if fs.isdir(path) and known in (None, READERS[".parquet"]):
         folder = path.rstrip("/")
-        return Found(folder, _in_folder(fs, folder, source, known))
-    return Found(path.rpartition("/")[0], {source: (path, known or reader_of(source))})
+        return folder, _in_folder(fs, folder, source, known)
+    return path.rpartition("/")[0], {source: File(known or reader_of(source), path)}
 
 
-def _in_folder(
-    fs: Any, folder: str, source: str, known: Reader | None
-) -> dict[str, tuple[str, Reader]]:
+def _in_folder(fs: Any, folder: str, source: str, known: Reader | None) -> dict[str, File]:
     """Return the files in a folder and the folders in it; a Zarr group counts as one."""
     inside = {file.removeprefix(folder) for file in fs.find(folder)}
     names = sorted({re.sub(r"(\.zarr)/.*", r"\1", name) for name in inside})
     plain = [folder + name for name in names if not re.search(HIDDEN, name)]
     readers = {file: known or reader_by(file) for file in plain}
-    found = {_address(fs, file): (file, how) for file, how in readers.items() if how is not None}
+    found = {_address(fs, file): File(how, file) for file, how in readers.items() if how}
     if not found:
         raise InputError(
             f"no file in the folder {source} can be read: they must end in one of "
@@ -243,13 +223,9 @@ def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[
 
     how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
     how["unused"] = unused = _unused_in(files, targets, first) if whole else first.unused
-    defaults = tuple(n for n in first.columns if n in first.defaults or _filled(n, first, unused))
+    used = {*first.defaults, *first.unused} - {*unused}  # those unused in the first file alone, too
+    defaults = tuple(name for name in first.columns if name in used)
     yield Table(first.columns, first.targets, defaults, kinds, blocks, **how)
-
-
-def _filled(name: str, first: Table, unused: Mapping[str, str]) -> bool:
-    """Return whether a column that is unused in the first file is used after all."""
-    return name in first.unused and name not in unused
 
 
 def _unused_in(files: Mapping[str, File], targets: Names, first: Table) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -91,14 +91,6 @@ class Table:
     bare: Mapping[str, int] = field(default_factory=dict)
     valid: Mapping[str, Valid] = field(default_factory=dict)
 
-    def without(self, empty: Names) -> Table:
-        """Return the table with columns that hold nothing left out of the features by default."""
-        unused = {name: EMPTY for name in self.defaults if name in empty} | dict(self.unused)
-        for name in self.targets:
-            unused.pop(name, None)
-        defaults = tuple(name for name in self.defaults if name not in unused)
-        return replace(self, defaults=defaults, unused=unused)
-
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""
         return feature_units.said_by(self.attributes.get(name, {}))
@@ -125,27 +117,17 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
         if name not in there:
             shown = ", ".join(list(there)[:20]) or "no columns"
             more = f" and {len(there) - 20} more" if len(there) > 20 else ""
-            more += _other_separator(there)
-            more += did_you_mean(name, there)
+            only = next(iter(there)) if len(there) == 1 else ""  # a whole header, perhaps
+            mark = next((mark for mark in ";\t|" if mark in only), None)
+            if mark:
+                more += (
+                    f": write the file with commas instead of {mark!r} and points in its numbers, "
+                    f"for example from pandas.read_csv(file, sep={mark!r}, decimal=',') where it "
+                    "has decimal commas"
+                )
+            close = next((other for other in there if other.lower() == name.lower()), None)
+            more += f": did you mean {close!r}?" if close else ""
             raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
-
-
-def did_you_mean(name: str, there: Collection[str]) -> str:
-    """Return a remedy if a name is there in another case, else nothing."""
-    close = next((other for other in there if other.lower() == name.lower()), None)
-    return "" if close is None else f": did you mean {close!r}?"
-
-
-def _other_separator(columns: Collection[str]) -> str:
-    """Return a remedy if a whole header was read as the name of one column, else nothing."""
-    only = next(iter(columns)) if len(columns) == 1 else ""
-    mark = next((mark for mark in ";\t|" if mark in only), None)
-    if mark is None:
-        return ""
-    return (
-        f": write the file with commas instead of {mark!r} and points in its numbers, for example "
-        f"from pandas.read_csv(file, sep={mark!r}, decimal=',') where it has decimal commas"
-    )
 
 
 def refusing(

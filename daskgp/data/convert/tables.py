@@ -103,7 +103,7 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
 
 
 class _Begin(NamedTuple):
-    """How a csv begins: lines above its header, and the names in it as they are written.
+    """Beginning of a csv: lines above its header, and the names in it as they are written.
 
     ``beyond`` are names of fields that the rows have beyond those of the header: one that is empty,
     where they end with a comma, or none.
@@ -410,8 +410,10 @@ def arrow_table(source: Any, targets: Names) -> Iterator[Table]:
                 yield _of_batch(batch.slice(start, rows), names)
 
     found = _arrow_kinds(reader.schema)
-    table = Table(columns, targets, columns, refusing(what, found, targets), blocks)
-    yield table.without(_typeless(found) + _no_values(source))
+    empty = {*_typeless(found), *_no_values(source)} - {*targets}
+    unused = {name: EMPTY for name in columns if name in empty}
+    defaults = tuple(name for name in columns if name not in unused)
+    yield Table(columns, targets, defaults, refusing(what, found, targets), blocks, unused=unused)
 
 
 def _typeless(kinds: Mapping[str, str | Other]) -> Names:

@@ -148,11 +148,8 @@ def names_in(url: str) -> set[str]:
     fs, path = filesystem(url)
     with remote.plainly(url, "the store"):
         entries = fs.ls(path, detail=True)
-    return {entry["name"].rstrip("/").rpartition("/")[2] for entry in entries if _is_folder(entry)}
-
-
-def _is_folder(entry: Attributes) -> bool:
-    return entry["type"] == "directory"
+    folders = (entry["name"] for entry in entries if entry["type"] == "directory")
+    return {name.rstrip("/").rpartition("/")[2] for name in folders}
 
 
 def parent_of(array: zarr.Array) -> zarr.Group | None:
@@ -234,20 +231,15 @@ def is_begun(url: str, what: str, own: str) -> bool:
 
     ``own`` matches the names in it, some of which remain if its removal is killed.
     """
-    refuse_file(url, what)
-    begun = is_group(url)
-    if not begun and not vacant(url, own):
-        raise StoreError(f"{what} {url} is a folder with other things in it: choose another path")
-    return begun
-
-
-def refuse_file(url: str, what: str) -> None:
-    """Raise StoreError where a file is in the place of a group to be read or made."""
     fs, path = filesystem(url)
     with remote.plainly(url, what):
         is_file = fs.isfile(path)
     if is_file:
         raise StoreError(f"{what} {url} is a file: choose another path")
+    begun = is_group(url)
+    if not begun and not vacant(url, own):
+        raise StoreError(f"{what} {url} is a folder with other things in it: choose another path")
+    return begun
 
 
 def _found(url: str) -> str:

@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
-
 from daskgp.data.stores import groups, objects, remote
 from daskgp.data.stores.lock_owner import Holder
 from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
@@ -173,23 +171,14 @@ class _Watch:
 
 
 def _take(claim: Claim, holder: Holder, wait: float, take: _Over) -> None:
-    watch = _Watch()
-
-    def over(state: RetryCallState) -> bool:
-        error = state.outcome.exception() if state.outcome else None
-        undecided = isinstance(error, _Held) and not error.decided
-        return (state.seconds_since_start or 0.0) >= wait and not undecided
-
-    try:
-        _try_to_take(claim, holder, watch, take)
-        return
-    except _Held as error:
-        if wait <= 0 and error.decided:
-            raise
-    attempts = Retrying(
-        retry=retry_if_exception_type(_Held), wait=wait_fixed(POLL), stop=over, reraise=True
-    )
-    attempts(_try_to_take, claim, holder, watch, take)
+    watch, end = _Watch(), time.monotonic() + wait
+    while True:
+        try:
+            return _try_to_take(claim, holder, watch, take)
+        except _Held as error:
+            if error.decided and time.monotonic() >= end:
+                raise
+        time.sleep(POLL)
 
 
 def _try_to_take(claim: Claim, holder: Holder, watch: _Watch, take: _Over) -> None:

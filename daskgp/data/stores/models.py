@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 
-from daskgp.data.stores import checkpoints, groups, locks, remote, snapshots
+from daskgp.data.stores import checkpoints, groups, locks, remote
 from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 
 FORMAT, VERSION, REPLACED = "daskgp-model", 1, 2
@@ -74,9 +74,13 @@ def reserve(url: str, claim: locks.Claim, resume: bool = False) -> Iterator[zarr
         group = _incomplete(url)
     else:
         refuse_existing(url)
+        marks = {"format": FORMAT, "version": VERSION, "complete": False}
         with groups.writing(url, "model store"):
-            marks = {"format": FORMAT, "version": VERSION, "complete": False}
-            group = _created(url, marks)
+            try:
+                group = groups.create_group(url, marks)
+            except Exception:
+                groups.remove(url)  # nothing is left of one that cannot be written
+                raise
     try:
         yield group
     except (Exception, KeyboardInterrupt) as error:
@@ -112,23 +116,14 @@ def _ended(
     return NOTHING if isinstance(error, KeyboardInterrupt) else None
 
 
-def _created(url: str, marks: groups.Attributes) -> zarr.Group:
-    """Create a group, of which nothing is left if it cannot be written."""
-    try:
-        return groups.create_group(url, marks)
-    except Exception:
-        groups.remove(url)
-        raise
-
-
 def kept_of(group: zarr.Group) -> tuple[str, int] | None:
     """Return what an incomplete store has for a fit to go on from, and how many of them."""
     if f"{CHECKPOINT}/{checkpoints.ROWS}" in group:
         count = len(checkpoints.whole_rows(group.require_group(CHECKPOINT)))
         if count:
             return "evaluations", count
-    slots = [f"{CHECKPOINT}/{slot}" for slot in snapshots.SLOTS]
-    steps = [group[slot].attrs.get(snapshots.STEP) for slot in slots if slot in group]
+    slots = [f"{CHECKPOINT}/{slot}" for slot in checkpoints.SLOTS]
+    steps = [group[slot].attrs.get(checkpoints.STEP) for slot in slots if slot in group]
     whole = [step for step in steps if isinstance(step, int)]
     if whole:
         return "steps", max(whole)
@@ -183,11 +178,6 @@ def next_rows(url: str) -> str:
     """Return the name of the rows of the model that will replace the one in a store."""
     place = next_place(groups.open_group(url, "model store"))
     return f"{ROWS}-{place.rpartition('/')[2]}"
-
-
-def training_url(url: str) -> str:
-    """Return the URL where an unfinished model store keeps training rows converted for its fit."""
-    return f"{str(url).rstrip('/')}/{TRAINING}"
 
 
 def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:

@@ -310,11 +310,7 @@ def first_line(error: BaseException) -> str:
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 
-def _but_for_open_connections(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("Unclosed")
-
-
 @atexit.register
 def _leave_quietly() -> None:
     """Silence aiohttp about open connections, which the system closes when the process ends."""
-    logging.getLogger("asyncio").addFilter(_but_for_open_connections)
+    logging.getLogger("asyncio").addFilter(lambda it: not it.getMessage().startswith("Unclosed"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.data import partition
-from daskgp.data.blocks import neighbours, ordering
+from daskgp.data.blocks import neighbours, ordering, prepared
 from daskgp.data.blocks.around import Around, Band, NearestBlocks, NearestRows
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
 from daskgp.data.partition import Unit
@@ -110,7 +110,7 @@ class Blocks(Arrangement):
             rows, layout = rewriting.rewritten(stage, sums, keep, *made)
         elif rows.passing:  # y is what a regressor leaves, which predictions read back
             data.remove(keep)
-            neighbours.copy_blocks(keep, rows, layout)
+            prepared.copy(keep, rows, len(rows), layout.write)
             rows, layout = neighbours.open_blocks(keep)
         else:
             rows = neighbours.held(rows)

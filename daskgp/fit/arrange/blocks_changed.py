@@ -158,7 +158,8 @@ def _copied(
     assert stage.layout is not None
     with kept_rows(home.spare, home.store) as own:
         data.remove(own)  # of an update that was stopped
-        neighbours.copy_blocks(own, stage.rows, stage.layout, start, stop, before)
+        rows, span = stage.rows, slice(start, stop)
+        prepared.copy(own, rows, len(rows), stage.layout.write, span=span, before=before)
     return own
 
 
