@@ -15,7 +15,7 @@ from daskgp.errors import StoreError
 from daskgp.fit import rounds, task
 from daskgp.fit.task import DRAWS
 from daskgp.kernels.weights import Weights
-from daskgp.models.actions import passes, sums
+from daskgp.models.actions import cagp, sums
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.passes import Paired
 from daskgp.models.scaling import identity
@@ -222,7 +222,7 @@ def test_functions_wait_only_where_there_is_room_for_them(form, loss, tile, monk
     assert entries() == again
     monkeypatch.setattr(rounds, "KEEP_SHARE", share_for(acts, 10))
     assert once < entries() < again  # those of the first tasks
-    over = acts.model._pass("points", passes._at_points, True, acts.pairs.actions)
+    over = acts.model._pass("points", cagp._at_points, True, acts.pairs.actions)
     monkeypatch.setattr(rounds, "KEEP_SHARE", 1.0)
     assert acts.pairs.points._tasks_that_keep(over) == acts.pairs.points.n_units
     with dask.config.set(scheduler="processes"):

@@ -28,6 +28,7 @@ from daskgp.kernels.weights import Weights
 from daskgp.models.actions import cagp
 from daskgp.models.markov.lma import LMA
 from daskgp.models.sparse.sgpr import SGPR
+from daskgp.models.values import add
 
 GEMM_SHARE, GROWTH, LMA_SECONDS, CAGP_SECONDS = 0.5, 1.1, 10.0, 15.0
 """Asked for: a share of the product's rate, a ratio of memory, and seconds."""
@@ -113,9 +114,9 @@ def computation_aware(machine: Machine, options: harness.Options) -> dict:
         panel = cagp.Panel(X, Weights(values, owner, t))
         F = [cagp.functions(at.kernel, [panel], block.X) for block in blocks]
         tiles = list(zip(blocks, F, own, strict=True))
-        points = reduce(model.combine, (model.at_points(f, b, w) for b, f, w in tiles))
+        points = reduce(add, (model.at_points(f, b, w) for b, f, w in tiles))
         factored = model.factor(at.noise_variance, points)
-        sums = reduce(model.combine, (model.at_rows(at, b, f, factored) for b, f, _ in tiles))
+        sums = reduce(add, (model.at_rows(at, b, f, factored) for b, f, _ in tiles))
         objective = model.objective(factored, sums)
         for block, f, weights in tiles:
             model.pull(at, block, f, [panel], objective.cotangent, weights)

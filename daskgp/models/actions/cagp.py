@@ -9,8 +9,9 @@ GP that saw S' y alone, so its variance is never below that given all of y.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -20,9 +21,17 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.kernels.weights import Weights
-from daskgp.models.actions.passes import Projecting
+from daskgp.models.actions.passes import (
+    PANEL_ROWS,
+    Paired,
+    functions_at,
+    own_weights,
+    panels_of,
+    tiled,
+)
 from daskgp.models.actions.sums import (
     TILE_ROWS,
+    ActionBar,
     ActionTheta,
     Cotangent,
     Factored,
@@ -32,9 +41,21 @@ from daskgp.models.actions.sums import (
     RowSums,
     functions,
 )
+from daskgp.models.method import Method, Pass, Rounds
 from daskgp.models.pathwise import ActionUpdate, OfPoints, PathDraw, Paths, PathState
 from daskgp.models.values import TILE_ROWS as PREDICTED_ROWS
-from daskgp.models.values import Block, Footprint, Moments, Scaled, Shape, Theta, Want, add
+from daskgp.models.values import (
+    Block,
+    Footprint,
+    Moments,
+    Objective,
+    Piece,
+    Scaled,
+    Shape,
+    Theta,
+    Want,
+    add,
+)
 from daskgp.typing import Array
 
 COLLINEAR = 1e-11
@@ -55,9 +76,19 @@ class State(NamedTuple):
     points: np.ndarray
 
 
+class _Begun(NamedTuple):
+    """Evaluation whose points are factored."""
+
+    factored: Factored
+    shared: tuple[Any, ...]
+    kept: Any
+
+
 @dataclass(frozen=True)
-class CaGP(Projecting):
-    """Settings of the computation-aware GP.
+class CaGP(Method):
+    """Settings of the computation-aware GP: three passes per evaluation.
+
+    Its ``theta`` is an ``ActionTheta``; of rows that are not ``Paired`` all are points.
 
     Parameters
     ----------
@@ -77,6 +108,65 @@ class CaGP(Projecting):
     def needs_rows(self) -> bool:
         """True if the objective needs the actions' functions at all rows."""
         return self.loss == "elbo"
+
+    def evaluate(self, theta: Theta, rows: Rounds | Paired) -> Objective:
+        """Return the objective with its gradient: a pass over points and two over rows."""
+        theta, pairs = _taken(theta, rows)
+        begun = self._begin(theta, pairs)
+        loss, over, kept = self._loss(begun, pairs)
+        shared = (*begun.shared, loss.cotangent)
+        both = over is pairs.points and self.needs_rows
+        gradient = pairs.points.sum(self._pulling(True, both), *shared, kept=begun.kept)
+        if self.needs_rows and not both:
+            gradient = add(gradient, over.sum(self._pulling(False, True), *shared, kept=kept))
+        return Objective(loss.value, gradient._replace(noise=loss.noise + gradient.noise), None)
+
+    def solve(self, theta: Theta, rows: Rounds | Paired) -> tuple[State, float]:
+        """Return what prediction needs, from the points alone, and the objective."""
+        theta, pairs = _taken(theta, rows)
+        begun = self._begin(theta, pairs)
+        state = self.posterior(begun.factored, int(pairs.complete.sum()))
+        return state, self._loss(begun, pairs)[0].value
+
+    def _begin(self, theta: ActionTheta, pairs: Paired) -> _Begun:
+        """Factor the sums over points, and keep the functions at the points if they fit."""
+        plain = Theta(theta.kernel, theta.noise_variance)
+        shared = pairs.points.points(PANEL_ROWS), plain, theta.weights
+        over = self._pass("points", _at_points, pairs.points is pairs.rows, pairs.actions)
+        total, kept = pairs.points.forward(over, *shared)
+        with pairs.points.solving(len(total.joint)):
+            factored = self.factor(theta.noise_variance, total)
+        return _Begun(factored, shared, kept)
+
+    def _loss(self, begun: _Begun, pairs: Paired) -> tuple[Loss, Rounds, Any]:
+        """Return the objective, the rows that count and what was kept for them."""
+        total, over, kept, factored = None, pairs.rows, begun.kept, begun.factored
+        if self.needs_rows:
+            if pairs.batch is not None:
+                over = over.batch(*pairs.batch)
+            at_rows = self._pass("rows", _at_rows, True, pairs.actions)
+            shared = (*begun.shared, factored)
+            if over is pairs.points:
+                total = over.sum(at_rows, *shared, kept=kept)
+            else:
+                total, kept = over.forward(at_rows, *shared)
+            # a mini-batch stands for all rows, whose number is known
+            total = total._replace(rows=float(pairs.count))
+        with pairs.points.solving(len(factored.factor)):
+            return self.objective(factored, total), over, kept
+
+    def _pass(self, what: str, function: Callable[..., Any], generous: bool, actions: int) -> Pass:
+        """Return a pass that sums, and keeps the functions at the rows."""
+        return tiled(
+            f"{self.name}-{what}",
+            partial(_first, function, self),
+            keeping=partial(function, self),
+            kept_bytes=partial(_kept_bytes, actions),
+            generous=generous,
+        )
+
+    def _pulling(self, own: bool, counts: bool) -> Pass:
+        return tiled(f"{self.name}-gradient", partial(_pull, self, own, counts))
 
     def at_points(self, F: Array, block: Block, weights: Weights) -> PointSums:
         """Return sums over rows that are points.
@@ -129,10 +219,6 @@ class CaGP(Projecting):
             weight * logs,
         )
 
-    def combine(self, a: Any, b: Any) -> Any:
-        """Return the sums over both sets of rows, or of points."""
-        return add(a, b)
-
     def objective(self, factored: Factored, rows: RowSums | None) -> Loss:
         """Return the loss with its sign changed, and its adjoint; only the bound takes ``rows``."""
         if self.loss == "elbo":
@@ -159,7 +245,7 @@ class CaGP(Projecting):
         cotangent: Cotangent,
         own: Weights | None = None,
         weight: float | None = 1.0,
-    ) -> tuple[np.ndarray, float, list[Array], Array | None]:
+    ) -> tuple[np.ndarray, float, list[tuple[Any, Array]], Array | None]:
         """Return the gradient through one block.
 
         Parameters
@@ -182,8 +268,9 @@ class CaGP(Projecting):
             With respect to the logarithms of the kernel's parameters.
         noise : float
             With respect to log s, through how often rows with noise variances of their own count.
-        weights : list of arrays
-            With respect to each panel's weights, through the functions at these rows.
+        weights : list of pairs of arrays
+            Places of each panel, and with respect to its weights, through the functions at these
+            rows.
         own : array or None
             With respect to the weights of the block's own points, through S.
         """
@@ -223,7 +310,7 @@ class CaGP(Projecting):
         for panel in panels:
             gradient = theta.kernel.weighted_vjp(panel.X, panel.weights, X, F_bar, by_inputs=False)
             kernel += gradient.log_parameters
-            by_panels.append(gradient.weights)
+            by_panels.append((panel.places, gradient.weights))
         return kernel, noise, by_panels, by_own
 
     def posterior(self, factored: Factored, points: int) -> State:
@@ -286,6 +373,69 @@ class CaGP(Projecting):
             predict=8 * t * (3 * PREDICTED_ROWS + t) + panel,
             shared=8 * 5 * t * t,
         )
+
+
+def _taken(theta: Theta, rows: Any) -> tuple[ActionTheta, Paired]:
+    """Return what the passes work on; a TypeError if there are no actions."""
+    if not isinstance(theta, ActionTheta):
+        raise TypeError("no actions: give an ActionTheta, whose weights they are")
+    if isinstance(rows, Paired):
+        return theta, rows
+    pairs = Paired(rows, rows, 0, 1, theta.weights.count)
+    return theta, replace(pairs, count=int(pairs.complete.sum()))
+
+
+def _kept_bytes(actions: int, rows: int, targets: int, itemsize: int) -> int:
+    return itemsize * actions * rows
+
+
+def _first(function: Callable[..., tuple[Any, Array]], model: CaGP, *arguments: Any) -> Any:
+    return function(model, *arguments)[0]
+
+
+def _at_points(
+    model: CaGP, piece: Piece, points: Any, theta: Theta, weights: Weights
+) -> tuple[PointSums, Array]:
+    F = functions_at(piece, points, theta, weights)
+    return model.at_points(F, piece.own, own_weights(piece, weights)), F
+
+
+def _at_rows(
+    model: CaGP, piece: Piece, points: Any, theta: Theta, weights: Weights, factored: Factored
+) -> tuple[RowSums, Array]:
+    F = functions_at(piece, points, theta, weights)
+    assert piece.weight is not None
+    return model.at_rows(theta, piece.own, F, factored, piece.weight), F
+
+
+def _pull(
+    model: CaGP,
+    own: bool,
+    counts: bool,
+    piece: Piece,
+    points: Any,
+    theta: Theta,
+    weights: Weights,
+    cotangent: Cotangent,
+) -> ActionBar:
+    """Return the gradient through a piece, whose rows are points, count among all, or both."""
+    kernel, noise, by_panels, by_own = model.pull(
+        theta,
+        piece.own,
+        functions_at(piece, points, theta, weights),
+        panels_of(points, weights),
+        cotangent,
+        own_weights(piece, weights) if own else None,
+        piece.weight if counts else None,
+    )
+    if weights.owner is None:
+        return ActionBar(kernel, noise, None)
+    learned = np.zeros(len(weights))
+    for places, by_weights in by_panels:
+        learned[places] += to_host(by_weights)
+    if by_own is not None:
+        learned[piece.places] += to_host(by_own)
+    return ActionBar(kernel, noise, learned)
 
 
 def independent(noise_variance: float, points: PointSums) -> np.ndarray:
