@@ -15,7 +15,7 @@ from daskgp.errors import StoreError
 from daskgp.fit import rounds, task
 from daskgp.fit.task import DRAWS
 from daskgp.kernels.weights import Weights
-from daskgp.models.actions import cagp, sums
+from daskgp.models.actions import cagp, passes, sums
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.passes import Paired
 from daskgp.models.scaling import identity

@@ -3,22 +3,68 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Self
 
-from daskgp.models.method import Method, Rounds
-from daskgp.models.values import Objective, Theta, add_gradients
+from daskgp.errors import InputError
+from daskgp.models.experts import aggregation
+from daskgp.models.experts.aggregation import Aggregation
+from daskgp.models.method import Method, Rounds, one_place
+from daskgp.models.values import Moments, Objective, Theta, Want, add_gradients
+from daskgp.typing import Array
 
 
-class Ensemble(Method, Protocol):
-    """Base of methods that combine experts, one per unit.
+@dataclass(frozen=True)
+class Ensemble(Method):
+    """Base of methods that combine experts, one per unit, and settings that they share.
 
     Hyper-parameters are trained on the sum of the experts' own objectives; summaries of experts
     are kept apart and combined by ``posterior``.
+
+    Parameters
+    ----------
+    n_experts : int
+        Number M of experts.
+    aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
+        How they are combined.
+    weights : {"projection", "paper"}
+        Right-hand side of optimal weights: the exact <f_i, f*>, or diag(A) as in the paper.
+    variance : {"linear", "paper"}
+        For optimal weights: error variance of the linear predictor, or [OPT] eqs. 43b and 45b as
+        printed.
+    central : float, optional
+        Share of the rows that inner products are summed over, scaled up.  None: one row per expert
+        for the paper's weights, as printed.
+    ridge : float
+        Added to the weights' system, relative to its mean diagonal.
+    noise_in_experts : bool
+        Whether experts predict observations, as [OPT] eq. 14 prints it, rather than f.
     """
 
     n_experts: int
+    aggregation: Aggregation = "optimal"
+    weights: Literal["projection", "paper"] = "projection"
+    variance: Literal["linear", "paper"] = "linear"
+    central: float | None = None
+    ridge: float = 1e-6
+    noise_in_experts: bool = False
+
     takes_noise: ClassVar[bool] = True
+
+    def of_units(self, number: int) -> Self:
+        """Return the method for that many experts."""
+        return replace(self, n_experts=number)
+
+    @property
+    def noisy(self) -> bool:
+        """True if the variance is that of new observations alone."""
+        return self.noise_in_experts
+
+    def why_no_joint(self) -> str | None:
+        """Return which setting rules out a joint covariance; None if none does."""
+        return one_place("aggregation", self.aggregation, "optimal")
 
     @abstractmethod
     def expert_objective(self, theta: Theta, rows: Rounds) -> Objective:
@@ -35,6 +81,27 @@ class Ensemble(Method, Protocol):
         each = self.expert_objectives(theta, rows)
         gradient = reduce(add_gradients, (one.gradient for one in each))
         return Objective(sum(one.value for one in each), gradient, None)
+
+    def _refuse_joint(self, want: Want) -> None:
+        if want == "covariance" and self.aggregation != "optimal":
+            raise InputError(
+                f"aggregation={self.aggregation!r} gives the variance of one place at a time: ask "
+                "for return_std, or choose aggregation='optimal'"
+            )
+
+    def _by_committee(
+        self, expert: Callable[[int], tuple[Array, Array]], count: int, prior: Array
+    ) -> Moments:
+        """Return the joint prediction of a committee; the arguments are those of ``committee``."""
+        kind = aggregation.committee_kind(self.aggregation)
+        mean, variance = aggregation.committee(kind, expert, count, prior)
+        return Moments(mean, variance=variance, noisy=self.noise_in_experts)
+
+    @property
+    def _has_limit(self) -> bool:
+        """True if one expert may be the exact GP; rBCM's weight is not 1, nor eqs. 43b and 45b."""
+        printed = (self.aggregation, self.variance) == ("optimal", "paper")
+        return self.aggregation != "rbcm" and not printed
 
 
 def _of_expert(model: Ensemble, with_inputs: bool, rows: Any, theta: Theta) -> Objective:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from daskgp.errors import InputError
 from daskgp.models import optimal_weights
 from daskgp.models.exact import Exact
 from daskgp.models.experts import aggregation, inner_products
-from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.experts.inner_products import Cross, Together
 from daskgp.models.method import Experts, Pass, Rounds, one_place
@@ -79,34 +78,7 @@ class Conditioned(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactExperts(Ensemble):
-    """Settings of combined exact experts.
-
-    Parameters
-    ----------
-    n_experts : int
-        Number M of experts.
-    aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
-        How they are combined.
-    weights : {"projection", "paper"}
-        Right-hand side of optimal weights: the exact <f_i, f*>, or diag(A) as in the paper.
-    variance : {"linear", "paper"}
-        For optimal weights: error variance of the linear predictor, or [OPT] eq. 45b as printed.
-    central : float, optional
-        Share of the rows that inner products are summed over, scaled up.  None: all rows for
-        ``weights="projection"``; one row per expert for the paper's, as printed.
-    ridge : float
-        Added to the weights' system, relative to its mean diagonal.
-    noise_in_experts : bool
-        Whether experts predict observations, as [OPT] eq. 14 prints it, rather than f.
-    """
-
-    n_experts: int
-    aggregation: Aggregation = "optimal"
-    weights: Literal["projection", "paper"] = "projection"
-    variance: Literal["linear", "paper"] = "linear"
-    central: float | None = None
-    ridge: float = 1e-6
-    noise_in_experts: bool = False
+    """Combined exact experts; without a ``central`` share projections are over all rows."""
 
     name: ClassVar[str] = "exact-experts"
     state_type: ClassVar[Any] = State
@@ -120,20 +92,9 @@ class ExactExperts(Ensemble):
             "aggregation='optimal'"
         )
 
-    def of_units(self, number: int) -> Self:
-        """Return the method for that many experts."""
-        return replace(self, n_experts=number)
-
-    @property
-    def noisy(self) -> bool:
-        """True if the variance is that of new observations alone."""
-        return self.noise_in_experts
-
     def why_no_joint(self) -> str | None:
         """Return which setting rules out a joint covariance; None if none does."""
-        return one_place("aggregation", self.aggregation, "optimal") or one_place(
-            "variance", self.variance, "linear"
-        )
+        return super().why_no_joint() or one_place("variance", self.variance, "linear")
 
     def steadier(self) -> str:
         """Return the setting that cannot make a variance negative."""
@@ -253,11 +214,7 @@ class ExactExperts(Ensemble):
     ) -> Moments:
         """Return the combined posterior: [OPT] eqs. 14-17, or eq. 45a with the chosen variance."""
         experts: Experts = near
-        if want == "covariance" and self.aggregation != "optimal":
-            raise InputError(
-                f"aggregation={self.aggregation!r} gives the variance of one place at a time: ask "
-                "for return_std, or choose aggregation='optimal'"
-            )
+        self._refuse_joint(want)
         if self.aggregation == "optimal":
             return self._predict_combined(theta, state, X, experts, want)
         if self.aggregation == "npae":
@@ -275,9 +232,7 @@ class ExactExperts(Ensemble):
             mean = K @ factored.weights
             return mean, prior - linalg.row_squares(_whitened(factored, K))
 
-        kind = aggregation.committee_kind(self.aggregation)
-        mean, variance = aggregation.committee(kind, expert, len(experts), prior)
-        return Moments(mean, variance=variance, noisy=self.noise_in_experts)
+        return self._by_committee(expert, len(experts), prior)
 
     def _predict_combined(
         self, theta: Theta, state: State, X: Array, experts: Experts, want: Want
@@ -330,10 +285,8 @@ class ExactExperts(Ensemble):
     # -- for plan and tests ------------------------------------------------------------------
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[ExactExperts, Theta] | None:
-        """Return one expert without ridge; None for rBCM, whose weight is not 1, and eq. 45b."""
-        if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
-            return None
-        return replace(self, n_experts=1, ridge=0.0), theta
+        """Return one expert without ridge; None where no setting is exact."""
+        return (replace(self, n_experts=1, ridge=0.0), theta) if self._has_limit else None
 
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint: kernel tiles and five matrices of an expert, or two for grBCM.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,9 @@ from daskgp.errors import InputError
 from daskgp.models import collapsed, optimal_weights
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.experts import aggregation
-from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.method import Rounds, one_place
+from daskgp.models.method import Rounds
 from daskgp.models.optimal_weights import System
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.values import TILE_ROWS, Footprint, Moments, Objective, Shape, Theta, Want
@@ -59,39 +58,17 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseExperts(Collapsed, Ensemble):
-    """Settings of combined sparse experts.
+    """Combined sparse experts; only the paper's weights take a ``central`` share.
 
     Parameters
     ----------
-    n_experts : int
-        Number M of experts.
-    aggregation : {"poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal"}
-        How they are combined.
-    weights : {"projection", "paper"}
-        Right-hand side of optimal weights: the exact <f_i, f*>, or diag(A) as in the paper.
-    variance : {"linear", "paper"}
-        For optimal weights: error variance of the linear predictor, or [OPT] eq. 43b as printed.
-    central : float, optional
-        Share of the rows that the paper's inner products are summed over, scaled up.  None: one
-        row per expert, as printed.
     shrinkage : float
         Share of the model's own expectation in the risk that optimal weights minimise.
-    ridge : float
-        Added to the weights' system, relative to its mean diagonal.
-    noise_in_experts : bool
-        Whether experts predict observations, as [OPT] eq. 14 prints it, rather than f.
     jitter, tile_rows
         As for the collapsed sparse GP.
     """
 
-    n_experts: int
-    aggregation: Aggregation = "optimal"
-    weights: Literal["projection", "paper"] = "projection"
-    variance: Literal["linear", "paper"] = "linear"
-    central: float | None = None
     shrinkage: float = 0.01
-    ridge: float = 1e-6
-    noise_in_experts: bool = False
     jitter: float = 1e-8
     tile_rows: int = collapsed.TILE_ROWS
 
@@ -107,19 +84,6 @@ class SparseExperts(Collapsed, Ensemble):
     def why_no_forget(self) -> str | None:
         """Return that nobody remembers which expert had a row."""
         return "the assignment of rows to experts is not kept: fit the rows that stay"
-
-    def of_units(self, number: int) -> Self:
-        """Return the method for that many experts."""
-        return replace(self, n_experts=number)
-
-    @property
-    def noisy(self) -> bool:
-        """True if the variance is that of new observations alone."""
-        return self.noise_in_experts
-
-    def why_no_joint(self) -> str | None:
-        """Return which setting rules out a joint covariance; None if none does."""
-        return one_place("aggregation", self.aggregation, "optimal")
 
     def why_no_paths(self) -> str | None:
         """Return which setting rules out sample paths; None if none does."""
@@ -305,11 +269,7 @@ class SparseExperts(Collapsed, Ensemble):
         """Return the combined posterior: [OPT] eqs. 14-17, or eq. 43a with the chosen variance."""
         if self.aggregation == "optimal":
             return self._predict_combined(theta, state, X, want)
-        if want == "covariance":
-            raise InputError(
-                f"aggregation={self.aggregation!r} gives the variance of one place at a time: ask "
-                "for return_std, or choose aggregation='optimal'"
-            )
+        self._refuse_joint(want)
         K = theta.kernel(X, inputs_of(theta).astype(X.dtype))
         A = linalg.whiten_rows(state.factor.astype(X.dtype, copy=False), K, overwrite=True)
         prior = theta.kernel.diag(X)
@@ -337,18 +297,13 @@ class SparseExperts(Collapsed, Ensemble):
             spread = linalg.row_squares(A @ state.shrinks[i].T)
             return A @ state.means[i], rest + spread + noise
 
-        kind = aggregation.committee_kind(self.aggregation)
-        mean, variance = aggregation.committee(kind, expert, len(state.means), prior + noise)
-        return Moments(mean, variance=variance, noisy=self.noise_in_experts)
+        return self._by_committee(expert, len(state.means), prior + noise)
 
     # -- for plan and tests ------------------------------------------------------------------
 
     def exact_limit(self, theta: Theta, X: Array) -> tuple[SparseExperts, Theta] | None:
-        """Return one expert with Z = X and no ridge; None where no setting is exact.
-
-        That is for rBCM, whose weight is not 1, and for eq. 43b.
-        """
-        if self.aggregation == "rbcm" or (self.aggregation, self.variance) == ("optimal", "paper"):
+        """Return one expert with Z = X and no ridge; None where no setting is exact."""
+        if not self._has_limit:
             return None
         return replace(self, n_experts=1, ridge=0.0, jitter=0.0), replace(theta, inputs=X)
 
