@@ -139,8 +139,9 @@ def _host_factor(
     diagonal = np.einsum("ii->i", scratch)
     before = diagonal.copy()
     diagonal += added
-    factored = _factored_by_tiles if len(scratch) > _LARGE else _factored
-    if factored(scratch) and np.isfinite(diagonal).all():
+    large = len(scratch) > _LARGE
+    done = _factored_by_tiles(scratch) if large else blas.factor(scratch) == 0
+    if done and np.isfinite(diagonal).all():
         _clear_upper(scratch)
         return scratch
     _mirror(scratch.T)  # the strict upper triangle was left alone
@@ -148,18 +149,16 @@ def _host_factor(
     return None
 
 
-def _factored(A: np.ndarray) -> bool:
-    """Put the factor into the lower triangle of A (m, m); False if A is not positive definite."""
-    return blas.factor(A) == 0
-
-
 def _factored_by_tiles(A: np.ndarray) -> bool:
-    """Do as ``_factored``, tile by tile; the strict upper triangle is left alone, too."""
+    """Put the factor in the lower triangle tile by tile; False if A is not positive definite.
+
+    The strict upper triangle is left alone, as by ``blas.factor``.
+    """
     lower = ~_above(_TILE)
     for j in range(0, len(A), _TILE):
         own = slice(j, min(j + _TILE, len(A)))
         corner = A[own, own] - A[own, :j] @ A[own, :j].T
-        if not _factored(corner):
+        if blas.factor(corner):
             return False
         np.copyto(A[own, own], corner, where=lower[: len(corner), : len(corner)])
         for i in range(own.stop, len(A), _TILE):
@@ -216,6 +215,11 @@ def solve_lower_t(L: Array, B: Array) -> Array:
     return _solve(L, B, transpose=True)
 
 
+def solve_from_factor(L: Array, B: Array) -> Array:
+    """Return (L L')^-1 B for L (m, m) lower triangular and B (m,) or (m, p)."""
+    return solve_lower_t(L, solve_lower(L, B))
+
+
 def _solve(L: Array, B: Array, transpose: bool) -> Array:
     xp = namespace(L, B)
     m = _square(L, "L")
@@ -253,28 +257,27 @@ def whiten_rows(L: Array, K: Array, overwrite: bool = False) -> Array:
     overwrite : bool, default False
         Work in K's memory where its layout allows.
     """
-    xp = namespace(L, K)
-    m = _square(L, "L")
-    if K.ndim != 2 or K.shape[1] != m:
-        raise InputError(f"K has shape {K.shape}, the factor has {m} columns: they must agree")
-    if xp is not np:
-        return _device_solve(L, K.T, overwrite=overwrite).T
-    A = _scratch(K, overwrite, common_type(L, K))
-    blas.solve(_divisor(L, A.dtype), A, transpose=True)
-    return A
+    return _solve_rows(L, K, "K", True, overwrite)
 
 
 def unwhiten_rows(L: Array, A: Array, overwrite: bool = False) -> Array:
     """Return A L^-1: each row a of A (n, m) becomes L^-T a.  Arguments as in ``whiten_rows``."""
-    xp = namespace(L, A)
+    return _solve_rows(L, A, "A", False, overwrite)
+
+
+def _solve_rows(L: Array, rows: Array, name: str, transpose: bool, overwrite: bool) -> Array:
+    """Return A L^-T, or A L^-1 unless ``transpose``, for rows A (n, m)."""
+    xp = namespace(L, rows)
     m = _square(L, "L")
-    if A.ndim != 2 or A.shape[1] != m:
-        raise InputError(f"A has shape {A.shape}, the factor has {m} columns: they must agree")
+    if rows.ndim != 2 or rows.shape[1] != m:
+        raise InputError(
+            f"{name} has shape {rows.shape}, the factor has {m} columns: they must agree"
+        )
     if xp is not np:
-        return _device_solve(L, A.T, 1, overwrite).T
-    X = _scratch(A, overwrite, common_type(L, A))
-    blas.solve(_divisor(L, X.dtype), X)
-    return X
+        return _device_solve(L, rows.T, int(not transpose), overwrite).T
+    found = _scratch(rows, overwrite, common_type(L, rows))
+    blas.solve(_divisor(L, found.dtype), found, transpose=transpose)
+    return found
 
 
 def _triangle(L: np.ndarray, dtype: Any) -> np.ndarray:

@@ -81,21 +81,31 @@ class Gaussian(Likelihood):
 
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         xp, y, mean, variance = arguments(y, mean, variance)
-        residual = y - mean
-        squares = number(((residual**2 + variance) / self.variance).sum())
-        value = -0.5 * (y.size * (LOG_2PI + math.log(self.variance)) + squares)
-        by_variance = xp.full(y.shape, -0.5 / self.variance)
-        by_log = np.array([0.5 * (squares - y.size)])
-        return Expectation(value, residual / self.variance, by_variance, by_log)
+        own, residual = xp.asarray(self._variances), y - mean
+        squares = (residual**2 + variance) / own
+        value = -0.5 * number((LOG_2PI + xp.log(own) + squares).sum())
+        by_log = np.array([0.5 * number((self._shares * (squares - 1.0)).sum())])
+        by_variance = xp.broadcast_to(-0.5 / own, y.shape)
+        return Expectation(value, residual / own, by_variance, by_log)
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)
-        total = variance + self.variance
+        total = variance + self._variances
         return -0.5 * (LOG_2PI + xp.log(total) + (y - mean) ** 2 / total)
 
     def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         _, mean, _, variance = arguments(mean, mean, variance)
         return mean, variance + self.variance
+
+    @property
+    def _variances(self) -> Any:
+        """Noise variances d of the rows, or that of all."""
+        return self.variance
+
+    @property
+    def _shares(self) -> Any:
+        """Derivative of log d with respect to that of the variance that is learned."""
+        return 1.0
 
     def of_rows(self, noise: Array | None) -> Gaussian:
         return self if noise is None else _GaussianRows(self.variance, noise)
@@ -111,17 +121,6 @@ class _GaussianRows(Gaussian):
     def _variances(self) -> Array:
         return self.variance * self.noise[:, :1] + self.noise[:, 1:]
 
-    def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
-        xp, y, mean, variance = arguments(y, mean, variance)
-        own, residual = self._variances, y - mean
-        squares = (residual**2 + variance) / own
-        value = -0.5 * number((LOG_2PI + xp.log(own) + squares).sum())
-        share = self.variance * self.noise[:, :1] / own
-        by_log = np.array([0.5 * number((share * (squares - 1.0)).sum())])
-        by_variance = xp.broadcast_to(-0.5 / own, y.shape)
-        return Expectation(value, residual / own, by_variance, by_log)
-
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
-        xp, y, mean, variance = arguments(y, mean, variance)
-        total = variance + self._variances
-        return -0.5 * (LOG_2PI + xp.log(total) + (y - mean) ** 2 / total)
+    @property
+    def _shares(self) -> Array:
+        return self.variance * self.noise[:, :1] / self._variances

@@ -17,6 +17,7 @@ from daskgp.arrays import batched, linalg
 from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.models.additive import Additive
+from daskgp.models.inducing import posterior as inducing_posterior
 from daskgp.models.leave_one_out import Known, less_trend, places_of, refuse_unknown, units
 from daskgp.models.method import Pass, Rounds
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Update
@@ -89,8 +90,7 @@ class Exact(Additive):
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
         n = len(y)
         K, pull = prepared.kernel.pullback(X)
-        L = _factor(K.copy(), variances(prepared.noise_variance, total.noise))
-        alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
+        L, alpha = factored(K.copy(), variances(prepared.noise_variance, total.noise), y)
         value, W, p = self._evidence(L, y.T @ alpha, n)
         C_bar = 0.5 * (alpha @ W @ alpha.T - p * linalg.inverse_from_factor(L))
         noise = number(by_log_noise(prepared.noise_variance, total.noise, C_bar.diagonal()))
@@ -140,24 +140,15 @@ class Exact(Additive):
     def posterior(self, prepared: Theta, total: Block) -> State:
         """Return the factor and the weights of the posterior mean."""
         X, y = total.X.astype(np.float64), total.y.astype(np.float64)
-        L = _factor(prepared.kernel(X), variances(prepared.noise_variance, total.noise))
-        alpha = linalg.solve_lower_t(L, linalg.solve_lower(L, y))
+        noise = variances(prepared.noise_variance, total.noise)
+        L, alpha = factored(prepared.kernel(X), noise, y)
         return State(X, L, alpha, y.T @ alpha if self.trend else NONE)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
         """Return [OPT] eq. 2: mean K C^-1 y and covariance K** - K C^-1 K'."""
-        K = theta.kernel(X, state.X.astype(X.dtype))
-        mean = K @ state.weights.astype(X.dtype)
-        if want == "mean":
-            return Moments(mean)
-        A = linalg.whiten_rows(state.factor.astype(X.dtype, copy=False), K, overwrite=True)
-        if want == "variance":
-            variance = theta.kernel.diag(X)
-            variance -= linalg.row_squares(A)
-            return Moments(mean, variance=variance)
-        return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
+        return inducing_posterior(theta.kernel, state.X, state.factor, state.weights, X, want)
 
     def stands_for_rows(self, theta: Theta, state: State) -> tuple[str, Array]:
         """Return the rows themselves."""
@@ -188,7 +179,7 @@ class Exact(Additive):
         noise = linalg.row_squares(L) - theta.kernel.diag(state.X)  # D, whichever it is
         errors = xp.sqrt(xp.maximum(noise, 0.0))[:, None] * xp.asarray(draw.noise(0, len(L)))
         seen = xp.asarray(draw.prior(state.X)) + errors
-        less = linalg.solve_lower_t(L, linalg.solve_lower(L, seen))
+        less = linalg.solve_from_factor(L, seen)
         update = Update(state.X, draw.repeated(state.weights) - less, xp.zeros(draw.width))
         return Inducing(), PathState(draw.prior, update)
 
@@ -233,8 +224,8 @@ def _side_by_side(theta: Theta, totals: list[Block]) -> Iterator[Objective]:
         yield Objective(value, ThetaBar(by_log, own_noise, None), None)
 
 
-def _factor(K: Array, noise: Any) -> Array:
-    diagonal = namespace(K).arange(len(K))
-    K[diagonal, diagonal] += noise
-    L, _ = linalg.cholesky(K, jitter=0.0)
-    return L
+def factored(K: Array, noise: Any, y: Array) -> tuple[Array, Array]:
+    """Return the factor L of C = K + D, in K's memory, and the weights alpha = C^-1 y."""
+    linalg.add_to_diagonal(K, noise)
+    L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
+    return L, linalg.solve_from_factor(L, y)

@@ -6,6 +6,7 @@ tile by rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from daskgp.arrays.backend import namespace, number
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
-from daskgp.models.values import Theta, ThetaBar
+from daskgp.models.values import Moments, Theta, ThetaBar, Want
 from daskgp.typing import Array
 
 MIN_SAMPLE, CANDIDATES = 2_000, 8
@@ -52,6 +53,39 @@ def inputs_vjp(prepared: Prepared, K_bar: Array) -> ThetaBar:
     diagonal = kernel.diag_vjp(Z, namespace(Z).full(len(Z), share))
     parameters = through.log_parameters + diagonal.log_parameters
     return ThetaBar(parameters, 0.0, through.X + diagonal.X)
+
+
+def posterior(
+    kernel: Kernel,
+    Z: Array,
+    factor: Array,
+    weights: Array,
+    X: Array,
+    want: Want,
+    spread: Callable[[Array], Array] | None = None,
+) -> Moments:
+    """Return the mean k' weights and the variance k** - |a|^2 + |spread(a)|^2, a = L^-1 k.
+
+    The terms of the variance are added in that order.  ``spread`` maps whitened rows A' (n, m),
+    which it may overwrite, to rows (n, r).
+    """
+    dtype = X.dtype
+    K = kernel(X, Z.astype(dtype, copy=False))
+    mean = K @ weights.astype(dtype, copy=False)
+    if want == "mean":
+        return Moments(mean)
+    A = linalg.whiten_rows(factor.astype(dtype, copy=False), K, overwrite=True)
+    if want == "variance":
+        variance = kernel.diag(X)
+        variance -= linalg.row_squares(A)
+        if spread is not None:
+            variance += linalg.row_squares(spread(A))
+        return Moments(mean, variance=variance)
+    covariance = kernel(X) - A @ A.T
+    if spread is not None:
+        C = spread(A)
+        covariance += C @ C.T
+    return Moments(mean, covariance=covariance)
 
 
 def sample_rows(number: int) -> int:

@@ -114,26 +114,19 @@ def local(
     W, dropped = W[kept], float(len(complete) - complete.sum())
     X_seen, y_seen = (repeats.local(part) for part in np.split(W, [X.shape[1]], axis=1))
     k, n, infinities = W.shape[1], len(W), infinite.sum(axis=0)
-    if n == 0:
-        zero, inf = np.zeros(k), np.full(k, np.inf)
-        none = np.zeros((k, k))
-        return Sums(
-            0.0, 0.0, 0.0, usual[0], dropped, infinities, zero, none, inf, -inf, X_seen, y_seen
-        )
-    low, high = W.min(axis=0), W.max(axis=0)
-    if noise is None:
-        mean = W.mean(axis=0)
-        W -= mean
-        sums, scatter = (float(n), float(n), 0.0, usual[0]), W.T @ W
-        return Sums(*sums, dropped, infinities, mean, scatter, low, high, X_seen, y_seen)
-    weight, error = noise[kept].T
-    counted = 1.0 / (1.0 + usual[0] / weight + error / usual[1])
-    total = float(counted.sum())
-    mean = counted @ W / total
+    weight, error, counted = float(n), 0.0, None
+    if noise is not None and n:
+        weights, errors = noise[kept].T
+        counted = 1.0 / (1.0 + usual[0] / weights + errors / usual[1])
+        weight, error = float(counted.sum()), float(errors.sum())
+    mean = np.zeros(k)
+    if n:
+        mean = W.mean(axis=0) if counted is None else counted @ W / weight
+    low, high = W.min(axis=0, initial=np.inf), W.max(axis=0, initial=-np.inf)
     W -= mean
-    scatter = (counted[:, None] * W).T @ W
-    sums = float(n), total, float(error.sum()), usual[0]
-    return Sums(*sums, dropped, infinities, mean, scatter, low, high, X_seen, y_seen)
+    scatter = (W if counted is None else counted[:, None] * W).T @ W
+    sums = float(n), weight, error, usual[0], dropped
+    return Sums(*sums, infinities, mean, scatter, low, high, X_seen, y_seen)
 
 
 @np.errstate(over="ignore", invalid="ignore")

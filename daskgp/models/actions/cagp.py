@@ -195,7 +195,7 @@ class CaGP(Method):
         sums = PointSums(joint, points.cross[index], points.normal[both], given)
         noise = noise_variance * sums.relative(noise_variance)
         L, _ = linalg.cholesky(sums.joint + noise, jitter=0.0)
-        v = _solved(L, sums.cross)
+        v = linalg.solve_from_factor(L, sums.cross)
         return Factored(kept, L, v, sums, float(noise_variance), len(points.joint))
 
     def at_rows(
@@ -345,7 +345,7 @@ class CaGP(Method):
         """
         xp, kept = namespace(state.factor), state.columns
         weights = xp.zeros((count, draw.width))
-        less = _solved(state.factor, seen[kept])
+        less = linalg.solve_from_factor(state.factor, seen[kept])
         weights[kept] = draw.repeated(state.weights) - less
         return OfPoints(), PathState(draw.prior, ActionUpdate(weights, state.points))
 
@@ -462,11 +462,6 @@ def independent(noise_variance: float, points: PointSums) -> np.ndarray:
 def _symmetric(A: Array) -> Array:
     symmetric: Array = 0.5 * (A + A.T)
     return symmetric
-
-
-def _solved(L: Array, B: Array) -> Array:
-    """Return (L L')^-1 B."""
-    return linalg.solve_lower_t(L, linalg.solve_lower(L, B))
 
 
 def _explained(block: Block, F: Array, factored: Factored) -> tuple[Array, Array]:

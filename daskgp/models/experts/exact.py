@@ -20,7 +20,7 @@ from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.arrays.batched import by_size, solved, stacked
 from daskgp.errors import InputError
 from daskgp.models import optimal_weights
-from daskgp.models.exact import Exact
+from daskgp.models.exact import Exact, factored
 from daskgp.models.experts import aggregation, inner_products
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.experts.inner_products import Cross, Together
@@ -150,8 +150,7 @@ class ExactExperts(Ensemble):
 
     def summarise(self, theta: Theta, rows: Block) -> Summary:
         """Return weights and log evidence of one expert's rows, whose (n, n) fits in memory."""
-        _, L, alpha, _ = _factored(theta, rows)
-        n, p = rows.y.shape
+        (_, L, alpha, _), (n, p) = _factored(theta, rows), rows.y.shape
         value = -0.5 * number((rows.y * alpha).sum())
         value -= 0.5 * p * (linalg.logdet_factor(L) + n * np.log(2 * np.pi))
         return Summary(alpha, value)
@@ -227,10 +226,10 @@ class ExactExperts(Ensemble):
 
         def expert(i: int) -> tuple[Array, Array]:
             shared = (0, i) if self.aggregation == "grbcm" and i else (i,)
-            factored = experts.conditioned(*shared)
-            K = theta.kernel(X, factored.X)
-            mean = K @ factored.weights
-            return mean, prior - linalg.row_squares(_whitened(factored, K))
+            given = experts.conditioned(*shared)
+            K = theta.kernel(X, given.X)
+            mean = K @ given.weights
+            return mean, prior - linalg.row_squares(_whitened(given, K))
 
         return self._by_committee(expert, len(experts), prior)
 
@@ -369,12 +368,8 @@ def _wide(rows: Block) -> Block:
 
 def _factored(theta: Theta, rows: Block) -> Conditioned:
     """Return X, the factor of C, alpha = C^-1 y and the noise variances."""
-    K, xp = theta.kernel(rows.X), namespace(rows.X)
-    diagonal = xp.arange(len(K))
-    noise = xp.zeros(len(K)) + variances(theta.noise_variance, rows.noise)
-    K[diagonal, diagonal] += noise
-    L, _ = linalg.cholesky(K, jitter=0.0, overwrite=True)
-    return Conditioned(rows.X, L, linalg.solve_lower_t(L, linalg.solve_lower(L, rows.y)), noise)
+    noise = namespace(rows.X).zeros(len(rows.X)) + variances(theta.noise_variance, rows.noise)
+    return Conditioned(rows.X, *factored(theta.kernel(rows.X), noise, rows.y), noise)
 
 
 def _side_by_side(theta: Theta, experts: list[Block]) -> Iterator[Summary]:
@@ -382,10 +377,10 @@ def _side_by_side(theta: Theta, experts: list[Block]) -> Iterator[Summary]:
     K = stacked(theta.kernel(rows.X) for rows in experts)
     noise = None if experts[0].noise is None else stacked(rows.noise for rows in experts)
     noise = variances(theta.noise_variance, noise)
-    factored = solved(K, noise, stacked(rows.y for rows in experts))
-    g, n, p = factored.weights.shape
-    together = [factored.weights.reshape(g, n * p), factored.values[:, None]]
-    for own in to_host(namespace(factored.values).concatenate(together, axis=1)):
+    found = solved(K, noise, stacked(rows.y for rows in experts))
+    g, n, p = found.weights.shape
+    together = [found.weights.reshape(g, n * p), found.values[:, None]]
+    for own in to_host(namespace(found.values).concatenate(together, axis=1)):
         yield Summary(own[:-1].reshape(n, p), float(own[-1]))
 
 
@@ -395,9 +390,9 @@ def _split(state: State) -> list[Array]:
     return [state.weights[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def _whitened(factored: Conditioned, K: Array) -> Array:
+def _whitened(given: Conditioned, K: Array) -> Array:
     """Return the rows k' L^-T, overwriting K (n, r)."""
-    return linalg.whiten_rows(factored.factor, K, overwrite=True)
+    return linalg.whiten_rows(given.factor, K, overwrite=True)
 
 
 def _places(number: int, width: int) -> list[slice]:
@@ -415,8 +410,8 @@ def _weighted_squares(theta: Theta, state: State, X: Array, experts: Experts) ->
     """Return [OPT] eq. 45b as printed: sum of beta_i^2 c_i."""
     total = namespace(X).zeros(len(X))
     for i, beta in enumerate(state.beta):
-        factored = experts.conditioned(i)
-        total += beta**2 * linalg.row_squares(_whitened(factored, theta.kernel(X, factored.X)))
+        given = experts.conditioned(i)
+        total += beta**2 * linalg.row_squares(_whitened(given, theta.kernel(X, given.X)))
     return total
 
 

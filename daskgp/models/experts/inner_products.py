@@ -115,7 +115,7 @@ class Together:
         for i in range(len(experts)):
             expert = experts.conditioned(i)
             k = theta.kernel(expert.X, places)
-            solved = linalg.solve_lower_t(expert.factor, linalg.solve_lower(expert.factor, k))
+            solved = linalg.solve_from_factor(expert.factor, k)
             if beta is not None:
                 solved *= beta[i]
             X.append(expert.X)

@@ -17,11 +17,11 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
-from daskgp.models import collapsed, optimal_weights
+from daskgp.models import collapsed, optimal_weights, regression
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.experts import aggregation
 from daskgp.models.experts.ensemble import Ensemble
-from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.inducing import Prepared, inputs_of, posterior
 from daskgp.models.method import Rounds
 from daskgp.models.optimal_weights import System
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
@@ -138,7 +138,7 @@ class SparseExperts(Collapsed, Ensemble):
     def misfit(self, prepared: Prepared, total: Stats) -> float | None:
         """Return the sum of the experts' own y' (Q + s I)^-1 y."""
         s = prepared.theta.noise_variance
-        return sum(collapsed.misfit(s, one) for one in _each(total))
+        return sum(regression.misfit(s, one) for one in _each(total))
 
     def _summarised(self, theta: Theta, rows: Rounds) -> tuple[Prepared, list[Summary]]:
         with rows.solving(len(inputs_of(theta))):
@@ -282,7 +282,8 @@ class SparseExperts(Collapsed, Ensemble):
             return A @ state.spread.astype(A.dtype, copy=False).T
 
         if self.variance == "linear" or want == "mean":
-            return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+            Z = inputs_of(theta)
+            return posterior(theta.kernel, Z, state.factor, state.weights, X, want, spread)
         K = theta.kernel(X, inputs_of(theta).astype(X.dtype))
         mean = K @ state.weights
         U = spread(linalg.whiten_rows(state.factor, K, overwrite=True))
@@ -357,7 +358,7 @@ def _number_together(count: int, m: int) -> int:
 
 def _inner_factor(gram: np.ndarray, s: float) -> np.ndarray:
     """Return the Cholesky factor of B = I + S / s, from the lower triangle of S."""
-    return collapsed.inner_factor(linalg.symmetrize(gram.copy()), s)
+    return regression.inner_factor(linalg.symmetrize(gram.copy()), s)
 
 
 def _outputs_summed(products: np.ndarray, count: int) -> np.ndarray:

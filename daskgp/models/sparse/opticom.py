@@ -22,7 +22,7 @@ from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
 from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
-from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.inducing import Prepared, inputs_of, posterior
 from daskgp.models.optimal_weights import optimal_weights
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.sparse import sparse_grid
@@ -148,7 +148,8 @@ class OptiCom(Collapsed):
         def spread(A: Array) -> Array:
             return A @ state.spread.astype(A.dtype, copy=False)
 
-        return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+        Z = inputs_of(theta)
+        return posterior(theta.kernel, Z, state.factor, state.weights, X, want, spread)
 
     def why_no_paths(self) -> str | None:
         """Return which setting rules out sample paths; None if none does."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
-from daskgp.models import collapsed
+from daskgp.models import collapsed, regression
 from daskgp.models.collapsed import Collapsed, Stats
-from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.inducing import Prepared, inputs_of, posterior
 from daskgp.models.leave_one_out import less_trend, without
 from daskgp.models.pathwise import PathDraw, Paths, PathState, by_inducing
 from daskgp.models.trend import NONE
@@ -61,11 +61,8 @@ class SGPR(Collapsed):
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
         s, L = prepared.theta.noise_variance, prepared.factor
-        S = linalg.symmetrize(total.gram.copy())
-        inner = collapsed.inner_factor(S, s)
-        beta = linalg.solve_lower_t(inner, linalg.solve_lower(inner, total.projection))
-        M = collapsed.products(s, total, beta) if self.trend else NONE
-        return State(L, inner, linalg.solve_lower_t(L, beta / s), M)
+        _, inner, beta, M = regression.posterior(s, total)
+        return State(L, inner, linalg.solve_lower_t(L, beta / s), M if self.trend else NONE)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -74,12 +71,12 @@ class SGPR(Collapsed):
 
         The variance is k** - |L^-1 k|^2 + |(L L_B)^-1 k|^2, in that order of cancellation.
         """
-        inner = state.inner_factor
+        L, inner, weights, _ = state
 
         def spread(A: Array) -> Array:
             return linalg.whiten_rows(inner.astype(A.dtype, copy=False), A, overwrite=True)
 
-        return collapsed.posterior(theta, state.factor, state.weights, spread, X, want)
+        return posterior(theta.kernel, inputs_of(theta), L, weights, X, want, spread)
 
     def why_no_loo(self) -> None:
         """Return None: rows are summed."""

@@ -1,15 +1,14 @@
 """Sparse-spectrum GP: Bayesian linear regression on random cosines and sines.
 
 Letters: spectral points S (m, d), base frequencies for unit lengthscales; W = S / lengthscale
-(m, d); features Phi = a [cos X W', sin X W'] (n, 2m) with a^2 = variance / m; G = Phi' Phi;
-b = Phi' y; s the noise variance; B = I + G / s.  The prior of the weights is N(0, I), so the
-covariance of f is Phi Phi', which tends to the kernel as m grows ([SSGP]).  Everything that grows
-with n is summed over tiles of rows, so the numbers do not depend on how rows are cut into blocks.
+(m, d); features Phi = a [cos X W', sin X W'] (n, 2m) with a^2 = variance / m; others as in
+regression.py, with G = Phi' Phi for S.  The covariance of f is Phi Phi', which tends to the kernel
+as m grows ([SSGP]).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,10 +19,11 @@ from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels.checks import one_if_open
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
+from daskgp.models import regression
 from daskgp.models.additive import Additive
 from daskgp.models.leave_one_out import less_trend, without
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
-from daskgp.models.trend import NONE, contrasts
+from daskgp.models.trend import NONE
 from daskgp.models.values import (
     TILE_ROWS,
     Block,
@@ -124,20 +124,17 @@ class SparseSpectrum(Additive):
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Return sums over one block's rows: 4 n m^2 operations for the lower half of Phi' Phi."""
-        X, y, _ = block
-        xp, scaled = namespace(X), Scaled.of(prepared.theta.noise_variance, block)
-        y = y if scaled is None else scaled.y
-        q, p = 2 * len(prepared.frequencies), y.shape[1]
-        gram, projection = xp.zeros((q, q)), xp.zeros((q, p))
-        tile = xp.empty((min(self.tile_rows, len(X)), q))
-        for rows in self._tiles(len(X)):
+        X, q = block.X, 2 * len(prepared.frequencies)
+        tile = namespace(X).empty((min(self.tile_rows, len(X)), q))
+
+        def features(rows: slice, root: Any) -> Array:
             Phi = _features(prepared, X[rows], tile[: rows.stop - rows.start])
-            if scaled is not None:
-                Phi *= scaled.root[rows, None]
-            linalg.add_gram_lower(gram, Phi)
-            projection += Phi.T @ y[rows]
-        y = y.astype(np.float64, copy=False)
-        square = y.T @ y
+            if root is not None:
+                Phi *= root
+            return Phi
+
+        s = prepared.theta.noise_variance
+        gram, projection, square, scaled = regression.sums(block, s, q, self.tile_rows, features)
         logs = 0.0 if scaled is None else scaled.logs
         return Stats(gram, projection, square, float(len(X)), logs)
 
@@ -146,31 +143,19 @@ class SparseSpectrum(Additive):
         return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
-        """Return log evidence log N(y | 0, Phi Phi' + s I), summed over targets, and its adjoint.
+        """Return the log evidence and its adjoint.
 
-        With β = B^-1 b and W the weights of contrasts, I without a trend:  dF/dG = -p B^-1 / 2s -
-        β W β' / 2s^3 and dF/db = β W / s^2.  The features are proportional to the root of the
-        variance, so dF/dlog v = <dF/dG, G> + <dF/db, b> / 2.
+        The features are proportional to the root of the variance, so dF/dlog v = <dF/dG, G> +
+        <dF/db, b> / 2.
         """
-        s, n = prepared.theta.noise_variance, total.rows
-        G, b = linalg.symmetrize(total.gram.copy()), total.projection
-        factor, beta = _posterior(G, b, s)
-        inverse = linalg.inverse_from_factor(factor)
-        seen, W, p = contrasts(_products(s, total, beta), self.trend, n)
-        xp, weighted = namespace(G), beta @ W
-        square, explained = number((W * total.square).sum()), number((b * weighted).sum())
-        value = -0.5 * (
-            p * (n * np.log(2 * np.pi * s) + total.logs) + p * linalg.logdet_factor(factor) + seen
-        )
-        used = p * number(xp.vdot(inverse, G)) / s
-        through = number((weighted * (G @ beta)).sum()) / s**3
-        noise = 0.5 * (used - p * n + (square - 2 * explained / s) / s + through)
-        variance = 0.5 * (explained / s**2 - used - through)
-        inverse *= -p / s
-        inverse -= weighted @ (beta.T / s**3)  # 2 dF/dG
+        s = prepared.theta.noise_variance
+        known = regression.posterior(s, total)
+        value, noise, G_bar, b_bar, W, p = regression.evidence(s, total, known, self.trend)
+        variance = number(namespace(G_bar).vdot(G_bar, known.gram))
+        variance += 0.5 * number((b_bar * total.projection).sum())
         direct = _gradient(prepared.theta, np.zeros(prepared.frequencies.shape), variance)
-        cotangent = Cotangent(inverse, weighted / s**2, -0.5 / s * W, p)
-        return Objective(float(value), direct._replace(noise=float(noise)), cotangent)
+        cotangent = Cotangent(2 * G_bar, b_bar, -0.5 / s * W, p)
+        return Objective(value, direct._replace(noise=noise), cotangent)
 
     def local_vjp(
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
@@ -181,7 +166,7 @@ class SparseSpectrum(Additive):
         scaled = Scaled.of(prepared.theta.noise_variance, block)
         W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)
         tiles = xp.empty((2, min(self.tile_rows, len(X)), 2 * m))
-        for rows in self._tiles(len(X)):
+        for rows in regression.tiles(len(X), self.tile_rows):
             tile, bar = tiles[:, : rows.stop - rows.start]
             Phi = _features(prepared, X[rows], tile)
             if scaled is None:
@@ -202,15 +187,12 @@ class SparseSpectrum(Additive):
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior N(β / s, B^-1) of the weights."""
         s = prepared.theta.noise_variance
-        G = linalg.symmetrize(total.gram.copy())
-        factor, beta = _posterior(G, total.projection, s)
-        return State(factor, beta / s, _products(s, total, beta) if self.trend else NONE)
+        _, factor, beta, M = regression.posterior(s, total)
+        return State(factor, beta / s, M if self.trend else NONE)
 
     def misfit(self, prepared: Prepared, total: Stats) -> float | None:
         """Return y' (Phi Phi' + s I)^-1 y."""
-        s, b = prepared.theta.noise_variance, total.projection
-        _, beta = _posterior(linalg.symmetrize(total.gram.copy()), b, s)
-        return number(_products(s, total, beta).trace())
+        return regression.misfit(prepared.theta.noise_variance, total)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
@@ -281,9 +263,6 @@ class SparseSpectrum(Additive):
             shared=8 * q * q,
         )
 
-    def _tiles(self, n: int) -> Iterator[slice]:
-        return (slice(i, min(i + self.tile_rows, n)) for i in range(0, n, self.tile_rows))
-
 
 def _features(prepared: Prepared, X: Array, out: Array) -> Array:
     """Write Phi (n, 2m) to ``out``: cosines and sines in X's dtype, all products in float64."""
@@ -299,19 +278,6 @@ def _features(prepared: Prepared, X: Array, out: Array) -> Array:
     xp.sin(phases, out=out[:, m:])
     out *= prepared.amplitude
     return out
-
-
-def _posterior(G: Array, b: Array, s: float) -> tuple[Array, Array]:
-    """Return the factor of B = I + G / s and β = B^-1 b."""
-    B, diagonal = G / s, namespace(G).arange(len(G))
-    B[diagonal, diagonal] += 1.0
-    factor, _ = linalg.cholesky(B, jitter=0.0, overwrite=True)
-    return factor, linalg.solve_lower_t(factor, linalg.solve_lower(factor, b))
-
-
-def _products(s: float, total: Stats, beta: Array) -> Array:
-    """Return Y' (Phi Phi' + s I)^-1 Y of the right sides Y, with β = B^-1 b."""
-    return (total.square - total.projection.T @ beta / s) / s
 
 
 def _gradient(theta: Theta, W_bar: np.ndarray, variance: float = 0.0) -> ThetaBar:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from daskgp.arrays.backend import namespace
 from daskgp.errors import SettingError
-from daskgp.kernels import Kernel, KernelGradient
+from daskgp.kernels import Kernel, Pullback
 from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.models.variational.inducing_functions import (
     Basis,
@@ -50,32 +50,15 @@ class KernelBasis(Basis):
     >>> import numpy as np
     >>> from daskgp.kernels import RBF
     >>> points = Points(np.array([[0.0]]), np.empty((0, 1)))
-    >>> KernelBasis(RBF(variance=2.0)).own(points)
-    array([2.])
+    >>> KernelBasis(RBF(variance=2.0)).gram(points)[0]
+    array([[2.]])
     """
 
-    @property
-    def tiles(self) -> int:
-        return self.kernel.tiles
-
-    def own(self, P: Points) -> Array:
-        return self.kernel.diag(P.inputs)
-
-    def values(self, P: Points, X: Array, work: Array | None = None) -> tuple[Array, Pull]:
-        K, pull_kernel = self.kernel.pullback(X, P.inputs, work)
-
-        def pull(K_bar: Array, overwrite: bool = False) -> Through:
-            return _of_kernel(pull_kernel(K_bar, overwrite))
-
-        return K, pull
+    def values(self, P: Points, X: Array) -> tuple[Array, Pull]:
+        return _with_points(*self.kernel.pullback(X, P.inputs))
 
     def gram(self, P: Points) -> tuple[Array, Pull]:
-        K, pull_kernel = self.kernel.pullback(P.inputs)
-
-        def pull(K_bar: Array, overwrite: bool = False) -> Through:
-            return _of_kernel(pull_kernel(K_bar, overwrite))
-
-        return K, pull
+        return _with_points(*self.kernel.pullback(P.inputs))
 
     def mixed(self, P: Points, weights: Array, X: Array) -> Array:
         return self.kernel.weighted(P.inputs, Weights.dense(weights), X)
@@ -103,6 +86,11 @@ def _at(inputs: Array) -> Points:
     return Points(inputs, namespace(inputs).zeros((0, inputs.shape[1]), inputs.dtype))
 
 
-def _of_kernel(bars: KernelGradient) -> Through:
-    """Return the gradient with respect to points that were a tile's second argument, or both."""
-    return Through(bars.log_parameters, _at(bars.X if bars.Z is None else bars.Z), None, None)
+def _with_points(K: Array, pull_kernel: Pullback) -> tuple[Array, Pull]:
+    """Return a tile with its pullback to points, which were its second argument, or both."""
+
+    def pull(K_bar: Array, overwrite: bool = False) -> Through:
+        bars = pull_kernel(K_bar, overwrite)
+        return Through(bars.log_parameters, _at(bars.X if bars.Z is None else bars.Z), None, None)
+
+    return K, pull

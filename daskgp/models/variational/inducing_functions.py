@@ -57,27 +57,9 @@ class Basis(ABC):
 
     kernel: Kernel
 
-    @property
     @abstractmethod
-    def tiles(self) -> int:
-        """Tiles (n, m) of memory that ``values`` takes, including its result."""
-
-    @abstractmethod
-    def own(self, P: Points) -> Array:
-        """Return the variances (m,) of the functions, the diagonal of C[P, P]."""
-
-    @abstractmethod
-    def values(self, P: Points, X: Array, work: Array | None = None) -> tuple[Array, Pull]:
-        """Return C[f(X), P] (n, m), read-only, and its pullback from derivative to gradient.
-
-        Parameters
-        ----------
-        P : Points
-        X : (n, d) array
-        work : (tiles, n, m) array, optional
-            Memory to work in, of the inputs' dtype; the result is part of it and valid until it
-            is used again.
-        """
+    def values(self, P: Points, X: Array) -> tuple[Array, Pull]:
+        """Return C[f(X), P] (n, m), read-only, and its pullback from derivative to gradient."""
 
     @abstractmethod
     def gram(self, P: Points) -> tuple[Array, Pull]:

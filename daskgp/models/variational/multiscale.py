@@ -22,7 +22,6 @@ from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
     check_inputs,
-    check_work,
     column_sums,
     flat,
     read_only,
@@ -79,19 +78,11 @@ class Multiscale(Basis):
                 f"{needs}: this one has active_dims={shown(kernel.active_dims)}, leave them out"
             )
 
-    @property
-    def tiles(self) -> int:
-        return 1
-
-    def own(self, P: Points) -> Array:
-        inputs = self._checked(P)
-        return inputs.xp.ones(len(inputs.X), dtype=inputs.dtype)
-
-    def values(self, P: Points, X: Array, work: Array | None = None) -> tuple[Array, Pull]:
+    def values(self, P: Points, X: Array) -> tuple[Array, Pull]:
         self._checked(P)
         inputs = check_inputs(X, P.inputs)
         xp, near = inputs.xp, self._against_rows(inputs.Z, P, inputs.X)
-        K = check_work(inputs, work, self.tiles)[0]
+        K = xp.empty(inputs.shape, dtype=inputs.dtype)
         for strip in strips(inputs):
             product(near.features[strip.rows], near.factors.T, K[strip])
             xp.exp(K[strip], out=K[strip])
