@@ -10,7 +10,9 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from daskgp.errors import SettingError
+import numpy as np
+
+from daskgp.errors import InputError, SettingError
 
 LARGEST = 1e100
 """Largest number of data and settings, and the inverse of the smallest: others overflow squared."""
@@ -81,6 +83,30 @@ def positive(name: str, value: Any, or_zero: bool = False, squared: bool = False
             f"{name}={shown(value)}: double precision cannot square it: it must be within "
             f"{1 / LARGEST:.0e} to {LARGEST:.0e}, if need be in another unit"
         )
+
+
+def parameter(value: Any, name: str) -> float:
+    """Return a positive finite number; raise SettingError for anything else."""
+    if isinstance(value, bool | str) or not np.isscalar(value):
+        raise SettingError(f"{name} must be a positive number, not {shown(value)}")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number > 0):
+        raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
+    return number
+
+
+def logs_of(names: Sequence[str], values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return log-parameters as an array (k,); raise InputError unless there is one a name."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape != (len(names),):
+        raise InputError(
+            f"{len(names)} log-parameters are needed ({', '.join(names) or 'none'}), "
+            f"not an array of shape {values.shape}"
+        )
+    return values
 
 
 def _is_number(value: Any) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from daskgp.arrays.backend import namespace, to_host
-from daskgp.checks import shown
+from daskgp.checks import parameter, shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
 
@@ -47,17 +45,6 @@ def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
     X = X.astype(dtype, copy=False)
     Z = None if Z is None else Z.astype(dtype, copy=False)
     return Inputs(xp, X, Z, dtype, (len(X), len(X if Z is None else Z)))
-
-
-def check_count(names: Sequence[str], values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return log-parameters as an array (k,); raise InputError unless there is one a name."""
-    values = np.asarray(values, dtype=np.float64)
-    if values.shape != (len(names),):
-        raise InputError(
-            f"{len(names)} log-parameters are needed ({', '.join(names)}), "
-            f"not an array of shape {values.shape}"
-        )
-    return values
 
 
 def check_out(inputs: Inputs, out: Array | None) -> Array:
@@ -175,22 +162,9 @@ def read_only(K: Array) -> Array:
     return K
 
 
-def positive(value: Any, name: str) -> float:
-    """Return a positive finite number; raise SettingError for anything else."""
-    if isinstance(value, bool | str) or not np.isscalar(value):
-        raise SettingError(f"{name} must be a positive number, not {shown(value)}")
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        number = math.inf
-    if not (math.isfinite(number) and number > 0):
-        raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
-    return number
-
-
 def positive_or_open(value: Any, name: str) -> float | None:
     """Return a positive finite number, or None for one that a fit finds."""
-    return None if value is None else positive(value, name)
+    return None if value is None else parameter(value, name)
 
 
 def one_if_open(value: float | None) -> float:
@@ -205,12 +179,12 @@ def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     except ValueError:  # lists of different lengths
         dimension = 2
     if dimension == 0:
-        return positive(value.item() if isinstance(value, np.ndarray) else value, name)
+        return parameter(value.item() if isinstance(value, np.ndarray) else value, name)
     if dimension != 1 or not len(value):
         raise SettingError(
             f"{name} must be a number or one number per dimension, not {shown(value)}"
         )
-    return tuple(positive(v, f"{name}[{i}]") for i, v in enumerate(value))
+    return tuple(parameter(v, f"{name}[{i}]") for i, v in enumerate(value))
 
 
 def dimensions(value: Any, name: str) -> Dims | None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -14,13 +14,12 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from daskgp.arrays.backend import namespace, number
-from daskgp.checks import shown
+from daskgp.checks import logs_of, shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import OPERATORS, VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
-    check_count,
     check_inputs,
     check_out,
     check_work,
@@ -50,6 +49,9 @@ class Composite(Kernel):
     _known: ClassVar[dict[str, type[Kernel]]] = COMPOSITES
     _spare: ClassVar[int] = 0
     """Tiles that the gradient takes beyond K and those of the parts."""
+    _with: ClassVar[Callable[[Any, Any], Any]]
+    """Adds to an array, or multiplies it, in place."""
+    _of_numbers: ClassVar[Callable[[Any], Any]]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -85,7 +87,7 @@ class Composite(Kernel):
         return np.concatenate([part.log_parameters for part in self.parts])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Self:
-        values = check_count(self.parameter_names, values)
+        values = logs_of(self.parameter_names, values)
         return type(self)(tuple(p.with_log_parameters(values[s]) for p, s in self._slices()))
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
@@ -111,9 +113,17 @@ class Composite(Kernel):
         self._check_registered()
         return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
 
-    @abstractmethod
     def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
         """Put the composite of the parts' values and of ``constants`` in ``out`` and return it."""
+        kind, first = type(self), next(parts, None)
+        if first is None:
+            out[...] = kind._of_numbers(constants)
+            return out
+        if first is not out:
+            out[...] = first
+        for value in parts:
+            out = kind._with(out, value)
+        return kind._with(out, kind._of_numbers(constants)) if constants else out
 
     def _tiles(self) -> list[Kernel]:
         """Return the parts that are not constants: constants need no tile."""
@@ -210,19 +220,8 @@ class Sum(Composite):
     """
 
     name: ClassVar[str] = "sum"
-
-    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
-        first = next(parts, None)
-        if first is None:
-            out[...] = sum(constants)
-            return out
-        if first is not out:
-            out[...] = first
-        for value in parts:
-            out += value
-        if constants:
-            out += sum(constants)
-        return out
+    _with: ClassVar[Callable[[Any, Any], Any]] = operator.iadd
+    _of_numbers: ClassVar[Callable[[Any], Any]] = sum
 
     def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
         for part in self.parts:
@@ -272,6 +271,8 @@ class Product(Composite):
     """
 
     name: ClassVar[str] = "product"
+    _with: ClassVar[Callable[[Any, Any], Any]] = operator.imul
+    _of_numbers: ClassVar[Callable[[Any], Any]] = math.prod
     _spare: ClassVar[int] = 1
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
@@ -279,19 +280,6 @@ class Product(Composite):
         first, *others = (part.units(n_features) for part in self.parts)
         plain = (unit._replace(of_target=0) for units in others for unit in units)
         return (*first, *plain)
-
-    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
-        first = next(parts, None)
-        if first is None:
-            out[...] = math.prod(constants)
-            return out
-        if first is not out:
-            out[...] = first
-        for value in parts:
-            out *= value
-        if constants:
-            out *= math.prod(constants)
-        return out
 
     def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
         if len(self._tiles()) != 1:
@@ -425,7 +413,7 @@ class Constant(Kernel):
         return np.log([self._height])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Constant:
-        return Constant(float(np.exp(check_count(self.parameter_names, values)[0])))
+        return Constant(float(np.exp(logs_of(self.parameter_names, values)[0])))
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:
         return np.log([VARIANCE_BOUNDS])

@@ -12,13 +12,13 @@ import numpy as np
 
 from daskgp.arrays.backend import namespace
 from daskgp.arrays.linalg import product, symmetrize
+from daskgp.checks import logs_of
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
     Dims,
     all_tied,
     check_cotangent,
-    check_count,
     check_dims,
     check_inputs,
     check_out,
@@ -142,7 +142,7 @@ class Linear(Kernel):
         return np.log(np.atleast_1d(1.0 if self.variance is None else self.variance))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Linear:
-        values = check_count(self.parameter_names, values)
+        values = logs_of(self.parameter_names, values)
         return Linear(exp_of_log(values, self.variance), active_dims=self.active_dims)
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from daskgp.checks import logs_of
 from daskgp.kernels.base import LENGTHSCALE_BOUNDS, PERIOD_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
     Dims,
     all_tied,
-    check_count,
     check_dims,
     column_sums,
     dimensions,
@@ -86,7 +86,7 @@ class Periodic(Radial):
         return np.log([self._height, one_if_open(self.lengthscale), one_if_open(self.period)])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Periodic:
-        v, scale, period = map(float, np.exp(check_count(self.parameter_names, values)))
+        v, scale, period = map(float, np.exp(logs_of(self.parameter_names, values)))
         return Periodic(scale, period, v, active_dims=self.active_dims)
 
     def log_bounds(self, spread: np.ndarray) -> np.ndarray:

@@ -138,7 +138,7 @@ def random_features(
             amplitudes.append(np.sqrt(variance * shares))
             continue
         number = m if waves else 1  # a constant is the cosine of frequency 0
-        drawn = [_frequencies(part, number, d, rng) for part in waves]
+        drawn = [_SPECTRA[type(part)](part, number, d, rng) for part in waves]
         frequencies.append(np.sum([np.zeros((number, d)), *drawn], axis=0))
         amplitudes.append(np.full(number, np.sqrt(variance / number)))
     return np.concatenate(frequencies), np.concatenate(amplitudes), np.concatenate(slopes)
@@ -181,10 +181,6 @@ def _normal(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndar
     columns, points = columns_of(kernel, d), np.zeros((m, d))
     points[:, columns] = rng.standard_normal((m, len(columns)))
     return points
-
-
-def _frequencies(kernel: Kernel, m: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    return _SPECTRA[type(kernel)](kernel, m, d, rng)
 
 
 def _stationary(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.arrays.backend import number
+from daskgp.checks import logs_of, parameter
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import ALPHA_BOUNDS, LENGTHSCALE_BOUNDS, VARIANCE_BOUNDS, Unit
 from daskgp.kernels.checks import (
     Dims,
     all_tied,
-    check_count,
     check_dims,
     column_sums,
     dimensions,
@@ -26,7 +26,6 @@ from daskgp.kernels.checks import (
     indexed,
     members,
     named,
-    positive,
     positive_or_many,
     positive_or_open,
 )
@@ -104,7 +103,7 @@ class Stationary(Radial):
         return np.log(np.append(self._height, scale))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Any:
-        values = check_count(self.parameter_names, values)
+        values = logs_of(self.parameter_names, values)
         scale = exp_of_log(values[1:], self.lengthscale)
         return replaced(self, variance=float(np.exp(values[0])), lengthscale=scale)
 
@@ -295,7 +294,7 @@ class RationalQuadratic(Stationary):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "alpha", positive(self.alpha, "alpha of RationalQuadratic"))
+        object.__setattr__(self, "alpha", parameter(self.alpha, "alpha of RationalQuadratic"))
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -306,7 +305,7 @@ class RationalQuadratic(Stationary):
         return np.append(super().log_parameters, np.log(self.alpha))
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> RationalQuadratic:
-        values = check_count(self.parameter_names, values)
+        values = logs_of(self.parameter_names, values)
         scale = exp_of_log(values[1:-1], self.lengthscale)
         variance, alpha = float(np.exp(values[0])), float(np.exp(values[-1]))
         return replaced(self, lengthscale=scale, variance=variance, alpha=alpha)

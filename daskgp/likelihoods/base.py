@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.arrays.backend import number
+from daskgp.checks import logs_of
 from daskgp.errors import InputError, SettingError
 from daskgp.likelihoods.quadrature import arguments, averages, hermite, log_sum_exp
 from daskgp.typing import Array
@@ -135,7 +136,7 @@ class Likelihood(ABC):
         >>> Gaussian(0.1).with_log_parameters([0.0])
         Gaussian(variance=1.0)
         """
-        self._check_count(values)
+        logs_of(self.parameter_names, values)
         return self
 
     @abstractmethod
@@ -354,13 +355,3 @@ class Likelihood(ABC):
         return np.zeros(len(y_mean))
 
     _takes: ClassVar[str] = "finite numbers: leave the others out"
-
-    def _check_count(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
-        values = np.asarray(values, dtype=np.float64)
-        names = self.parameter_names
-        if values.shape != (len(names),):
-            raise InputError(
-                f"{len(names)} log-parameters are needed ({', '.join(names) or 'none'}), "
-                f"not an array of shape {values.shape}"
-            )
-        return values

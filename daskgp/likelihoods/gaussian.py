@@ -13,8 +13,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from daskgp.arrays.backend import number
+from daskgp.checks import logs_of, parameter
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
-from daskgp.likelihoods.quadrature import LOG_2PI, arguments, positive
+from daskgp.likelihoods.quadrature import LOG_2PI, arguments
 from daskgp.typing import Array
 
 NOISE_BOUNDS = (1e-6, 1e2)
@@ -41,7 +42,7 @@ class Gaussian(Likelihood):
     columns: ClassVar[tuple[str, ...]] = ("noise",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "variance", positive(self.variance, "variance of Gaussian"))
+        object.__setattr__(self, "variance", parameter(self.variance, "variance of Gaussian"))
 
     @property
     def name(self) -> str:
@@ -60,7 +61,7 @@ class Gaussian(Likelihood):
         return np.log([NOISE_BOUNDS])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Gaussian:
-        return replace(self, variance=float(np.exp(self._check_count(values)[0])))
+        return replace(self, variance=float(np.exp(logs_of(self.parameter_names, values)[0])))
 
     def log_p(self, y: Array, f: Array) -> LogDensity:
         residual = y - f

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from daskgp.arrays.backend import namespace
-from daskgp.checks import shown
-from daskgp.errors import SettingError
 from daskgp.typing import Array
 
 NODES = 32
@@ -19,16 +17,6 @@ NODES = 32
 LEAST_VARIANCE = 1e-12
 """Smaller variances of f count as this one: derivatives divide by its square root."""
 LOG_2PI = math.log(2 * math.pi)
-
-
-def positive(value: Any, name: str) -> float:
-    """Return a positive finite number; raise SettingError for anything else."""
-    if isinstance(value, bool | str) or not np.isscalar(value):
-        raise SettingError(f"{name} must be a positive number, not {shown(value)}")
-    number = float(value)  # type: ignore[arg-type]
-    if not (math.isfinite(number) and number > 0):
-        raise SettingError(f"{name} must be positive and finite, not {shown(value)}")
-    return number
 
 
 def arguments(y: Array, mean: Array, variance: Array) -> tuple[Any, Array, Array, Array]:

@@ -13,9 +13,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri, psi, stdtr
 
 from daskgp.arrays.backend import namespace, number
+from daskgp.checks import logs_of, parameter
 from daskgp.errors import SettingError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
-from daskgp.likelihoods.quadrature import LOG_2PI, arguments, averages, log_sum_exp, positive
+from daskgp.likelihoods.quadrature import LOG_2PI, arguments, averages, log_sum_exp
 from daskgp.typing import Array
 
 MIXTURE_NODES, CDF_NODES = 128, 160
@@ -49,8 +50,8 @@ class StudentT(Likelihood):
     log_concave: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(self.scale, "scale of StudentT"))
-        object.__setattr__(self, "df", positive(self.df, "df of StudentT"))
+        object.__setattr__(self, "scale", parameter(self.scale, "scale of StudentT"))
+        object.__setattr__(self, "df", parameter(self.df, "df of StudentT"))
         if self.df <= 2:
             raise SettingError(
                 f"df of StudentT is {self.df:g}, but the variance is finite above 2 only: "
@@ -74,7 +75,7 @@ class StudentT(Likelihood):
         return np.log([SCALE_BOUNDS, DF_BOUNDS])
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> StudentT:
-        scale, df = np.exp(self._check_count(values))
+        scale, df = np.exp(logs_of(self.parameter_names, values))
         return replace(self, scale=float(scale), df=float(df))
 
     def log_p(self, y: Array, f: Array) -> LogDensity:

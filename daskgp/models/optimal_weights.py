@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import solve
@@ -19,16 +19,9 @@ System: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Inner products (M, M) and right-hand side (M,) of the weights."""
 
 
-class Weights(NamedTuple):
-    """Optimal weights beta (M,) and the numerical rank of the system that they solve."""
-
-    beta: np.ndarray
-    rank: int
-
-
 def expert_weights(system: System, ridge: float, shrunk: System | None = None) -> np.ndarray:
     """Return ``optimal_weights`` of experts (M,), with a warning if large ones cancel."""
-    beta = optimal_weights(*system, ridge, shrunk=shrunk).beta
+    beta = optimal_weights(*system, ridge, shrunk=shrunk)
     total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
     if size > CANCELLING * max(1.0, total):
         logger.warning(
@@ -47,8 +40,8 @@ def optimal_weights(
     ridge: float,
     what: str = "experts",
     shrunk: System | None = None,
-) -> Weights:
-    """Return the weights of the combination with the least penalised risk, [OPT] eqs. 40-42.
+) -> np.ndarray:
+    """Return the weights (M,) of the combination with the least penalised risk, [OPT] eqs. 40-42.
 
     Parameters
     ----------
@@ -74,7 +67,7 @@ def optimal_weights(
     sizes = np.abs(np.linalg.eigvalsh(inner))
     rank = int(np.count_nonzero(sizes > sizes.max(initial=0.0) * count * np.finfo(float).eps))
     if not rank:  # all predictions are zero: nothing to weigh
-        return Weights(np.zeros(count), 0)
+        return np.zeros(count)
     if rank < count and not ridge and shrunk is None:
         raise NumericalError(
             f"the weights of {count} {what} are not determined, the rank of their inner products "
@@ -90,4 +83,4 @@ def optimal_weights(
     if shrunk is not None:
         inner, right = shrunk
     regular = inner + ridge * scale * np.eye(count)
-    return Weights(solve(regular, right, assume_a="sym"), rank)
+    return np.asarray(solve(regular, right, assume_a="sym"))

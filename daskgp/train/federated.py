@@ -12,13 +12,12 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from numbers import Integral, Real
 from typing import Any, get_args
 
 import numpy as np
 
-from daskgp.checks import shown
-from daskgp.errors import SettingError, StoreError
+from daskgp import checks
+from daskgp.errors import StoreError
 from daskgp.train.callbacks import StopTraining
 from daskgp.train.federated_rounds import (
     Experts,
@@ -41,27 +40,12 @@ PATIENCE = 3
 
 def check(settings: Federated) -> None:
     """Raise SettingError for a setting out of range."""
-    if settings.method not in get_args(FederatedName):
-        choices = ", ".join(map(repr, get_args(FederatedName)))
-        raise SettingError(f"method={shown(settings.method)}: choose one of {choices}")
+    checks.choice("method", settings.method, get_args(FederatedName))
     for name, least in (("max_iter", 1), ("local_steps", 1), ("seed", 0)):
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise SettingError(
-                f"{name}={shown(value)}: a whole number of at least {least} is needed"
-            )
-    for name in ("tol", "learning_rate", "rho", "sampling_rate", "mu", "lipschitz"):
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise SettingError(f"{name}={shown(value)}: a number is needed")
-        if name in ("mu", "lipschitz"):
-            fits, need = float(value) >= 0, "0 or greater"
-        elif name == "sampling_rate":
-            fits, need = 0 < float(value) <= 1, "greater than 0 and at most 1"
-        else:
-            fits, need = float(value) > 0, "greater than 0"
-        if not (fits and math.isfinite(value)):
-            raise SettingError(f"{name}={shown(value)}: it must be {need}")
+        checks.whole(name, getattr(settings, name), least)
+    for name in ("tol", "learning_rate", "rho", "mu", "lipschitz"):
+        checks.positive(name, getattr(settings, name), or_zero=name in ("mu", "lipschitz"))
+    checks.share("sampling_rate", settings.sampling_rate)
 
 
 def fact(experts: Experts, vector: np.ndarray) -> tuple[float, np.ndarray]:

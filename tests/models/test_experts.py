@@ -528,8 +528,7 @@ def best_variance(theta, blocks, T):
 def test_the_linear_variance_is_never_below_that_of_the_best_predictor(kind, weights, **given_):
     blocks, T, theta = drawn(**given_, kind=kind)
     beta = 2 * np.random.default_rng(weights).standard_normal(len(blocks))
-    chosen = optimal_weights.Weights(beta, len(beta))
-    with mock.patch.object(optimal_weights, "optimal_weights", return_value=chosen):
+    with mock.patch.object(optimal_weights, "optimal_weights", return_value=beta):
         found = predicted(EXPERTS[kind](len(blocks)), theta, blocks, T)
     wanted = np.diag(Papers(theta, T).combined(blocks, beta)[1])
     np.testing.assert_allclose(found.variance, wanted, rtol=1e-7, atol=1e-7)

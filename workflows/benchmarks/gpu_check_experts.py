@@ -21,7 +21,7 @@ from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.inducing import Prepared
 from daskgp.models.method import Pass
-from daskgp.models.values import Block, Piece, Theta, move
+from daskgp.models.values import Block, Piece, Theta, add, move
 
 INDUCING, EXPERTS = 24, arrays.BLOCKS
 RULES = ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")
@@ -69,7 +69,7 @@ def exact(model: ExactExperts, at: Theta, own: list[Block], machine: Machine) ->
             inner_products.cross_sums(at, block, alpha, i, functions, len(own))
             for i, (block, (_, alpha)) in enumerate(zip(own, functions, strict=True))
         ]
-        cross = reduce(inner_products.combine, sums)
+        cross = reduce(add, sums)
     return each, model.posterior(at, each, cross)
 
 

@@ -93,8 +93,7 @@ class Ensemble(Method):
         self, expert: Callable[[int], tuple[Array, Array]], count: int, prior: Array
     ) -> Moments:
         """Return the joint prediction of a committee; the arguments are those of ``committee``."""
-        kind = aggregation.committee_kind(self.aggregation)
-        mean, variance = aggregation.committee(kind, expert, count, prior)
+        mean, variance = aggregation.committee(self.aggregation, expert, count, prior)
         return Moments(mean, variance=variance, noisy=self.noise_in_experts)
 
     @property

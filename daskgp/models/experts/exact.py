@@ -8,7 +8,7 @@ u_i = C_i^-1 k_i, and v stacks beta_i u_i.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -35,6 +35,7 @@ from daskgp.models.values import (
     Shape,
     Theta,
     Want,
+    add,
     add_lists,
     variances,
 )
@@ -127,7 +128,7 @@ class ExactExperts(Ensemble):
         over = Pass(
             f"{self.name}-cross",
             partial(_cross, everywhere, rows.draw(None) if as_printed else None),
-            inner_products.combine,
+            add,
             cut=False,
             located=True,
             described="an expert of {rows} rows (its functions at those of all)",
@@ -236,9 +237,10 @@ class ExactExperts(Ensemble):
     def _predict_combined(
         self, theta: Theta, state: State, X: Array, experts: Experts, want: Want
     ) -> Moments:
-        parts = zip(experts_rows(experts), _split(state), strict=True)
-        each = inner_products.values(theta.kernel, X, ((rows.X, alpha) for rows, alpha in parts))
-        mean = sum(beta * f for beta, f in zip(state.beta, each, strict=True))
+        mean = sum(
+            beta * inner_products.times(theta.kernel, X, experts.rows(i).X, alpha)
+            for i, (beta, alpha) in enumerate(zip(state.beta, _split(state), strict=True))
+        )
         if want == "mean":
             return Moments(mean)
         if want == "covariance":
@@ -311,11 +313,6 @@ class ExactExperts(Ensemble):
             predict=max(predicted, together) + 3 * 8 * rows * rows + weights,
             shared=weights,
         )
-
-
-def experts_rows(experts: Experts) -> Iterable[Block]:
-    """Yield the rows of each expert in turn."""
-    return (experts.rows(i) for i in range(len(experts)))
 
 
 @dataclass(frozen=True, eq=False)

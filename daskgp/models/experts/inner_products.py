@@ -17,7 +17,7 @@ from daskgp.arrays.backend import namespace, to_host
 from daskgp.kernels import Kernel
 from daskgp.kernels.weights import Weights
 from daskgp.models.method import Experts
-from daskgp.models.values import Block, Scaled, Theta, add
+from daskgp.models.values import Block, Scaled, Theta
 from daskgp.typing import Array
 
 
@@ -35,18 +35,6 @@ class Cross(NamedTuple):
     """f_i(x) y(x), (M,)."""
     rows: float
     """Number of rows."""
-
-
-def combine(a: Cross, b: Cross) -> Cross:
-    """Return the sums over both sets of rows."""
-    total: Cross = add(a, b)
-    return total
-
-
-def values(kernel: Kernel, X: Array, experts: Iterable[tuple[Array, Array]]) -> Iterator[Array]:
-    """Yield values (n, p) at X (n, d) of each expert's function, by its rows and weights (r, p)."""
-    for rows, weights in experts:
-        yield times(kernel, X, rows, weights)
 
 
 def times(kernel: Kernel, X: Array, Z: Array, V: Array) -> Array:
@@ -79,8 +67,8 @@ def cross_sums(
     """
     X, y, _ = block
     F = np.empty((count, len(X) * y.shape[1]))  # outputs side by side
-    for f, value in zip(F, values(theta.kernel, X, experts), strict=True):
-        f[...] = to_host(value).ravel()
+    for f, (rows, weights) in zip(F, experts, strict=True):
+        f[...] = to_host(times(theta.kernel, X, rows, weights)).ravel()
     hilbert = np.zeros((count, count))
     hilbert[owner] = F @ to_host(own).ravel()
     scaled = Scaled.of(theta.noise_variance, block)

@@ -136,7 +136,7 @@ class OptiCom(Collapsed):
             right = flat @ (b - np.tensordot(plain, M, 1)).ravel()  # <f_l, f* - f_plain>
         else:
             right = np.diag(inner) - inner @ plain
-        return plain + optimal_weights(inner, right, self.ridge, "partial grids").beta
+        return plain + optimal_weights(inner, right, self.ridge, "partial grids")
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"
