@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import dask.array as da
 import numpy as np
@@ -168,3 +169,44 @@ def test_what_follows_from_a_likelihood_is_integrated_over_f(kinds):
     )
     assert draws.mean() == pytest.approx(float(mean[0, 0]), rel=0.02)
     assert draws.var() == pytest.approx(float(variance[0, 0]), rel=0.05)
+
+
+def test_values_that_are_no_counts_may_be_taken_as_they_are(kinds):
+    @likelihoods.register
+    @dataclass(frozen=True)
+    class Waiting(likelihoods.Likelihood):
+        """Exponential times of mean e^f, whose unit is that of the data."""
+
+        name = "waiting"
+        standardised = False
+        interval = (0.0, np.inf)
+
+        def log_p(self, y, f):
+            ratio = y * np.exp(-f)
+            return likelihoods.LogDensity(-f - ratio, ratio - 1, -ratio)
+
+        def below(self, y, f):
+            return -np.expm1(-np.maximum(y, 0) * np.exp(-f))
+
+        def sample(self, f, rng):
+            return rng.exponential(np.exp(f))
+
+        def response(self, mean, variance):
+            if np.ndim(variance) < np.ndim(mean):
+                variance = variance[:, None]
+            first = np.exp(mean + variance / 2)
+            return first, first**2 * (2 * np.exp(variance) - 1)
+
+        def offset(self, y_mean):
+            return np.log(np.maximum(y_mean, 1e-6))
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (400, 1))
+    y = rng.exponential(np.exp(5 + np.sin(X[:, 0])))
+    model = daskgp.SVGP(
+        likelihood="waiting", n_inducing=15, batch_rows=100, max_iter=100, random_state=0
+    ).fit(X, y)
+    (upper,) = model.predict(X, quantiles=(0.9,), include_noise=True)[1:]
+    assert np.mean(y <= np.ravel(upper)) == pytest.approx(0.9, abs=0.05)
+    mean = model.predict(X, include_noise=True)
+    assert np.abs(np.log(mean) - 5 - np.sin(X[:, 0])).mean() < 0.3

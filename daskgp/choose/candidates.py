@@ -133,7 +133,7 @@ class Candidate:
         """Return the candidate with hyper-parameters to start from."""
         if kernel is None or noise_variance is None:
             return self
-        if self.discrete or not noise_variance > 0:  # Student-t noise has a scale of its own
+        if self.coded or not noise_variance > 0:  # Student-t noise has a scale of its own
             return self.having(kernel=kernel)
         return self.having(kernel=kernel, noise_variance=noise_variance)
 
@@ -154,8 +154,8 @@ class Candidate:
         return self.method not in STEPPED
 
     @property
-    def discrete(self) -> bool:
-        """True if the likelihood is one of classes or counts, which has no noise variance."""
+    def coded(self) -> bool:
+        """True if the likelihood is one of codes or counts, which has no noise variance."""
         return self.estimator._codes is not None
 
     def seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:

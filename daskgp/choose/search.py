@@ -118,7 +118,7 @@ class Search:
 
     def _begun(self, candidate: Candidate, start: Tried | None) -> Candidate:
         """Return a candidate with the kernel and the trend of a trial."""
-        if start is None or candidate.discrete:
+        if start is None or candidate.coded:
             return candidate
         own: dict[str, Any] = {}
         if _takes_trend(candidate):

@@ -196,7 +196,7 @@ class GaussianProcess(UpdatedGP):
     def _codes(self) -> Likelihood | None:
         """Likelihood of targets that are codes or counts; None for those that are measured."""
         likelihood = likelihoods.by_name(self._model().likelihood_name)
-        return likelihood if likelihood.discrete else None
+        return None if likelihood.standardised else likelihood
 
     def _read_rows(self) -> int | None:
         """Return how many rows a task reads of the data in their original order."""

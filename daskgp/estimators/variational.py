@@ -288,7 +288,7 @@ class VariationalGP(GaussianProcess):
         return stack([1.0 - one, one], axis=1)
 
     def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
-        if not likelihoods.by_name(self._likelihood_name).discrete:
+        if likelihoods.by_name(self._likelihood_name).standardised:
             return super()._score(X, y, weights)
         likelihood = self.likelihood_
         likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))

@@ -170,7 +170,7 @@ class ByBatches(Trainer):
     def likelihood_at(self, noise_variance: float) -> Likelihood:
         """Return the likelihood that training starts from."""
         likelihood = likelihoods.by_name(self.likelihood)
-        if likelihood.discrete:
+        if not likelihood.standardised:
             return likelihood
         powers = [POWERS.get(name, 0.0) for name in likelihood.parameter_names]
         scales = np.array([power * np.log(noise_variance) for power in powers])
@@ -313,7 +313,7 @@ class Bound(NamedTuple):
         recipe, stage, theta, rows = problem.recipe, problem.stage, problem.theta, problem.sums.rows
         likelihood = trainer_of(recipe).likelihood_at(theta.noise_variance)
         offset = np.zeros(stage.rows.n_targets)
-        if likelihood.discrete and recipe.mean == "constant":
+        if not likelihood.standardised and recipe.mean == "constant":
             offset = likelihood.offset(problem.sums.mean[stage.rows.n_features :])
         return cls(recipe, stage, theta, likelihood, offset, rows, seed)
 
@@ -454,7 +454,7 @@ class Bound(NamedTuple):
         """Return bounds of the hyper-parameters of the kernel and the likelihood."""
         recipe, likelihood, scale = self.recipe, self.likelihood, self.stage.scaling
         unit = scaling.target_variance(sums, scale, means.described(recipe.mean))
-        if likelihood.discrete:  # f has no unit
+        if not likelihood.standardised:  # f has no unit
             scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
         kernel = hyperparameters.bounds(recipe, self.theta, sums, scale)
         k = len(self.theta.kernel.log_parameters)

@@ -251,7 +251,7 @@ class Recipe:
     def codes(self) -> Likelihood | None:
         """Likelihood of targets that are codes or counts; None for those that are measured."""
         likelihood = likelihoods.by_name(self.method.likelihood_name)
-        return likelihood if likelihood.discrete else None
+        return None if likelihood.standardised else likelihood
 
     def seed(self) -> int:
         """Return the seed of samples; a new one each time if ``random_state`` is None."""

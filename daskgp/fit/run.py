@@ -276,7 +276,7 @@ def _described(
     scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     measured: Sequence[str] = rows.target_names if recipe.codes is None else ()
     if measured:
-        scaling.warn_of_discrete(sums, measured)
+        scaling.warn_of_few_values(sums, measured)
     names = rows.columns.inputs_names
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
     times = {name for name, unit in units.items() if count_of(unit)}

@@ -69,13 +69,13 @@ class Likelihood(ABC):
     """
 
     discrete: ClassVar[bool] = False
-    """True if y is coded, not measured, and is not to be standardised."""
+    """True if y are whole numbers; then they are not ``standardised``, unless that says so too."""
     log_concave: ClassVar[bool] = True
     """True if log p(y | f) is concave in f; then no ``by_variance`` is positive."""
     classes: ClassVar[bool] = False
     """True if y are classes, of which quantiles say nothing."""
     interval: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    """Least and largest y; discrete ones are the whole numbers in between."""
+    """Least and largest y."""
     columns: ClassVar[tuple[str, ...]] = ()
     """What rows may have beside y: "noise" are noise variances of their own."""
 
@@ -90,6 +90,18 @@ class Likelihood(ABC):
         >>> Bernoulli("logit").name
         'bernoulli-logit'
         """
+
+    @property
+    def standardised(self) -> bool:
+        """True if y is standardised for a fit, as measured values are, and codes and counts not.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Bernoulli, StudentT
+        >>> StudentT().standardised, Bernoulli().standardised
+        (True, False)
+        """
+        return not self.discrete
 
     @property
     def parameter_names(self) -> tuple[str, ...]:

@@ -435,7 +435,7 @@ def remark_on_repeats(sums: Sums, sample: Array) -> None:
         )
 
 
-def warn_of_discrete(sums: Sums, target_names: Sequence[str]) -> None:
+def warn_of_few_values(sums: Sums, target_names: Sequence[str]) -> None:
     """Warn if the targets take only a few values, as classes and counts do."""
     number = repeats.exact_count(sums.targets)
     if number is None or number > FEW_VALUES or sums.rows < ROWS_A_VALUE * number:

@@ -367,6 +367,7 @@ def test_names():
     assert by_name("bernoulli-logit") == LOGIT
     discrete = [likelihood.name for likelihood in EVERY if likelihood.discrete]
     assert discrete == ["bernoulli", "bernoulli-logit", "poisson"]
+    assert [one.name for one in EVERY if not one.standardised] == discrete
     with pytest.raises(SettingError) as caught:
         by_name("cauchy")
     message = str(caught.value)
