@@ -1,13 +1,18 @@
-"""The collapsed sparse GP of Titsias (2009): statistics of rows, their bound and its gradient.
+"""Bayesian linear regression from sums over rows, and the sparse GP of Titsias (2009) as one.
 
-Common to the methods with shared inducing inputs.  Letters: Z inducing inputs (m, d);
-K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter; A = L^-1 K' (m, n), stored by rows as
-A' = K L^-T, the features of a regression; others as in regression.py: S = A A'; b = A y.
+Common to random features and to methods with shared inducing inputs.  Letters: features Phi (n, m)
+of rows, whose weights have the prior N(0, I); S = Phi' Phi; b = Phi' y; s the noise variance; B = I
++ S / s; β = B^-1 b; Q = Phi Phi'.  What grows with n is summed over tiles of rows, so the numbers
+do not depend on how rows are cut into blocks.  Rows with noise variances d of their own are
+multiplied by sqrt(s / d), which leaves all with s.
+
+Of the sparse GP: Z inducing inputs (m, d); K = K(X, Z) tile (n, m); L L' = K(Z, Z) + jitter; Phi =
+A' = K L^-T, so S = A A' and b = A y.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,9 +20,10 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
-from daskgp.models import inducing, regression, values
+from daskgp.models import inducing, values
 from daskgp.models.additive import Additive
 from daskgp.models.inducing import Prepared, inputs_of
+from daskgp.models.trend import contrasts
 from daskgp.models.values import (
     Block,
     Footprint,
@@ -34,6 +40,112 @@ TILE_ROWS = 1024
 """Rows per tile of the kernel."""
 DEVICE_TILES = 64
 """Factor for the rows per tile on a device, which a small tile would leave idle."""
+
+
+# -- regression ---------------------------------------------------------------------------------
+
+
+def sums(
+    block: Block,
+    noise_variance: float,
+    m: int,
+    tile_rows: int,
+    features: Callable[[slice, Any], Array],
+) -> tuple[Array, Array, Array, Scaled | None]:
+    """Return S, its lower triangle only, b and y'y (p, p) of a block, and its rows as ``Scaled``.
+
+    ``features(rows, root)`` returns Phi of some rows in float64, times ``root`` (rows, 1) unless
+    that is None.  There are n m^2 operations beside it.
+    """
+    xp, scaled = namespace(block.X), Scaled.of(noise_variance, block)
+    y = block.y if scaled is None else scaled.y
+    gram, projection = xp.zeros((m, m)), xp.zeros((m, y.shape[1]))
+    for rows in tiles(len(block.X), tile_rows):
+        Phi = features(rows, None if scaled is None else scaled.root[rows, None])
+        linalg.add_gram_lower(gram, Phi)
+        projection += Phi.T @ y[rows]
+    y = y.astype(np.float64, copy=False)
+    return gram, projection, y.T @ y, scaled
+
+
+def tiles(n: int, rows: int) -> Iterator[slice]:
+    """Yield slices of at most so many of n rows."""
+    return (slice(i, min(i + rows, n)) for i in range(0, n, rows))
+
+
+class Posterior(NamedTuple):
+    """S, both triangles; the factor of B; β; and Y' (Q + s I)^-1 Y of the right sides Y."""
+
+    gram: Array
+    factor: Array
+    beta: Array
+    products: Array
+
+
+def posterior(s: float, total: Any) -> Posterior:
+    """Return the posterior of the weights, N(β / s, B^-1), from the sums over all rows."""
+    S = linalg.symmetrize(total.gram.copy())
+    factor = inner_factor(S, s)
+    beta = linalg.solve_from_factor(factor, total.projection)
+    return Posterior(S, factor, beta, (total.square - total.projection.T @ beta / s) / s)
+
+
+def inner_factor(S: Array, s: float) -> Array:
+    """Return the Cholesky factor of B = I + S / s."""
+    B = S / s
+    linalg.add_to_diagonal(B, 1.0)
+    return linalg.cholesky(B, jitter=0.0, overwrite=True)[0]
+
+
+def misfit(s: float, total: Any) -> float:
+    """Return y' (Q + s I)^-1 y."""
+    return number(posterior(s, total).products.trace())
+
+
+class Evidence(NamedTuple):
+    """Log evidence log N(y | 0, Q + s I), summed over targets, and its derivatives.
+
+    ``noise`` is dF/dlog s, ``gram`` dF/dS and ``projection`` dF/db; ``weights`` W and the number
+    ``targets`` p are those of contrasts, I and all without a trend.
+    """
+
+    value: float
+    noise: float
+    gram: Array
+    projection: Array
+    weights: Array
+    targets: int
+
+
+def evidence(s: float, total: Any, known: Posterior, trend: int) -> Evidence:
+    """Return the log evidence and its derivatives in closed form.
+
+    dF/dS = -p B^-1 / 2s - β W β' / 2s^3 and dF/db = β W / s^2.
+    """
+    S, factor, beta, products = known
+    seen, W, p = contrasts(products, trend, total.rows)
+    square, xp = number((W * total.square).sum()), namespace(S)
+    weighted = beta @ W
+    inverse = linalg.inverse_from_factor(factor)
+    explained = number((total.projection * weighted).sum())
+    noise = 0.5 * (
+        -p * total.rows
+        + p * number(xp.vdot(inverse, S)) / s
+        + (square - 2 * explained / s + number((weighted * (S @ beta)).sum()) / s**2) / s
+    )
+    inverse *= -0.5 * p / s
+    inverse -= (0.5 / s**3 * weighted) @ beta.T
+    value = log_evidence(s, total, factor, seen, p)
+    return Evidence(value, float(noise), inverse, weighted / s**2, W, p)
+
+
+def log_evidence(s: float, total: Any, factor: Array, seen: float, p: int) -> float:
+    """Return the log evidence of p targets from the value ``seen`` of their contrasts."""
+    rows = total.rows * np.log(2 * np.pi * s) + total.logs
+    return float(-0.5 * (p * rows + p * linalg.logdet_factor(factor) + seen))
+
+
+# -- the sparse GP --------------------------------------------------------------------------------
 
 
 class Stats(NamedTuple):
@@ -66,12 +178,12 @@ class Cotangent(NamedTuple):
     targets: int
 
 
-def value(s: float, total: Stats) -> float:
+def bound(s: float, total: Stats) -> float:
     """Return Titsias' bound alone."""
-    S, factor, _, products = regression.posterior(s, total)
+    S, factor, _, products = posterior(s, total)
     p = len(products)
-    evidence = regression.log_evidence(s, total, factor, number(products.trace()), p)
-    return evidence - 0.5 * p * _trace_gap(total, S, s) / s
+    found = log_evidence(s, total, factor, number(products.trace()), p)
+    return found - 0.5 * p * _trace_gap(total, S, s) / s
 
 
 def _tile_rows(xp: Any, rows: int) -> int:
@@ -142,7 +254,7 @@ class Collapsed(Additive):
                 return linalg.whiten_rows(L, wide(K), overwrite=True)
             return wide(K) @ inverse
 
-        gram, projection, square, scaled = regression.sums(
+        gram, projection, square, scaled = sums(
             block, theta.noise_variance, len(Z), tile_rows, whitened
         )
         prior, logs = theta.kernel.diag(X), 0.0
@@ -164,8 +276,8 @@ class Collapsed(Additive):
         (I - B^-1) S / s = S / s - (I - B^-1).
         """
         s = prepared.theta.noise_variance
-        known = regression.posterior(s, total)
-        value, noise, S_bar, b_bar, W, p = regression.evidence(s, total, known, self.trend)
+        known = posterior(s, total)
+        value, noise, S_bar, b_bar, W, p = evidence(s, total, known, self.trend)
         lost = 0.5 * p * _trace_gap(total, known.gram, s) / s
         linalg.add_to_diagonal(S_bar, 0.5 * p / s)
         N = known.gram  # from here on, in its memory
@@ -194,7 +306,7 @@ class Collapsed(Additive):
         parameters, Z_bar = np.zeros(len(kernel.log_parameters)), xp.zeros(Z.shape)
         shape = min(tile_rows, len(X)), len(Z)
         work, tile = xp.empty((kernel.tiles, *shape), dtype), xp.empty(shape)
-        for rows in regression.tiles(len(X), tile_rows):
+        for rows in tiles(len(X), tile_rows):
             size = rows.stop - rows.start
             K, through = kernel.pullback(X[rows], Z, work[:, :size])
             if scaled is None:
@@ -216,4 +328,4 @@ class Collapsed(Additive):
 
     def misfit(self, prepared: Prepared, total: Stats) -> float | None:
         """Return y' (Q + s I)^-1 y."""
-        return regression.misfit(prepared.theta.noise_variance, total)
+        return misfit(prepared.theta.noise_variance, total)

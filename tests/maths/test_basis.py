@@ -166,7 +166,6 @@ def test_values_are_equation_19(xp, rng, of):
         found = there.value(method)
         assert isinstance(found, xp.ndarray)
         np.testing.assert_allclose(to_host(found), array, rtol=1e-11, atol=1e-13)
-    np.testing.assert_array_equal(to_host(of.own(there.P)), np.ones(10))
 
 
 @methods
@@ -179,7 +178,6 @@ def test_functions_of_scale_one_are_the_latent_function(rng, method, kernel):
     for name in ("X", "weights", "bars"):
         setattr(plain, name, getattr(here, name))
     np.testing.assert_allclose(here.value(method), plain.value(method), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(here.of.own(here.P), plain.of.own(plain.P), rtol=1e-15)
     found, wanted = flat(here.through(method)), flat(plain.through(method))
     for name, array in wanted.items():
         if "log_scales" in name:
@@ -341,18 +339,6 @@ def test_pulling_twice_changes_nothing(rng, of, method):
     assert_same(pull(bar, overwrite=True), first, rtol=1e-13, atol=1e-14)
 
 
-@everyone
-def test_values_in_memory_that_is_given(rng, of):
-    here = Problem(rng, of)
-    work = np.full((of.tiles, 6, 5), np.nan)
-    K, pull = of.values(here.P, here.X, work)
-    assert np.shares_memory(K, work)
-    np.testing.assert_array_equal(K, here.value("values"))
-    assert_same(pull(here.bars["values"]), here.through("values"), rtol=0, atol=0)
-    with pytest.raises(InputError, match="work has shape"):
-        of.values(here.P, here.X, work[:, :-1])
-
-
 # --- types and sizes
 
 
@@ -363,7 +349,7 @@ def test_dtype_in_dtype_out(xp, rng, of, method):
     single = Problem(rng, of, m=7, n=11, xp=xp, dtype=np.float32)
     double = Problem(np.random.default_rng(20), of, m=7, n=11)
     F, through = single.value(method), single.through(method)
-    assert F.dtype == of.own(single.P).dtype == np.float32
+    assert F.dtype == np.float32
     np.testing.assert_allclose(to_host(F), double.value(method), rtol=1e-4, atol=2e-5)
     for name, array in flat(through).items():
         assert array.dtype == (np.float64 if name == "log_parameters" else np.float32)

@@ -1,12 +1,9 @@
 """Computation-aware GPs on a device that refuses what a GPU refuses: the numbers of the host."""
 
-import sys
-
 import numpy as np
 import pytest
 
 from daskgp import kernels
-from daskgp.arrays import backend
 from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
 from daskgp.fit.rounds import Rounds
@@ -20,7 +17,6 @@ from daskgp.models.values import Block, Theta, move
 from daskgp.runtime.executor import Executor
 from tests.actions import evaluated, solved
 from tests.agree import assert_close
-from tests.maths import fakearray
 
 COMPOSITE = (
     kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
@@ -35,13 +31,7 @@ every_loss = pytest.mark.parametrize("loss", ["elbo", "projected"])
 forms = pytest.mark.parametrize("form", ["dense", "by owner"])
 
 
-@pytest.fixture(autouse=True)
-def gpu(monkeypatch):
-    """device="gpu" is a fake one."""
-    xp = fakearray.module("device")
-    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
-    monkeypatch.setitem(sys.modules, "cupy", xp)
-    return xp
+pytestmark = pytest.mark.usefixtures("gpu")
 
 
 def problem(n=N, seed=0):
@@ -63,10 +53,9 @@ def on(device, model, theta, of, dtype, weight=1.0):
     X, y = problem()
     block = move(Block(X.astype(dtype), y), device)
     weights = Weights(move(of.values, device), of.owner, T)
-    own = weights
     panels = [Panel(block.X, weights, np.arange(N))]
     F = functions(theta.kernel, panels, block.X)
-    points = model.at_points(F, block, own)
+    points = model.at_points(F, block, weights)
     arrays = [F, *points[:3]]
     points = move(points, "cpu")
     factored, rows = model.factor(theta.noise_variance, points), None
@@ -77,7 +66,8 @@ def on(device, model, theta, of, dtype, weight=1.0):
     total = points, rows
     objective = model.objective(factored, rows)
     cotangent = move(objective.cotangent, device)
-    through, _, found, by_own = model.pull(theta, block, F, panels, cotangent, own, weight)
+    through, _, by_panels, by_own = model.pull(theta, block, F, panels, cotangent, weights, weight)
+    found = [gradient for _, gradient in by_panels] + [by_own]
     state = move(model.posterior(factored, N), device)
     at = move(problem(6, seed=2)[0].astype(dtype), device)
     moments = []
@@ -85,9 +75,13 @@ def on(device, model, theta, of, dtype, weight=1.0):
         few = model.predict(theta, state, at, panels, want)
         moments.append(move(few, "cpu"))
         arrays += [m for m in few[:3] if m is not None]
-    arrays += [*found, by_own]
-    by_weights = [move(a, "cpu") for a in (*found, by_own)]
-    return arrays, (total, tuple(objective), through, by_weights, tuple(moments))
+    return arrays + found, (
+        total,
+        tuple(objective),
+        through,
+        [move(a, "cpu") for a in found],
+        tuple(moments),
+    )
 
 
 @every_kernel

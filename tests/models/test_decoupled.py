@@ -294,14 +294,6 @@ def test_variance_is_the_diagonal_of_the_covariance_and_the_mean_comes_alone(for
         np.testing.assert_allclose(other.mean, full.mean, rtol=1e-12)
 
 
-@every_form
-@both_bases
-@pytest.mark.parametrize("p", [1, 2])
-def test_the_bound_is_that_of_the_dense_definition(form, kind, p):
-    of = problem(form, kind, p=p)
-    assert bound_of(of).value == pytest.approx(Dense(of).bound(), rel=1e-9)
-
-
 def divergence(problem, samples=None):
     """KL of the values of all functions, column by column: by Prop. 1, or of samples its terms."""
     dense, rng = Dense(problem), np.random.default_rng(8)
@@ -377,24 +369,6 @@ def test_both_forms_of_the_same_posterior_have_one_bound(kind, m, seed):
     np.testing.assert_allclose(by_hybrid.weights, by.weights - R @ on_Z, atol=1e-6)
 
 
-def test_targets_share_their_variance_and_add_up():
-    for form in FORMS:
-        whole = problem(form, p=3)
-        parts = [
-            whole._replace(
-                rows=Block(whole.rows.X, whole.rows.y[:, [j]]), offset=whole.offset[[j]]
-            ).at(weights=whole.own.weights[:, [j]], shared_weights=whole.own.shared_weights[:, [j]])
-            for j in range(3)
-        ]
-        each, found = [bound_of(part) for part in parts], bound_of(whole)
-        assert found.value == pytest.approx(sum(part.value for part in each), rel=1e-10)
-        for name in ("weights", "shared_weights"):
-            wanted = np.hstack([getattr(part.gradient, name) for part in each])
-            np.testing.assert_allclose(getattr(found.gradient, name), wanted, atol=1e-10)
-        wanted = sum(part.gradient.root for part in each)
-        np.testing.assert_allclose(found.gradient.root, wanted, atol=1e-9)
-
-
 def test_a_state_gives_its_parameters_back():
     for form in FORMS:
         of = problem(form, "generalized", "student-t")
@@ -417,24 +391,27 @@ def test_gradient_by_everything_is_that_of_the_dense_bound(form, kind, likelihoo
 
 
 @every_form
-@pytest.mark.parametrize("kernel", [MATERN, SUM], ids=["matern", "sum"])
-@pytest.mark.parametrize("p", [1, 2])
-def test_gradient_for_other_kernels(form, kernel, p):
-    of = problem(form, kernel=kernel, p=p, m=3)
-    assert_gradients_close(bound_of(of).gradient, differences(of))
-
-
-@pytest.mark.parametrize(("b", "m"), [(3, 0), (1, 1), (1, 6)])
-@every_form
-def test_gradient_for_few_functions(form, b, m):
-    of = problem(form, b=b, m=m)
-    assert_gradients_close(bound_of(of).gradient, differences(of))
-
-
-@pytest.mark.parametrize("jitter", [1e-2, 1e-1])
-def test_the_gradient_knows_of_the_jitter(jitter):
-    of = problem("hybrid", kernel=SUM, jitter=jitter)
-    assert_gradients_close(bound_of(of).gradient, differences(of))
+@pytest.mark.parametrize(
+    "few",
+    [
+        {"kernel": MATERN, "m": 3, "p": 1},
+        {"kernel": SUM, "m": 3},
+        {"b": 3, "m": 0},
+        {"b": 1, "m": 1},
+        {"b": 1, "m": 6},
+        {"kernel": SUM, "jitter": 1e-2},
+        {"kernel": SUM, "jitter": 1e-1},
+        {"n": 1},  # fewer rows than functions
+        {"n": 2, "d": 1, "kind": "generalized", "kernel": kernels.RBF(0.8, 1.3)},
+        {"d": 1, "kernel": kernels.RBF(0.8, 1.3)},  # one column, one lengthscale
+    ],
+    ids=str,
+)
+def test_gradient_for_other_kernels_and_few_rows_functions_and_columns(form, few):
+    of = problem(form, **few)
+    found = bound_of(of)
+    assert found.value == pytest.approx(Dense(of).bound(), rel=1e-9)
+    assert_gradients_close(found.gradient, differences(of))
 
 
 def test_the_gradient_knows_of_jitter_that_was_raised(caplog):
@@ -470,79 +447,6 @@ def test_a_frozen_mean_has_no_gradient_by_what_stays_and_all_of_the_others(form,
         part = getattr(found.gradient, name)
         assert part.shape == getattr(of.own, name).shape
         assert not part.any()
-
-
-@every_form
-@both_bases
-@pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
-def test_value_and_gradient_agree_with_automatic_differentiation(form, kind, likelihood):
-    torch = pytest.importorskip("torch")
-    of = problem(form, kind, likelihood, n=20, b=4, m=6, jitter=0.0)
-    found = bound_of(of)
-    leaves = {k: torch.tensor(v, requires_grad=True) for k, v in of.own._asdict().items()}
-    value = _torch_bound(torch, of, Parameters(**leaves))
-    value.backward()
-    assert found.value == pytest.approx(value.item(), rel=1e-9)
-    zero = torch.zeros(0)
-    wanted = Parameters(
-        *(
-            (leaf.grad if leaf.grad is not None else zero.reshape(leaf.shape)).numpy()
-            for leaf in leaves.values()
-        )
-    )
-    wanted = wanted._replace(root=np.tril(wanted.root))
-    assert_gradients_close(found.gradient, wanted, rtol=1e-7)
-
-
-def _torch_bound(torch, problem, own):
-    """E_q log p(y | f) less the divergence of the values of all functions from the prior's."""
-    X, y, offset = map(torch.tensor, (problem.rows.X, problem.rows.y, problem.offset))
-    wide, (b, m) = problem.model.basis == "generalized", map(len, (own.root, own.weights))
-    s, rho, one = own.kernel[1:].exp(), (own.kernel[0] / 2).exp(), torch.ones(())
-    Normal, eye = torch.distributions.MultivariateNormal, torch.eye(b, dtype=torch.float64)
-
-    def of(points, scales):
-        return (points, s * scales.exp(), one) if wide else (points, s.expand(points.shape), rho)
-
-    def C(P, Q):
-        u, v = P[1][:, None], Q[1][None]
-        squares = u**2 + v**2
-        far = ((P[0][:, None] - Q[0][None]) ** 2 / squares).sum(-1)
-        return P[2] * Q[2] * torch.sqrt(2 * u * v / squares).prod(-1) * torch.exp(-far)
-
-    Z, R = of(*own[2:4]), of(*own[4:6])
-    rows, union = (
-        (X, s.expand(X.shape), rho),
-        (torch.cat([Z[0], R[0]]), torch.cat([Z[1], R[1]]), Z[2]),
-    )
-    K, T, w = C(Z, Z), own.root, own.shared_weights
-    if problem.model.form == "hybrid":
-        L = torch.linalg.cholesky(K)
-        on_Z = torch.linalg.solve(L.T, w - torch.linalg.solve(L, C(Z, R) @ own.weights))
-        left = torch.linalg.inv(L).T
-        middle = left @ (eye - T @ T.T) @ left.T
-    else:
-        on_Z = w if len(w) else torch.zeros((b, y.shape[1]), dtype=torch.float64)
-        middle = torch.linalg.solve(eye + T @ T.T @ K, T @ T.T)
-
-    def q(F):
-        K_x = C(F, Z)
-        return K_x @ on_Z + C(F, R) @ own.weights, C(F, F) - K_x @ middle @ K_x.T
-
-    (mean, S), prior = q(union), C(union, union)
-    S, zero = 0.5 * (S + S.T), torch.zeros(b + m, dtype=torch.float64)
-    kl = sum(
-        torch.distributions.kl_divergence(Normal(column, S), Normal(zero, prior))
-        for column in mean.T
-    )
-    mean, S = q(rows)
-    mean, variance = mean + offset, torch.diagonal(S)[:, None]
-    if problem.model.likelihood == "poisson":
-        expected = y * mean - torch.exp(mean + variance / 2) - torch.lgamma(y + 1)
-    else:
-        noise = own.likelihood[0].exp()
-        expected = -0.5 * (((y - mean) ** 2 + variance) / noise + torch.log(2 * torch.pi * noise))
-    return expected.sum() - kl
 
 
 # --- SVGP
@@ -811,31 +715,18 @@ def assert_mean_is(found, wanted):
 
 @every_form
 @both_bases
-@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli"])
-def test_mini_batches_are_unbiased(form, kind, likelihood):
-    of = problem(form, kind, likelihood)
-    X, y, prepared, all_ = of.rows.X, of.rows.y, of.prepared, np.arange(of.functions)
+@pytest.mark.parametrize(
+    ("likelihood", "frozen", "size"),
+    [("gaussian", False, 1), ("gaussian", True, 2), ("bernoulli", False, 2)],
+)
+def test_draws_of_rows_and_columns_are_unbiased(form, kind, likelihood, frozen, size):
+    of = problem(form, kind, likelihood, n=6, frozen=frozen)
+    X, y, prepared, count = of.rows.X, of.rows.y, of.prepared, of.functions
+    draws = [Draw(3.0, np.array(few), count / size) for few in combinations(range(count), size)]
     found = [
-        of.model.bound(
-            prepared, of.model.local(prepared, Block(X[few], y[few]), Draw(4.0, all_, 1.0))
-        )
-        for few in np.random.default_rng(0).permutation(12).reshape(4, 3)
-    ]
-    assert_mean_is(found, bound_of(of))
-
-
-@every_form
-@both_bases
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_draws_of_columns_are_unbiased(form, kind, size, frozen):
-    of = problem(form, kind, frozen=frozen)
-    prepared, count = of.prepared, of.functions
-    found = [
-        of.model.bound(
-            prepared, of.model.local(prepared, of.rows, Draw(1.0, np.array(few), count / size))
-        )
-        for few in combinations(range(count), size)
+        of.model.bound(prepared, of.model.local(prepared, Block(X[few], y[few]), draw))
+        for few in np.arange(6).reshape(3, 2)
+        for draw in draws
     ]
     assert_mean_is(found, bound_of(of))
 
@@ -850,23 +741,6 @@ def test_draws_bring_no_noise_where_the_covariance_has_the_functions_of_the_mean
         total = of.model.local(prepared, of.rows, Draw(1.0, np.array([column]), 4.0))
         found = of.model.bound(prepared, total).gradient.weights
         np.testing.assert_allclose(found, 0, atol=1e-9)
-
-
-@every_form
-def test_draws_of_rows_and_columns_together_are_unbiased(form):
-    of = problem(form, n=6)
-    X, y, prepared, count = of.rows.X, of.rows.y, of.prepared, of.functions
-    found = [
-        of.model.bound(
-            prepared,
-            of.model.local(
-                prepared, Block(X[few], y[few]), Draw(3.0, np.array(columns), count / 2)
-            ),
-        )
-        for few in np.arange(6).reshape(3, 2)
-        for columns in combinations(range(count), 2)
-    ]
-    assert_mean_is(found, bound_of(of))
 
 
 def test_natural_steps_of_mini_batches_ask_for_the_same_on_average():
@@ -1029,20 +903,6 @@ def test_a_step_leaves_what_it_is_given_as_it_was(form):
     ):
         for f, w in zip(now, then, strict=True):
             np.testing.assert_array_equal(f, w)
-
-
-@pytest.mark.parametrize(("n", "d"), [(1, 2), (2, 1), (12, 1)])
-@every_form
-@both_bases
-def test_few_rows_and_one_column(form, kind, n, d):
-    """Fewer rows than functions, one column, and a kernel of one lengthscale."""
-    of = problem(form, kind, kernel=kernels.RBF(0.8, 1.3), n=n, d=d, m=3)
-    found = bound_of(of)
-    assert found.value == pytest.approx(Dense(of).bound(), rel=1e-9)
-    assert_gradients_close(found.gradient, differences(of))
-    X = fresh(1, d)
-    dense, moments = Dense(of), moments_of(of, X)
-    np.testing.assert_allclose(moments.mean, dense.moments(dense.at(X))[0] + of.offset, atol=1e-9)
 
 
 @every_form

@@ -1,76 +1,34 @@
 """Decoupled GPs on a device that refuses what a GPU refuses: the numbers of the host."""
 
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from scipy import special
 
 from daskgp import kernels, likelihoods
-from daskgp.arrays import backend
 from daskgp.fit.minibatches import Share
 from daskgp.fit.steps import Steps
 from daskgp.models.values import Block, Theta, move
-from daskgp.models.variational.decoupled import Decoupled, Draw
-from daskgp.models.variational.parameters import Parameters
+from daskgp.models.variational.decoupled import Draw
 from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
-from tests.maths import fakearray
+from tests.models import test_decoupled
+from tests.models.test_cagp_device import KERNELS
 
 RBF = kernels.RBF(lengthscale=(0.7, 1.3), variance=1.2)
-COMPOSITE = (
-    kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
-    + 0.3 * kernels.Linear(variance=0.3)
-    + kernels.RBF(0.9) * kernels.Periodic(period=1.3, active_dims=[0])
-)
-KERNELS = {**{name: kind() for name, kind in kernels.REGISTRY.items()}, "composite": COMPOSITE}
-FUNCTIONS = ["erfcx", "expit", "gammaln", "log_ndtr", "ndtr"]
 N, B, M = 17, 4, 6
 
 forms = pytest.mark.parametrize("form", ["hybrid", "direct", "shared"])
 both_bases = pytest.mark.parametrize("kind", ["kernel", "generalized"])
 
 
-@pytest.fixture(autouse=True)
-def gpu(monkeypatch):
-    """device="gpu" is a fake one."""
-    xp = fakearray.module("device")
-    xp.special = SimpleNamespace(
-        **{name: fakearray._call(getattr(special, name), xp) for name in FUNCTIONS}
+pytestmark = pytest.mark.usefixtures("gpu")
+
+
+def problem(form, kind="kernel", likelihood="gaussian", **of):
+    """A model, any parameters, and rows."""
+    made = test_decoupled.problem(
+        form, kind, likelihood, **{"n": N, "b": B, "m": M, "jitter": 1e-6} | of
     )
-    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
-    monkeypatch.setitem(sys.modules, "cupy", xp)
-    return xp
-
-
-def problem(form, kind="kernel", likelihood="gaussian", kernel=RBF, b=B, m=M, **kind_of_step):
-    """A model, any parameters, rows, and constants of the latent functions."""
-    rng, d, p = np.random.default_rng(0), 2, 2
-    X, y = rng.uniform(0, 1, (N, d)), rng.standard_normal((N, p))
-    if likelihood.startswith("bernoulli"):
-        y = (y > 0).astype(float)
-    if likelihood == "poisson":
-        y = rng.poisson(2.0, (N, p)).astype(float)
-
-    def scales(count):
-        wide = kind == "generalized"
-        return 0.3 * rng.standard_normal((count, d)) if wide else np.zeros((0, d))
-
-    own = Parameters(
-        kernel=kernel.log_parameters,
-        likelihood=likelihoods.by_name(likelihood).log_parameters,
-        covariance_points=rng.standard_normal((b, d)),
-        covariance_scales=scales(b),
-        mean_points=rng.standard_normal((m, d)),
-        mean_scales=scales(m),
-        weights=rng.standard_normal((m, p)),
-        shared_weights=rng.standard_normal((0 if form == "direct" else b, p)),
-        root=np.tril(0.3 * rng.standard_normal((b, b))) + np.eye(b),
-    )
-    form = "direct" if form == "shared" else form
-    model = Decoupled(form, kind, likelihood, jitter=1e-6, **kind_of_step)
-    return model, model.prepare(kernel, own, np.array([0.2, -0.1])), Block(X, y)
+    return made.model, made.prepared, made.rows
 
 
 def on(device, model, prepared, rows, columns, dtype="float64", parts=1):

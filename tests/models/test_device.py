@@ -1,14 +1,12 @@
 """Every method of the registry, all of it on a device that refuses what a GPU refuses."""
 
 import itertools
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
 from daskgp import kernels
-from daskgp.arrays import backend
 from daskgp.kernels import fused
 from daskgp.models import REGISTRY, collapsed
 from daskgp.models.actions.cagp import CaGP
@@ -24,17 +22,12 @@ from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Theta, move
 from daskgp.models.variational.decoupled import Decoupled, Draw
 from tests.agree import assert_close
-from tests.maths import fakearray, fakecuda
+from tests.maths import fakecuda
 from tests.models import test_cagp_device as cagp
 from tests.models import test_decoupled_device as decoupled
+from tests.models.test_cagp_device import COMPOSITE, KERNELS
 
-COMPOSITE = (
-    kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
-    + 0.3 * kernels.Linear(variance=0.3)
-    + kernels.RBF(0.9) * kernels.Periodic(period=1.3, active_dims=[0])
-)
 ARD = kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
-KERNELS = {**{name: kind() for name, kind in kernels.REGISTRY.items()}, "composite": COMPOSITE}
 N, SIZES = 17, (7, 1, 9)
 WANTS = ("mean", "variance", "covariance")
 
@@ -53,13 +46,9 @@ MODELS = {
 
 
 @pytest.fixture(autouse=True)
-def gpu(monkeypatch):
-    """device="gpu" is a fake one."""
-    xp = fakearray.module("device")
-    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
+def small_tiles(gpu, monkeypatch):
+    """On a device too, blocks are more than one tile."""
     monkeypatch.setattr(collapsed, "DEVICE_TILES", 1)
-    monkeypatch.setitem(sys.modules, "cupy", xp)
-    return xp
 
 
 def blocks_of(dtype="float64", seed=0):

@@ -2,14 +2,12 @@
 
 import dataclasses
 import itertools
-import sys
 
 import numpy as np
 import pytest
 from effective import effective
 
 from daskgp import ExpertsGP, kernels, testing
-from daskgp.arrays import backend
 from daskgp.data import Rows, partition
 from daskgp.data.partition import Span
 from daskgp.fit.experts import Objectives
@@ -22,7 +20,6 @@ from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.values import Block, Theta, add_lists, move
 from daskgp.runtime.executor import Executor
 from tests.agree import assert_close
-from tests.maths import fakearray
 
 KERNEL = kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4) + kernels.Linear(variance=0.3)
 SIZES = (7, 1, 9)
@@ -38,13 +35,7 @@ every_kind = pytest.mark.parametrize("kind", ["exact-experts", "sparse-experts"]
 every_setting = pytest.mark.parametrize("chosen", SETTINGS.values(), ids=SETTINGS)
 
 
-@pytest.fixture(autouse=True)
-def gpu(monkeypatch):
-    """device="gpu" is a fake one."""
-    xp = fakearray.module("device")
-    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
-    monkeypatch.setitem(sys.modules, "cupy", xp)
-    return xp
+pytestmark = pytest.mark.usefixtures("gpu")
 
 
 def problem(n=17, seed=0):

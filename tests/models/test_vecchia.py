@@ -1,6 +1,5 @@
 """Vecchia against its dense definition: rows drawn one after another, each given its neighbours."""
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -20,7 +19,6 @@ from daskgp.models.markov.lma import LMA
 from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.values import Block, Shape, Theta, move, variances
 from tests import oracle
-from tests.maths import fakearray
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.9), variance=1.4)
 NOISE = 0.05
@@ -488,18 +486,10 @@ def test_rows_may_be_read_only_and_strided():
     np.testing.assert_allclose(again.mean, moments.mean, rtol=1e-10)
 
 
-@pytest.fixture
-def device(monkeypatch):
-    """A fake one, which device="gpu" stands for."""
-    xp = fakearray.module("device")
-    monkeypatch.setattr(backend, "_why_no_gpu", lambda: "")
-    monkeypatch.setitem(sys.modules, "cupy", xp)
-    return xp
-
-
 @pytest.mark.whole
+@pytest.mark.usefixtures("gpu")
 @WAYS
-def test_arrays_of_a_device_give_the_same(device, m, p, differ):
+def test_arrays_of_a_device_give_the_same(m, p, differ):
     rows, theta = problem(p=p, m=m, differ=differ)
     model, units = Vecchia(n_neighbours=5, predict_neighbours=8), [[rows.at(slice(0, 17))]]
     units.append([rows.at(slice(17, N))])

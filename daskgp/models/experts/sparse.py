@@ -17,7 +17,7 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
 from daskgp.errors import InputError
-from daskgp.models import collapsed, optimal_weights, regression
+from daskgp.models import collapsed, optimal_weights
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.experts import aggregation
 from daskgp.models.experts.ensemble import Ensemble
@@ -132,13 +132,13 @@ class SparseExperts(Collapsed, Ensemble):
         """Return what prediction needs and the sum of the experts' bounds, from their sums."""
         s = theta.noise_variance
         with rows.solving(len(prepared.factor)):
-            each = [Summary(one, None, collapsed.value(s, one)) for one in _each(total)]
+            each = [Summary(one, None, collapsed.bound(s, one)) for one in _each(total)]
         return self._concluded(prepared, each, rows)
 
     def misfit(self, prepared: Prepared, total: Stats) -> float | None:
         """Return the sum of the experts' own y' (Q + s I)^-1 y."""
         s = prepared.theta.noise_variance
-        return sum(regression.misfit(s, one) for one in _each(total))
+        return sum(collapsed.misfit(s, one) for one in _each(total))
 
     def _summarised(self, theta: Theta, rows: Rounds) -> tuple[Prepared, list[Summary]]:
         with rows.solving(len(inputs_of(theta))):
@@ -157,7 +157,7 @@ class SparseExperts(Collapsed, Ensemble):
         total, middle = rows.sum(over, prepared), None
         if self.needs_central:
             middle = rows.drawn(rows.draw(self.central)).sum(over, prepared)
-        return Summary(total, middle, collapsed.value(prepared.theta.noise_variance, total))
+        return Summary(total, middle, collapsed.bound(prepared.theta.noise_variance, total))
 
     def posterior(self, prepared: Prepared, experts: Sequence[Summary]) -> State:
         """Return what prediction needs, from the summaries of all experts in their order."""
@@ -358,7 +358,7 @@ def _number_together(count: int, m: int) -> int:
 
 def _inner_factor(gram: np.ndarray, s: float) -> np.ndarray:
     """Return the Cholesky factor of B = I + S / s, from the lower triangle of S."""
-    return regression.inner_factor(linalg.symmetrize(gram.copy()), s)
+    return collapsed.inner_factor(linalg.symmetrize(gram.copy()), s)
 
 
 def _outputs_summed(products: np.ndarray, count: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace
-from daskgp.models import collapsed, regression
+from daskgp.models import collapsed
 from daskgp.models.collapsed import Collapsed, Stats
 from daskgp.models.inducing import Prepared, inputs_of, posterior
 from daskgp.models.leave_one_out import less_trend, without
@@ -61,7 +61,7 @@ class SGPR(Collapsed):
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior of the inducing values, [OPT] eq. 12 in the whitened basis."""
         s, L = prepared.theta.noise_variance, prepared.factor
-        _, inner, beta, M = regression.posterior(s, total)
+        _, inner, beta, M = collapsed.posterior(s, total)
         return State(L, inner, linalg.solve_lower_t(L, beta / s), M if self.trend else NONE)
 
     def predict(

@@ -2,7 +2,7 @@
 
 Letters: spectral points S (m, d), base frequencies for unit lengthscales; W = S / lengthscale
 (m, d); features Phi = a [cos X W', sin X W'] (n, 2m) with a^2 = variance / m; others as in
-regression.py, with G = Phi' Phi for S.  The covariance of f is Phi Phi', which tends to the kernel
+collapsed.py, with G = Phi' Phi for S.  The covariance of f is Phi Phi', which tends to the kernel
 as m grows ([SSGP]).
 """
 
@@ -19,7 +19,7 @@ from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.errors import SettingError
 from daskgp.kernels.checks import one_if_open
 from daskgp.kernels.spectrum import check_spectrum, columns_of, inverse_lengthscales
-from daskgp.models import regression
+from daskgp.models import collapsed
 from daskgp.models.additive import Additive
 from daskgp.models.leave_one_out import less_trend, without
 from daskgp.models.pathwise import Inducing, PathDraw, Paths, PathState, Prior, Update
@@ -134,7 +134,7 @@ class SparseSpectrum(Additive):
             return Phi
 
         s = prepared.theta.noise_variance
-        gram, projection, square, scaled = regression.sums(block, s, q, self.tile_rows, features)
+        gram, projection, square, scaled = collapsed.sums(block, s, q, self.tile_rows, features)
         logs = 0.0 if scaled is None else scaled.logs
         return Stats(gram, projection, square, float(len(X)), logs)
 
@@ -149,8 +149,8 @@ class SparseSpectrum(Additive):
         <dF/db, b> / 2.
         """
         s = prepared.theta.noise_variance
-        known = regression.posterior(s, total)
-        value, noise, G_bar, b_bar, W, p = regression.evidence(s, total, known, self.trend)
+        known = collapsed.posterior(s, total)
+        value, noise, G_bar, b_bar, W, p = collapsed.evidence(s, total, known, self.trend)
         variance = number(namespace(G_bar).vdot(G_bar, known.gram))
         variance += 0.5 * number((b_bar * total.projection).sum())
         direct = _gradient(prepared.theta, np.zeros(prepared.frequencies.shape), variance)
@@ -166,7 +166,7 @@ class SparseSpectrum(Additive):
         scaled = Scaled.of(prepared.theta.noise_variance, block)
         W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)
         tiles = xp.empty((2, min(self.tile_rows, len(X)), 2 * m))
-        for rows in regression.tiles(len(X), self.tile_rows):
+        for rows in collapsed.tiles(len(X), self.tile_rows):
             tile, bar = tiles[:, : rows.stop - rows.start]
             Phi = _features(prepared, X[rows], tile)
             if scaled is None:
@@ -187,12 +187,12 @@ class SparseSpectrum(Additive):
     def posterior(self, prepared: Prepared, total: Stats) -> State:
         """Return the posterior N(β / s, B^-1) of the weights."""
         s = prepared.theta.noise_variance
-        _, factor, beta, M = regression.posterior(s, total)
+        _, factor, beta, M = collapsed.posterior(s, total)
         return State(factor, beta / s, M if self.trend else NONE)
 
     def misfit(self, prepared: Prepared, total: Stats) -> float | None:
         """Return y' (Phi Phi' + s I)^-1 y."""
-        return regression.misfit(prepared.theta.noise_variance, total)
+        return collapsed.misfit(prepared.theta.noise_variance, total)
 
     def predict(
         self, theta: Theta, state: State, X: Array, near: Any = None, want: Want = "mean"

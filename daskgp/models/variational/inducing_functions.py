@@ -58,6 +58,10 @@ class Basis(ABC):
     kernel: Kernel
 
     @abstractmethod
+    def own(self, P: Points) -> Array:
+        """Return the variances (m,) of the functions, the diagonal of C[P, P]."""
+
+    @abstractmethod
     def values(self, P: Points, X: Array) -> tuple[Array, Pull]:
         """Return C[f(X), P] (n, m), read-only, and its pullback from derivative to gradient."""
 

@@ -78,6 +78,10 @@ class Multiscale(Basis):
                 f"{needs}: this one has active_dims={shown(kernel.active_dims)}, leave them out"
             )
 
+    def own(self, P: Points) -> Array:
+        inputs = self._checked(P)
+        return inputs.xp.ones(len(inputs.X), dtype=inputs.dtype)
+
     def values(self, P: Points, X: Array) -> tuple[Array, Pull]:
         self._checked(P)
         inputs = check_inputs(X, P.inputs)
