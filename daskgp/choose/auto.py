@@ -13,7 +13,6 @@ import dask
 import numpy as np
 from dask.utils import parse_bytes
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.assess.cross_validation import rows_at
@@ -27,17 +26,14 @@ from daskgp.choose.search import Search
 from daskgp.choose.trials import Rules, Trials, Tried
 from daskgp.data import folds as splitting
 from daskgp.data import valid
-from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import KeptTrials, Place
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators import settings_of_fit
 from daskgp.estimators.attributes import Learned, offered_unless
-from daskgp.estimators.base import GaussianProcess, refuse_alone
+from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import named
 from daskgp.fit.plan import Plan
-from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.runtime.executor import Executor
@@ -187,22 +183,12 @@ feature_names_in_, n_rows_ : as of ``best_``
         >>> model.chosen_.method, model.best_.n_rows_
         ('exact', 100)
         """
-        place("checkpoint", checkpoint, "a checkpoint")
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
-        if columns is not None:
-            self._check()
-            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
-                settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
-                own = {"places": places, "callback": callback, **settings}
-                return self.fit(X, y, checkpoint, **own)
-        noise = y_variance, sample_weight
-        with calling(callback):
-            if checkpoint is None:
-                refuse_alone(wait=wait, clear_lock=clear_lock)
-                return self._fit(X, y, noise=noise, places=places)
-            url = str(checkpoint)
-            with locks.hold(url, wait, clear_lock, resume=True) as claim:
-                return self._fit(X, y, Place(url, claim), noise=noise, places=places)
+        given = X, y, features, mask, y_variance, sample_weight
+        with (
+            calling(callback),
+            self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, noise),
+        ):
+            return self._fit(X, y, at, noise=noise, places=places)
 
     def _fit(
         self,
@@ -261,25 +247,12 @@ feature_names_in_, n_rows_ : as of ``best_``
                     "the time budget left no training on all rows: hyper-parameters are those of "
                     f"the chosen trial, on {found.trial.rows:,} rows"
                 )
-        self._finish(last, trials, X, y, checkpoint, keep, noise)
-        self._learn(last, board, found.held_out)
-        return self
-
-    def _finish(
-        self,
-        last: GaussianProcess,
-        trials: Trials,
-        X: Any,
-        y: Any,
-        checkpoint: Place | None,
-        keep: str | None,
-        noise: tuple[Any, Any],
-    ) -> None:
-        """Fit the estimator chosen to all rows, until the deadline at most."""
         with until(trials.deadline - self._after) as deadline:
             last._fit(X, y, checkpoint, keep, noise)
         if deadline.passed:
             logger.info("the deadline has ended the last training early")
+        self._learn(last, board, found.held_out)
+        return self
 
     def _last(self, found: Tried, rows: data.Rows, trials: Trials) -> GaussianProcess:
         """Return the estimator of the last fit: trained again where the budget has room for it."""
@@ -351,7 +324,6 @@ feature_names_in_, n_rows_ : as of ``best_``
     @property
     def hyperparameters_(self) -> Any:
         """Hyper-parameters in the units of the data, with standard errors where they are known."""
-        check_is_fitted(self, "solved_")
         return self.best_.hyperparameters_
 
     @offered_unless(lambda gp: _no_classes(gp))
@@ -433,13 +405,10 @@ feature_names_in_, n_rows_ : as of ``best_``
         100
         """
         self._check()
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
-        if columns is not None:
-            with scratch_rows(self.store) as url, columns.converted(url) as (X, y, _):
-                return self.plan(X, y, measure)
-        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
-        costliest, others = self._costliest(X, y, (y_variance, sample_weight))
-        return costliest.plan(X, y, measure, **noise).beside(others)
+        given = X, y, features, mask, y_variance, sample_weight
+        with self._rows_of(*given) as (X, y, noise):
+            costliest, others = self._costliest(X, y, noise)
+            return costliest._plan(X, y, measure, noise).beside(others)
 
     def _costliest(
         self, X: Any, y: Any, noise: tuple[Any, Any] = (None, None)

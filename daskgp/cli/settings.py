@@ -57,7 +57,6 @@ def build_estimator(
     """
     from daskgp.choose.auto import AutoGP
     from daskgp.estimators import ESTIMATORS
-    from daskgp.estimators.settings import check_settings
 
     in_file, settings = read_config(config) if config else (None, {})
     name = model or in_file or AUTO
@@ -69,11 +68,8 @@ def build_estimator(
     assigned = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
     settings = settings | dict(assigned)
     typed = typed_settings(name, known[name], settings)
-    estimator = known[name](**{**typed, **(more or {})})
-    if isinstance(estimator, AutoGP):
-        estimator._check()
-    else:
-        check_settings(estimator)
+    estimator: GaussianProcess | AutoGP = known[name](**{**typed, **(more or {})})
+    estimator._check()
     return estimator
 
 

@@ -10,25 +10,23 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods
 from daskgp.assess.calibration import learned_layers
-from daskgp.checks import choice, place, shown
+from daskgp.checks import choice, shown
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import MemoryRunError, RunError, SettingError
-from daskgp.estimators import requirements, saving, settings_of_fit
+from daskgp.estimators import documented, requirements, saving, settings_of_fit
 from daskgp.estimators.requirements import ADAM, TRAINED, Requirements
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.estimators.updated import UpdatedGP
-from daskgp.fit import constraints, inputs, means, named, run, subset, timing, warm, work
+from daskgp.fit import constraints, inputs, means, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
 from daskgp.fit.arrange import Arrangement, AsStored
 from daskgp.fit.fitted import Fit
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe, Trainer, Traits
-from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.training import OnBlocks
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -78,6 +76,91 @@ class GaussianProcess(UpdatedGP):
     the standardised data: inputs with mean 0, divided by their standard deviation, or by a common
     one if they share a lengthscale; outputs divided by the standard deviation of what the mean
     function leaves.  Constant inputs are left out.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
+        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
+        in the units of the data, and where training starts; those that are not given start where
+        the evidence of the subset is largest.
+    noise_variance : float
+        Initial noise variance, in units of the standardised y.
+    mean : {"zero", "constant", "linear", "ols"}, list of str, or fitted regressor
+        Mean function.  "linear", or the names of columns: a trend in all columns, or in these,
+        whose coefficients are integrated over (universal kriging).  "ols", and "constant": least
+        squares before the GP, whose uncertainty is not counted.  An object with ``predict``: the
+        GP models what it leaves (regression kriging).
+    standardize : bool
+        Whether inputs and outputs are scaled to unit standard deviation, undone in predictions;
+        inputs that share a lengthscale are scaled by a common one and keep their proportions.
+    optimizer : {"auto", "trust-region", "l-bfgs", "adam"} or None
+        "trust-region" uses curvature and takes few evaluations; "auto" is that one, or L-BFGS
+        where inputs are trained or there are more than 64 hyper-parameters.  None keeps the
+        hyper-parameters as they are.
+    learning_rate : float
+        Learning rate of Adam; refused with another optimizer.
+    max_iter : int
+        Maximum number of iterations of training.
+    tol : float
+        Gain of the objective, in nats per hyper-parameter, below which training stops: predicted
+        from the curvature (½ gᵀF⁻¹g), or that of the last five iterations of L-BFGS.  A run that
+        ends earlier says so in a warning.
+    train_blocks : int, optional
+        Train hyper-parameters on that many blocks drawn at random; the posterior is always that
+        of all rows.  Default all blocks.
+    block_rows : int, optional
+        Rows that a task works on; the default depends on the number of rows.
+    dtype : {"float64", "float32"}
+        Precision of kernel tiles in training; sums, solves and predictions are in float64.
+    device : {"auto", "cpu", "gpu"}
+        Device that tasks compute on.
+    store : str, optional
+        Folder or URL for rows that must be written before a fit; default a temporary folder.
+    random_state : int or None
+        Seed of samples and choices; None draws a new one each time, so no checkpoint goes with it.
+    progress : bool or "auto"
+        Whether to show progress on stderr; "auto" shows it on a terminal.
+    geographic : pair of str or int, or False, optional
+        Columns with longitude and latitude in degrees, by name or number.  They become places on
+        the sphere, so that distances are right at the date line and the poles, have one
+        lengthscale, given and reported in km (of ``kernel``, ``kernel_`` and ``hyperparameters_``),
+        and inducing inputs are given and reported as longitude and latitude; trained ones may leave
+        the sphere and are reported as seen from its centre.  Default the columns that the data
+        name: attributes of the store, or CF attributes of an xarray object; False for none.
+    fill_values : "auto", list of float or None
+        Numbers that stand for missing values, in any column of X and y.  "auto" leaves out those in
+        common use (-9999, -32768, 1e20, 9.96921e36 and the like) where they stand apart from all
+        other values of a column, and warns of others that do or that repeat far from them.  None
+        takes all numbers for measurements.
+    fixed : names, or mapping of names to float, optional
+        Hyper-parameters that are not trained, by their names in ``hyperparameters_``; "lengthscale"
+        stands for those of all columns.  Values are in the units of the data; without one a
+        hyper-parameter keeps that of ``kernel`` or ``noise_variance``, or of a model in ``start``.
+    limits : mapping of names to (float, float), optional
+        Least and largest values of hyper-parameters, in the units of the data.
+    prior : mapping of names to prior, optional
+        Priors of hyper-parameters, of `daskgp.priors` or as text, ``{"lengthscale":
+        "lognormal(100, sigma=0.5)"}``, in the units of the data: training maximises their log
+        density plus the objective, and ``history_`` has the sum.
+    target_transform : {"log", "sqrt", "boxcox"}, optional
+        Fit the Gaussian process to the logarithm of y, its square root, or its Box-Cox transform
+        with the power of the largest likelihood.  Predictions, scores and the evidence are those of
+        y; hyper-parameters are those of the transformed y.
+    calibrate : {"blocks", "random", "loo"}, optional
+        Learn a factor on predictive standard deviations from a second fit, to four fifths of the
+        rows: it gives the others the best density.  These are blocks of space, or random rows.
+        "loo" takes leave-one-out predictions of about 1,024 rows instead, which need no other fit.
+        ``spread_`` is the factor, 1 without ``calibrate``.  Where the residuals are not normal,
+        beyond sampling error, their quantiles become those of intervals of y: ``tails_``.
+
+    Attributes
+    ----------
+    kernel_ : learned kernel, in the units of the data
+    noise_variance_ : learned noise variance, in units of the standardised y
+    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
+    history_ : list of dict, one per iteration
+    n_features_in_, feature_names_in_, n_rows_
     """
 
     kernel: Kernel | str | None = None
@@ -117,6 +200,10 @@ class GaussianProcess(UpdatedGP):
     """Conditions that settings need to have an effect."""
     traits: ClassVar[Traits] = Traits()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        documented.complete(cls)
+
     def _model(self) -> Contract:
         raise TypeError(f"{type(self).__name__} is a base class: use SGPR or ExactGP")
 
@@ -139,6 +226,9 @@ class GaussianProcess(UpdatedGP):
     def _trainer(self) -> Trainer:
         """Return how the method learns."""
         return OnBlocks()
+
+    def _check(self) -> None:
+        check_settings(self)
 
     def _check_own(self) -> None:
         """Raise SettingError for settings out of range that other estimators lack."""
@@ -289,31 +379,16 @@ class GaussianProcess(UpdatedGP):
         >>> model.n_rows_
         50
         """
-        place("checkpoint", checkpoint, "a checkpoint")
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
-        if columns is not None:
-            check_settings(self)
-            with (
-                scratch_rows(self.store) as url,
-                columns.converted(url, self.progress) as (X, y, _),
-            ):
-                settings: dict[str, Any] = {"wait": wait, "clear_lock": clear_lock}
-                return self.fit(X, y, checkpoint, start=start, callback=callback, **settings)
-        if checkpoint is None:
-            refuse_alone(wait=wait, clear_lock=clear_lock)
-            with (
-                calling(callback),
-                _noted("pass checkpoint= to fit, and the progress of training is kept", self),
-            ):
-                return self._fit(X, y, noise=(y_variance, sample_weight), start=start)
-        url = str(checkpoint)
+        given = X, y, features, mask, y_variance, sample_weight
+        note = "pass checkpoint= to fit, and the progress of training is kept"
+        if checkpoint is not None:
+            note = f"the same fit with checkpoint={str(checkpoint)!r} continues from here"
         with (
             calling(callback),
-            locks.hold(url, wait, clear_lock, resume=True) as claim,
-            _noted(f"the same fit with checkpoint={url!r} continues from here", self),
+            self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, noise),
+            _noted(note, self),
         ):
-            noise = y_variance, sample_weight
-            return self._fit(X, y, Place(url, claim), noise=noise, start=start)
+            return self._fit(X, y, at, noise=noise, start=start)
 
     def _fit(
         self,
@@ -352,7 +427,6 @@ class GaussianProcess(UpdatedGP):
         They are in the units of the data, of transformed targets where there is a transform; those
         of one target after another.
         """
-        check_is_fitted(self, "solved_")
         if self.solved_.layer(TrendLayer) is None:
             raise AttributeError(
                 "trend_ belongs to a trend that is integrated over: fit with mean='linear' or the "
@@ -363,7 +437,6 @@ class GaussianProcess(UpdatedGP):
     @property
     def spread_(self) -> float:
         """Factor on predictive standard deviations that ``calibrate`` learned; 1 without."""
-        check_is_fitted(self, "solved_")
         return self.solved_.spread
 
     @property
@@ -372,7 +445,6 @@ class GaussianProcess(UpdatedGP):
 
         They are in standard deviations, and learned by ``calibrate``.
         """
-        check_is_fitted(self, "solved_")
         tails = self.solved_.layer(Tails)
         return None if tails is None else dict(zip(tails.levels, tails.widths, strict=True))
 
@@ -382,7 +454,6 @@ class GaussianProcess(UpdatedGP):
 
         The errors come from the curvature of the objective on the rows that were trained on.
         """
-        check_is_fitted(self, "solved_")
         return hyperparameter_table.table(self.solved_, self._fitted.errors)
 
     # -- what it will take -----------------------------------------------------------------------
@@ -421,16 +492,14 @@ class GaussianProcess(UpdatedGP):
         >>> plan.rows, plan.bytes_per_worker < 2**30
         (1000000, True)
         """
-        check_settings(self)
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
-        if columns is not None:
-            with (
-                scratch_rows(self.store) as url,
-                columns.converted(url, self.progress) as (X, y, _),
-            ):
-                return self.plan(X, y, measure)
+        self._check()
+        given = X, y, features, mask, y_variance, sample_weight
+        with self._rows_of(*given) as (X, y, noise):
+            return self._plan(X, y, measure, noise)
+
+    def _plan(self, X: Any, y: Any, measure: bool, noise: tuple[Any, Any]) -> planning.Plan:
         recipe, executor = self.recipe(), Executor.current(self.progress)
-        rows = recipe.rows_of(X, y, None, executor.shares_memory, y_variance, sample_weight)
+        rows = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
         work.check(recipe, rows, len(rows))
         recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
         load = work.work_of(recipe, rows)
@@ -519,16 +588,6 @@ def _token_of(start: Any) -> str | None:
             f"start={shown(start)}: a fitted estimator is needed, such as daskgp.load(...)"
         )
     return start.solved_.token
-
-
-def refuse_alone(**settings: float) -> None:
-    """Raise SettingError for settings of a checkpoint's lock if there is no checkpoint."""
-    for name, value in settings.items():
-        if value:
-            raise SettingError(
-                f"{name}={shown(value)} belongs to a checkpoint: give checkpoint= or leave "
-                f"{name} out"
-            )
 
 
 @contextmanager

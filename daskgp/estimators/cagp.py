@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp.checks import choice, positive, whole
 from daskgp.data import partition
@@ -48,11 +47,6 @@ class CaGP(GaussianProcess):
 
     Parameters
     ----------
-    kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
-        in the units of the data, and where training starts; those that are not given start where
-        the evidence of the subset is largest.
     n_actions : int
         Number of actions.
     actions : {"sparse", "cg", "random", "eigen"} or array-like (n, n_actions)
@@ -78,29 +72,19 @@ class CaGP(GaussianProcess):
     refreshes : int
         Number of times that training starts from actions chosen for the hyper-parameters so far,
         if actions depend on these ("cg", "eigen"), with at most ``max_iter`` iterations each.
-    noise_variance : float
-        Initial noise variance, in units of the standardised y.
     learning_rate : float
         Learning rate of Adam at the start; it falls to a tenth of that.
     tol : float
         Gain of the objective, in nats per hyper-parameter, below which training stops, as in
         ``SGPR``; Adam stops when 20 steps have gained less than that over the 20 before.
-    mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, random_state, \
-progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_ : learned noise variance, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     n_actions_ : int, number of actions that are neither zero nor combinations of others
     actions_ : sparse array or ndarray (a, n_actions), the weights of all actions
     points_ : ndarray (a, d), the rows they are on, in the units of X
     objective_ : float, what training maximised, of all standardised rows; with ``batch_rows`` an
         estimate from that many
-    history_ : list of dict, one per iteration
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------
@@ -143,7 +127,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     @property
     def n_actions_(self) -> int:
         """Number of actions that are neither zero nor combinations of others."""
-        check_is_fitted(self, "solved_")
         return len(self.solved_.state.columns)
 
     @property
@@ -161,7 +144,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         return self._supports().whole()[0]
 
     def _supports(self) -> ActionPoints:
-        check_is_fitted(self, "solved_")
         kept = self.solved_.rows
         assert isinstance(kept, ActionPoints)
         return kept
@@ -205,17 +187,13 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         >>> bool((part <= std + 1e-9).all())
         True
         """
-        if not return_computational:
-            return super().predict(
-                X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
-            )
-        self._check_fitted()
-        part = self._computational(X)
         posterior = super().predict(
             X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
         )
+        if not return_computational:
+            return posterior
         several = posterior if isinstance(posterior, tuple) else (posterior,)
-        return *several, part
+        return *several, self._computational(X)
 
     def _computational(self, X: Any) -> np.ndarray:
         """Return the standard deviation of the computational part at rows in memory."""

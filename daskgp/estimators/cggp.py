@@ -35,20 +35,13 @@ class CGGP(GaussianProcess):
         Relative residual at which the solver stops.
     max_iter : int
         Maximum number of steps of the solver.
-    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic, \
-fill_values
-        As in ``SGPR``.
 
     Attributes
     ----------
-    kernel_ : kernel, in the units of the data
-    noise_variance_ : in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     residual_ : float, the relative residual reached
     n_iter_ : int, the steps taken
     objective_ : None: there is none
     history_ : empty list
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------

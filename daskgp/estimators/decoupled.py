@@ -43,11 +43,6 @@ class DecoupledGP(VariationalGP):
         4,096 or as many as rows.  They begin at rows of batches, ``n_added`` per step.
     n_covariance : int
         Functions of the covariance.
-    batch_rows : int, optional
-        Rows per step; default 1,024 or all.
-    likelihood : {"gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"}
-        Likelihood of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson"
-        the log link and takes counts.  Targets of the last three are not standardised.
     basis : {"kernel", "se-ard", "generalized"}
         Functions k(., z); the same for an RBF kernel, by its name in the paper; or functions with
         lengthscales of their own (eq. 19, RBF only).
@@ -59,8 +54,6 @@ class DecoupledGP(VariationalGP):
     inducing : {"greedy", "kmeans", "random", "stream"} or array-like (n_covariance, d)
         How inputs of the covariance's functions are chosen: from a sample of rows, or from batches
         as for the mean ("stream"); or the inputs themselves, in the units of X.
-    n_added : int
-        Functions added per step until the bases are full.
     natural : float, "auto" or None
         Rate of the natural gradients by which the hybrid form learns q on the covariance's
         functions, "auto" being 0.1 there.  None leaves q to Adam.
@@ -70,53 +63,21 @@ class DecoupledGP(VariationalGP):
     n_columns : int, optional
         Functions of the mean drawn for each step, from which its quadratic form is estimated;
         default as many as the rows of the step.
-    train_points, train_mean_points : bool
-        Whether training moves the functions of the covariance, and those of the mean alone, with
-        their lengthscales if they have any.
+    train_mean_points : bool
+        Whether training moves the functions of the mean alone, with their lengthscales if they have
+        any.
     hyperparameters : {"auto", "subset", "bound"}
         Where kernel and noise variance come from: the exact evidence of ``n_subset`` random rows,
         or the bound as training goes on.  The bound makes the noise cover what few functions of
         the covariance leave unexplained, which costs accuracy of the mean; "auto" is "subset" for
         a Gaussian likelihood and "bound" for others.
-    n_subset : int
-        Rows for "subset"; an evaluation costs operations of order n_subset³.
-    noise_variance : float
-        Initial noise variance of a Gaussian likelihood, squared scale of a Student-t, in units of
-        the standardised y.
-    optimizer : {"adam", None}
-        None keeps hyper-parameters as they are; q is learned all the same.
-    learning_rate : float
-        Learning rate of Adam at the first step; at step t it is divided by 1 + 0.1 sqrt(t).
     mean_learning_rate : float, optional
         Learning rate of the mean's weights, whose coordinates are of size one; default ten times
         ``learning_rate``.
-    average : bool
-        Whether the posterior is that of parameters averaged over the steps from the 200th on, the
-        last fifth prevailing, which removes most of the mini-batch noise.  The steps themselves
-        are the same.
-    max_iter : int
-        Number of steps.
-    validation : float, optional
-        Share of rows that are held out, at most 10,000 rows; training stops when ``patience``
-        scores of them, one every ``check_every`` steps, brought no gain, and takes the best.
-    gradients : {"workers", "client"}
-        On a Dask cluster: workers compute gradients of their parts of a batch, or they read rows
-        ahead for the client, which trains.
-    mean, standardize, block_rows, dtype, device, store, random_state, progress, geographic, \
-fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``; ``mean`` is that of the latent f where y is not standardised.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_, likelihood_ : learned, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     mean_points_, covariance_points_ : ndarray (m, d), in the units of X
-    objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
-        over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
-        the units of y
-    history_ : list of dict, one per step; ``objective`` is the estimate of its batch
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------

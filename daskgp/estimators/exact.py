@@ -18,19 +18,6 @@ class ExactGP(GaussianProcess):
     A fit costs n³ operations and 8 n² bytes several times over; ``fit`` refuses data that does not
     fit in the machine's memory.
 
-    Parameters
-    ----------
-    kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
-        in the units of the data, and where training starts; those that are not given start where
-        the evidence of the subset is largest.
-    noise_variance : float
-        Initial noise variance, in units of the standardised y.
-    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-random_state, progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``.
-
     Attributes
     ----------
     trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one

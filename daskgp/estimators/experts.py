@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp import train
-from daskgp.checks import choice, share, whole
+from daskgp.checks import share, whole
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import TRAINED, Needs, Requirements, among, chosen
@@ -30,7 +29,6 @@ from daskgp.typing import OptimizerName
 ROUNDS_TOL = 1e-4
 ADMM_STEPS, OTHER_STEPS = 20, 5
 """Steps of Adam per round; ADMM's experts must get close to the optimum of their penalised loss."""
-WEIGHTS, VARIANCES = ("projection", "paper"), ("linear", "paper")
 COMMITTEES = ("grbcm", "rbcm", "bcm", "gpoe", "poe")
 OPTIMAL, SPARSE = among("aggregation", "optimal"), among("expert", "sparse")
 TrainingName = Literal["fact", "fedavg", "fedprox", "admm", "pxadmm"]
@@ -46,11 +44,6 @@ class ExpertsGP(GaussianProcess):
 
     Parameters
     ----------
-    kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
-        in the units of the data, and where training starts; those that are not given start where
-        the evidence of the subset is largest.
     expert : {"sparse", "exact"}
         Sparse experts share their inducing inputs: with optimal weights a prediction costs no
         more than that of one sparse GP.  Exact experts are exact on their own rows, which
@@ -108,22 +101,18 @@ class ExpertsGP(GaussianProcess):
         Tolerance of FACT as in ``SGPR``, default 0.1 nats.  FedAvg and FedProx stop when the
         objective per value, averaged over ten rounds, moves by less, and the ADMMs when their
         residuals are below it; default 1e-4.
-    noise_variance, mean, standardize, optimizer, max_iter, block_rows, dtype, device, store, \
-random_state, progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``; ``optimizer`` is that of FACT, None keeps the hyper-parameters, and
-        ``max_iter`` counts rounds otherwise.
+    optimizer : {"auto", "trust-region", "l-bfgs", "adam"} or None
+        Optimizer of FACT, as in ``SGPR``; None keeps the hyper-parameters.
+    max_iter : int
+        Maximum number of iterations of FACT, or of rounds.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_ : learned noise variance, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     n_experts_ : int
     weights_ : ndarray (M,), of ``aggregation="optimal"``
     inducing_ : ndarray (m, d), in the units of X, of sparse experts
     objective_ : float, the sum of the experts' objectives on their standardised rows
     history_ : list of dict, one per iteration or round
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------
@@ -214,7 +203,6 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
     @property
     def weights_(self) -> np.ndarray:
         """Optimal weights (M,) of the experts; AttributeError for other aggregations."""
-        check_is_fitted(self, "solved_")
         beta: np.ndarray = self.solved_.state.beta
         if not len(beta):
             aggregation = vars(self.solved_.method)["aggregation"]
@@ -283,8 +271,6 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
 
     def _check_weights(self) -> None:
         """Raise SettingError for settings of optimal weights out of range."""
-        choice("weights", self.weights, WEIGHTS)
-        choice("variance", self.variance, VARIANCES)
         share("ridge", self.ridge, zero=True)
         if self.shrinkage is not None:
             share("shrinkage", self.shrinkage, zero=True)

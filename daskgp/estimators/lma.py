@@ -39,11 +39,6 @@ class LMA(GaussianProcess):
 
     Parameters
     ----------
-    kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
-        in the units of the data, and where training starts; those that are not given start where
-        the evidence of the subset is largest.
     n_support : int
         Number m of support inputs.
     support : {"greedy", "kmeans", "random"} or array-like (m, d)
@@ -74,8 +69,6 @@ class LMA(GaussianProcess):
         A store that ``daskgp.prepare`` made keeps its own; a random one is refused.
     block_rows : int, optional
         Rows of a block; default those of a prepared store, or 256.
-    noise_variance : float
-        Initial noise variance, in units of the standardised y.
     train_blocks : int, "auto" or None
         Train hyper-parameters on that many blocks drawn at random, each with those it is
         conditioned on; the posterior is always that of all rows.  "auto" takes as many as keep the
@@ -93,21 +86,13 @@ class LMA(GaussianProcess):
     store : str, optional
         Folder or URL where rows in the order of blocks are kept, which prediction reads back;
         default a temporary folder that lasts as long as this process.  ``save`` copies them.
-    mean, standardize, optimizer, learning_rate, tol, dtype, device, random_state, \
-progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_ : learned noise variance, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int
     trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the log evidence of all standardised rows
-    history_ : list of dict, one per iteration
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------
@@ -211,7 +196,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
 class PIC(LMA):
     """Partially independent conditional approximation: LMA of Markov order 0.
 
-    Blocks are independent given the support inputs.  Parameters as in ``LMA``.
+    Blocks are independent given the support inputs.
 
     Examples
     --------

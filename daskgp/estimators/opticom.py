@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp.checks import choice, positive, shown, whole
+from daskgp.checks import positive, shown, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import Requirements, among
@@ -36,11 +36,6 @@ class OptiComGP(GaussianProcess):
 
     Parameters
     ----------
-    kernel : Kernel or str, optional
-        Default a Matérn kernel with one lengthscale per column, of the order (1/2, 3/2 or 5/2) with
-        the largest evidence on a subset of rows (3/2 where nothing is trained).  Numbers in it are
-        in the units of the data, and where training starts; those that are not given start where
-        the evidence of the subset is largest.
     level : int
         Level of the sparse grid.
     bounds : array-like (d, 2), optional
@@ -58,26 +53,13 @@ class OptiComGP(GaussianProcess):
         none.
     max_points : int
         Maximum number of points of a sparse grid; larger grids are refused.
-    noise_variance : float
-        Initial noise variance, in units of the standardised y.
-    train_blocks : int, optional
-        Train hyper-parameters on that many blocks drawn at random; the posterior is always that
-        of all rows.  Default all blocks.
-    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-random_state, progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_ : learned noise variance, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     grid_ : ndarray (m, d), in the units of X
     levels_ : ndarray of int (g, d), the multi-index of each partial grid
     weights_ : ndarray (g,), their coefficients
     objective_ : float, the bound of the sparse GP with all points of the grid
-    history_ : list of dict, one per iteration
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------
@@ -127,8 +109,6 @@ random_state, progress, geographic, fill_values, fixed, limits, prior, target_tr
         return coefficients
 
     def _model(self) -> OptiCom:
-        choice("weights", self.weights, ("projection", "paper", "combination"))
-        choice("variance", self.variance, ("linear", "paper"))
         positive("ridge", self.ridge, or_zero=True)
         level = whole("level", self.level, 1)
         return OptiCom(level, self.weights, self.variance, float(self.ridge), JITTER[self.dtype])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -18,13 +20,17 @@ from daskgp.arrays import linalg
 from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
+from daskgp.checks import place, shown
 from daskgp.data import axes, reading
+from daskgp.data.stores import locks
+from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import SettingError
 from daskgp.estimators import nested, settings_of_fit
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
 from daskgp.fit import named
 from daskgp.fit.fitted import Fit
+from daskgp.fit.run import Noise
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.output import csv as to_csv
@@ -48,6 +54,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     progress: ShowProgress
     store: str | None
     fill_values: Any
+    geographic: Any
 
     _fitted: Fit
     """What a fit has found; estimators that are not fitted lack it."""
@@ -88,6 +95,44 @@ class FittedGP(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "solved_")
         if self._settings_of_fit is not None:
             settings_of_fit.check(self, self._settings_of_fit, self.acting.union(besides))
+
+    # -- settings and rows -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise SettingError for settings that cannot be used."""
+
+    @contextmanager
+    def _beginning(
+        self, given: tuple[Any, ...], checkpoint: Any, wait: float, clear_lock: bool
+    ) -> Iterator[tuple[Any, Any, Place | None, Noise]]:
+        """Yield rows, where the progress of their fit is kept under a lock, and their noise."""
+        place("checkpoint", checkpoint, "a checkpoint")
+        with self._rows_of(*given) as (X, y, noise):
+            if checkpoint is not None:
+                with locks.hold(str(checkpoint), wait, clear_lock, resume=True) as claim:
+                    yield X, y, Place(str(checkpoint), claim), noise
+                return
+            for name, value in (("wait", wait), ("clear_lock", clear_lock)):
+                if value:
+                    raise SettingError(
+                        f"{name}={shown(value)} belongs to a checkpoint: give checkpoint= or leave "
+                        f"{name} out"
+                    )
+            yield X, y, None, noise
+
+    @contextmanager
+    def _rows_of(
+        self, X: Any, y: Any, features: Any, mask: str | None, y_variance: Any, sample_weight: Any
+    ) -> Iterator[tuple[Any, Any, Noise]]:
+        """Yield rows and their noise; named columns are converted for as long as it takes."""
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
+        if columns is None:
+            yield X, y, (y_variance, sample_weight)
+            return
+        self._check()
+        with scratch_rows(self.store) as url, columns.converted(url, self.progress) as (X, y, _):
+            yield X, y, (None, None)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return settings by name.
@@ -183,7 +228,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
             in memory.  `LMA` and `PIC` then condition all rows, their means too, on the training
             rows near any of them, at most 10,000.
         include_noise : bool
-            Whether the spread is that of a new observation y rather than of f.
+            Whether the spread is that of a new observation y rather than of f; with a likelihood
+            other than the Gaussian the mean is, too: of a Bernoulli likelihood the probability of
+            1, of a Poisson one the expected count.
         y_variance : float or array-like (n,), (n, 1) or (n, p), optional
             With ``include_noise``, known error variance of each new observation besides the learned
             noise variance, in units of y squared; on the grid of X where X is an xarray object.
@@ -780,7 +827,6 @@ class FittedGP(RegressorMixin, BaseEstimator):
     @property
     def n_iter_(self) -> int:
         """Iterations of the search for hyper-parameters; 0 without one."""
-        check_is_fitted(self, "solved_")
         return len(self.history_)
 
     def __sklearn_tags__(self) -> Tags:

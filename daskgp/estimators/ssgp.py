@@ -37,27 +37,14 @@ class SparseSpectrumGP(GaussianProcess):
         Number m of spectral points; the model has 2 m features.
     train_spectral : bool
         Whether training also moves the spectral points.
-    noise_variance : float
-        Initial noise variance, in units of the standardised y.
-    train_blocks : int, optional
-        Train hyper-parameters on that many blocks drawn at random; the posterior is always that
-        of all rows.  Default all blocks.
     random_state : int
         Seed of the spectral points and of samples.
-    mean, standardize, optimizer, learning_rate, max_iter, tol, block_rows, dtype, device, store, \
-progress, geographic, fill_values, fixed, limits, prior, target_transform, calibrate
-        As in ``SGPR``.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_ : learned noise variance, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     frequencies_ : ndarray (m, d), in radians per unit of X
     trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the log evidence of all standardised rows
-    history_ : list of dict, one per iteration
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------

@@ -31,23 +31,10 @@ class SVGP(VariationalGP):
         Rate of natural gradients for q; None leaves q to Adam.
     hyperparameters : {"bound", "subset"}
         As in ``DecoupledGP``.
-    kernel, batch_rows, likelihood, n_added, train_points, n_subset, noise_variance, mean, \
-standardize, optimizer, learning_rate, average, max_iter, validation, patience, check_every, \
-gradients, block_rows, dtype, device, store, random_state, progress, geographic, fill_values, \
-fixed, limits, prior, target_transform, calibrate
-        As in ``DecoupledGP``.
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
-    noise_variance_, likelihood_ : learned, in units of the standardised y
-    hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     inducing_ : ndarray (m, d), in the units of X
-    objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
-        over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
-        the units of y
-    history_ : list of dict, one per step; ``objective`` is the estimate of its batch
-    n_features_in_, feature_names_in_, n_rows_
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp import likelihoods, metrics
 from daskgp.assess import weighing
@@ -63,7 +62,55 @@ def _without_classes(estimator: VariationalGP) -> str | None:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class VariationalGP(GaussianProcess):
-    """Base of ``DecoupledGP`` and ``SVGP``, which learn from mini-batches."""
+    """Base of ``DecoupledGP`` and ``SVGP``, which learn from mini-batches.
+
+    Parameters
+    ----------
+    kernel : Kernel or str, optional
+        Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
+    batch_rows : int, optional
+        Rows per step; default 1,024 or all.
+    likelihood : {"gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"}
+        Likelihood of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson"
+        the log link and takes counts.  Targets of the last three are not standardised, and ``mean``
+        is that of the latent f.
+    n_added : int
+        Functions added per step until the bases are full.
+    train_points : bool
+        Whether training moves the functions of the covariance, with their lengthscales if they have
+        any.
+    n_subset : int
+        Rows for "subset"; an evaluation costs operations of order n_subset³.
+    noise_variance : float
+        Initial noise variance of a Gaussian likelihood, squared scale of a Student-t, in units of
+        the standardised y.
+    optimizer : {"adam", None}
+        None keeps hyper-parameters as they are; q is learned all the same.
+    learning_rate : float
+        Learning rate of Adam at the first step; at step t it is divided by 1 + 0.1 sqrt(t).
+    average : bool
+        Whether the posterior is that of parameters averaged over the steps from the 200th on, the
+        last fifth prevailing, which removes most of the mini-batch noise.  The steps themselves
+        are the same.
+    max_iter : int
+        Number of steps.
+    validation : float, optional
+        Share of rows that are held out, at most 10,000 rows; training stops when ``patience``
+        scores of them, one every ``check_every`` steps, brought no gain, and takes the best.
+    patience, check_every : int
+        Scores of held-out rows without a gain, and steps from one to the next.
+    gradients : {"workers", "client"}
+        On a Dask cluster: workers compute gradients of their parts of a batch, or they read rows
+        ahead for the client, which trains.
+
+    Attributes
+    ----------
+    noise_variance_, likelihood_ : learned, in units of the standardised y
+    objective_ : float, the evidence lower bound of all standardised rows, estimated by the mean
+        over the last tenth of the steps, at most 100; ``log_marginal_likelihood()`` is the same in
+        the units of y
+    history_ : list of dict, one per step; ``objective`` is the estimate of its batch
+    """
 
     inducing: Chosen | ArrayLike = "greedy"
     batch_rows: int | None = None
@@ -181,7 +228,6 @@ class VariationalGP(GaussianProcess):
             )
         whole("patience", self.patience, 1)
         whole("check_every", self.check_every, 1)
-        choice("average", self.average, (True, False))
         if form.natural is not None:
             share("natural", form.natural)
         if self.n_columns is not None:
@@ -208,7 +254,6 @@ class VariationalGP(GaussianProcess):
     @property
     def likelihood_(self) -> Likelihood:
         """Likelihood with its learned parameters, in standardised units."""
-        check_is_fitted(self, "solved_")
         return likelihoods.by_name(self._likelihood_name, self.solved_.state.likelihood)
 
     @property
@@ -221,46 +266,6 @@ class VariationalGP(GaussianProcess):
         return self.solved_.columns.places(self.solved_.scaling.places(inputs))
 
     # -- prediction ------------------------------------------------------------------------------
-
-    def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        return_cov: bool = False,
-        include_noise: bool = False,
-        *,
-        y_variance: Any = None,
-        quantiles: Sequence[float] | None = None,
-    ) -> Any:
-        """Return the posterior mean, and on request its standard deviation, covariance, quantiles.
-
-        Parameters
-        ----------
-        X, return_std, return_cov, y_variance, quantiles
-            As for every estimator; quantiles of y only where its likelihood is Gaussian.
-        include_noise : bool
-            Whether mean and spread are those of a new observation y, rather than of the latent f:
-            for a Bernoulli likelihood the probability of 1, for a Poisson one the expected count.
-
-        Returns
-        -------
-        mean : (n,) or (n, p)
-        std or cov, quantiles : if asked for
-
-        Examples
-        --------
-        >>> import numpy as np, daskgp
-        >>> X = np.random.default_rng(0).uniform(size=(400, 1))
-        >>> counts = np.random.default_rng(1).poisson(np.exp(2 * X[:, 0]))
-        >>> settings = {"n_inducing": 10, "max_iter": 50, "progress": False}
-        >>> model = daskgp.SVGP(likelihood="poisson", **settings).fit(X, counts)
-        >>> expected = model.predict(X, include_noise=True)
-        >>> bool(np.corrcoef(expected, np.exp(2 * X[:, 0]))[0, 1] > 0.9)
-        True
-        """
-        return super().predict(
-            X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
-        )
 
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
