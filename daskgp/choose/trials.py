@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -37,7 +37,7 @@ from daskgp.choose.held_out import (
 from daskgp.choose.profile import Profile
 from daskgp.data.folds import Fold, Parts
 from daskgp.data.stores.checkpoints import KeptTrials
-from daskgp.errors import DaskgpError, InputError, RunError
+from daskgp.errors import DaskgpError, RunError
 from daskgp.estimators.exact import ExactGP
 from daskgp.fit.hyperparameters import identity_of
 from daskgp.fit.plan import Plan
@@ -383,33 +383,29 @@ class Trials:
             data.remove(keep)
         took = time.perf_counter() - began
         found = joined(pieces) if pieces and not failed else nothing(self.rows)
-        trial = self._trial(candidate, found, size, took, failed)
-        trial = replace(trial, stopped=stopped, kernel=self._named(candidate, last[0]))
-        loss = loss_of(found, self.rules.metric)
-        return Tried(trial, candidate, loss, found, last[0], last[1], lasting)
+        tried = self._tried(candidate, found, size, took, failed)
+        plan = self.plan(candidate, size) if size else None
+        trial = replace(
+            tried.trial,
+            kernel=self._named(candidate, last[0]),
+            bytes=bytes_of(plan, self.executor) if plan else 0,
+            stopped=stopped,
+        )
+        return tried._replace(trial=trial, kernel=last[0], noise_variance=last[1], lasting=lasting)
 
-    def _trial(
-        self, candidate: Candidate, found: HeldOut, rows: int, seconds: float, failed: str
-    ) -> Trial:
-        loss, metric = loss_of(found, self.rules.metric), self.rules.metric
+    def _tried(
+        self, candidate: Candidate, found: HeldOut, rows: int, seconds: float, failed: str = ""
+    ) -> Tried:
+        """Return the trial that the predictions of held-out rows make."""
+        metric = self.rules.metric
+        loss = loss_of(found, metric)
         score, error = summary(loss, metric)
         if not failed and not math.isfinite(score):
             failed = f"its predictions have no {metric}"
-        plan = self.plan(candidate, rows) if rows else None
-        needed = bytes_of(plan, self.executor) if plan else 0
-        return Trial(
-            candidate.stage,
-            candidate.method,
-            candidate.structure,
-            candidate.settings,
-            rows,
-            score,
-            error,
-            scores_of(found),
-            round(seconds, 3),
-            needed,
-            failed=failed,
-        )
+        named = candidate.stage, candidate.method, candidate.structure, candidate.settings
+        scores, took = scores_of(found), round(seconds, 3)
+        trial = Trial(*named, rows, score, error, scores, took, 0, failed=failed)
+        return Tried(trial, candidate, loss, found, None, None)
 
     def _sample(self, number: int, fold: Fold, rows: int) -> str:
         """Return the URL of a sample of a fold's training rows; that of the last one is kept."""
@@ -424,11 +420,17 @@ class Trials:
     def _predicted(self, posterior: Posterior, fold: Fold) -> HeldOut:
         """Return predictions of the held-out rows that trials are scored on."""
         posterior.refuse_spread(include_noise=True)
-        share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
-        task = partial(tested, self.parts, fold, share, self.rules.seed)
         node = posterior_node(posterior, not self.executor.shares_memory)
-        found = map_all(task, self.parts.spans, self._quiet, "held-out", [node])
-        return joined([one for one in found if len(one.y)])
+        return joined(self._held_out(fold, tested, nodes=[node]))
+
+    def _held_out(
+        self, fold: Fold, work: Callable[..., Any], *given: Any, nodes: Sequence[Any] = ()
+    ) -> list[HeldOut]:
+        """Return what tasks make of the held-out rows that trials are scored on."""
+        share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
+        task = partial(work, self.parts, fold, share, self.rules.seed, *given)
+        found = map_all(task, self.parts.spans, self._quiet, "held-out", nodes)
+        return [one for one in found if len(one.y)]
 
     def try_mean(self) -> None:
         """Put the constant prediction on the board."""
@@ -439,19 +441,11 @@ class Trials:
             _, y = data.open_dataset(self._sample(number, fold, min(MEAN_ROWS, self.most_rows)))
             values = np.asarray(y).reshape(len(y), -1).astype(np.float64)
             rows = max(rows, len(values))
-            share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
-            task = partial(constant, self.parts, fold, share, self.rules.seed, values, self.profile)
-            here = map_all(task, self.parts.spans, self.executor, "held-out")
-            pieces += [one for one in here if len(one.y)]
-        if not pieces:
-            raise InputError("no held-out row has all features and a known target: give more rows")
-        found = joined(pieces)
-        loss = loss_of(found, self.rules.metric)
-        score, error = summary(loss, self.rules.metric)
-        took = round(time.perf_counter() - began, 3)
-        trial = Trial("mean", "mean", "", {}, rows, score, error, scores_of(found), took, 0)
-        candidate = Candidate("mean", ExactGP())
-        self.tried.append(Tried(trial, candidate, loss, found, None, None))
+            pieces += self._held_out(fold, constant, values, self.profile)
+        took = time.perf_counter() - began
+        tried = self._tried(Candidate("mean", ExactGP()), joined(pieces), rows, took)
+        trial = replace(tried.trial, method="mean", failed="")
+        self.tried.append(tried._replace(trial=trial))
 
     # -- trials that were kept -------------------------------------------------------------------
 

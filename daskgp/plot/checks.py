@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
 
@@ -186,16 +187,18 @@ def check(found: Check, folder: Path) -> list[str]:
         Folder(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make the folder {os.fspath(folder)}: {error.strerror}") from error
-    sample, drawn = found.sample, {"pit": pit, "calibration": calibration}
+    drawn: dict[str, Callable[..., Any]] = {"pit": pit, "calibration": calibration}
+    if found.distances:
+        drawn["distances"] = distances
+    if found.sample.X.shape[1] == 2 and found.sample.y.shape[1] == 1:
+        drawn["residuals"] = _residuals
     files = {name: str(Folder(folder, f"{name}.png")) for name in drawn}
     for name, draw in drawn.items():
         draw(found, path=files[name])
-    if found.distances:
-        files["distances"] = str(Folder(folder, "distances.png"))
-        distances(found, path=files["distances"])
-    if sample.X.shape[1] == 2 and sample.y.shape[1] == 1:
-        files["residuals"] = str(Folder(folder, "residuals.png"))
-        names = tuple(found.feature_names)
-        values = (sample.y[:, 0], sample.mean[:, 0], sample.std[:, 0])
-        residuals(sample.X, *values, names=names, path=files["residuals"])
     return list(files.values())
+
+
+def _residuals(found: Check, path: Path) -> None:
+    """Draw those of the sample of a check, of two features and one target."""
+    X, *values = found.sample
+    residuals(X, *(v[:, 0] for v in values), names=found.feature_names, path=path)

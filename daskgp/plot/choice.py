@@ -46,12 +46,8 @@ def choice(
     ----------
     leaderboard : Leaderboard or estimator
         ``leaderboard_`` of `daskgp.AutoGP`, or a fitted estimator that has one.
-    title : str
-        Title of the panel.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
-    path
-        As in `posterior_map`.
+    title, ax, path
+        As in `history`.
 
     Returns
     -------
@@ -125,11 +121,7 @@ def spread(
         Predictive standard deviations.
     names : sequence of str, optional
         Names of the features.
-    title : str
-        Title of the figure.
-    axes : sequence of Axes, optional
-        Where to draw, one per panel; a new figure by default.
-    path
+    title, axes, path
         As in `posterior_map`.
 
     Returns

@@ -134,12 +134,8 @@ def calibration(
         lazy are read once, chunk by chunk.  Or, for `y_true` alone, what `daskgp.check` returned.
     levels : array, optional
         Nominal levels between 0 and 1; by default 0.05 to 0.95 in steps of 0.05, and 0.99.
-    title : str
-        Title of the panel.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
-    path
-        As in `posterior_map`.
+    title, ax, path
+        As in `history`.
 
     Returns
     -------
@@ -347,19 +343,11 @@ def tradeoff(
     >>> axes[0].get_xlabel()
     'inducing inputs'
     """
-    if not len(panels):
-        raise InputError("panels is empty: give at least one by its label")
+    axes = panels_on(axes, _number_of(panels), (4.6 * len(panels), 3.6), path)
     along = np.arange(len(settings))
-    axes = panels_on(axes, len(panels), (4.6 * len(panels), 3.6), path)
-    for ax, (label, rows) in zip(axes, panels.items(), strict=True):
-        _draw_lines(ax, along, rows, marked=True)
-        _draw_value(ax, reference or {}, label, reference_name)
-        _scale(ax, rows)
+    _draw_panels(axes, panels, name, reference or {}, reference_name, along)
+    for ax in axes:
         ax.set_xticks(along, [f"{value:g}" for value in settings])
-        ax.set_xlabel(name)
-        ax.set_ylabel(label)
-        tidy(ax)
-    axes[0].legend(frameon=False)
     return finished(axes, title, path)
 
 
@@ -381,12 +369,8 @@ def traces(
         Lines by their names, for each panel by its label; lines may differ in length.
     name : str
         Name of a step.
-    reference : mapping of str to float, optional
-        Value to draw as a dashed line, by the label of its panel.
-    reference_name : str
-        Its name in the legend.
-    title, axes, path
-        As in `posterior_map`.
+    reference, reference_name, title, axes, path
+        As in `tradeoff`.
 
     Returns
     -------
@@ -406,38 +390,48 @@ def traces(
     >>> ax.get_ylabel()
     'noise'
     """
-    if not len(panels):
+    axes = panels_on(axes, _number_of(panels), (3.6 * len(panels), 3.4), path)
+    _draw_panels(axes, panels, name, reference or {}, reference_name)
+    return finished(axes, title, path)
+
+
+def _number_of(panels: Mapping[str, Any]) -> int:
+    if not panels:
         raise InputError("panels is empty: give at least one by its label")
-    axes = panels_on(axes, len(panels), (3.6 * len(panels), 3.4), path)
+    return len(panels)
+
+
+def _draw_panels(
+    axes: np.ndarray,
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    name: str,
+    reference: Mapping[str, float],
+    reference_name: str,
+    along: np.ndarray | None = None,
+) -> None:
+    """Draw the lines of each panel, marked where their places are given, and its reference."""
     for ax, (label, rows) in zip(axes, panels.items(), strict=True):
-        _draw_lines(ax, None, rows)
-        _draw_value(ax, reference or {}, label, reference_name)
+        _draw_lines(ax, along, rows)
+        if label in reference:  # with a legend of its own for where it is the only one
+            style = {"color": GREY, "linewidth": 1, "linestyle": "--"}
+            line = ax.axhline(reference[label], label=reference_name, **style)
+            ax.legend(handles=[line], frameon=False)
         _scale(ax, rows)
         ax.set_xlabel(name)
         ax.set_ylabel(label)
         tidy(ax)
     axes[0].legend(frameon=False)
-    return finished(axes, title, path)
 
 
-def _draw_lines(
-    ax: Axes, along: np.ndarray | None, rows: Mapping[str, np.ndarray], marked: bool = False
-) -> None:
+def _draw_lines(ax: Axes, along: np.ndarray | None, rows: Mapping[str, np.ndarray]) -> None:
     """Draw lines by their names; dashed once their colours repeat."""
     for i, (row, values) in enumerate(rows.items()):
         steps = np.arange(1, len(values) + 1) if along is None else along
         values, colour = finite_values(row, values, len(steps)), LINES[i % len(LINES)]
         style: dict[str, Any] = {"linestyle": "-" if i < len(LINES) else "--", "linewidth": 1.4}
-        if marked:
+        if along is not None:
             style |= {"marker": MARKS[i % len(MARKS)], "markersize": 4.5}
         ax.plot(steps, values, color=colour, label=row, **style)
-
-
-def _draw_value(ax: Axes, reference: Mapping[str, float], label: str, name: str) -> None:
-    """Draw the dashed line of a panel, with a legend of its own for where it is the only one."""
-    if label in reference:
-        line = ax.axhline(reference[label], color=GREY, linewidth=1, linestyle="--", label=name)
-        ax.legend(handles=[line], frameon=False)
 
 
 def _scale(ax: Axes, rows: Mapping[str, np.ndarray]) -> None:
