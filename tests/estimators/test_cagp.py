@@ -660,65 +660,8 @@ def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatc
 
 # -- input that cannot be used ---------------------------------------------------------------
 
-HOLES = np.where(np.arange(12) == 7, np.nan, CHOSEN)
+
 ADAM = {"optimizer": "adam"}
-REFUSED = {
-    "more actions than rows": ({"n_actions": 91}, "91 actions for 90 usable rows: choose at most"),
-    "no action": ({"n_actions": 0}, "n_actions=0: a whole number of at least 1 is needed"),
-    "half an action": ({"n_actions": 1.5}, "n_actions=1.5: a whole number of at least 1 is needed"),
-    "actions as text": ({"n_actions": "a"}, "n_actions='a': a whole number of at least 1"),
-    "actions": ({"actions": "cgs"}, "actions='cgs': choose one of 'sparse', 'cg', 'random', 'eig"),
-    "no actions": ({"actions": None}, "actions of shape (): give finite numbers (n, n_actions)"),
-    "a vector": ({"actions": CHOSEN[:, 0]}, "actions of shape (90,): give finite numbers (n,"),
-    "a cube": ({"actions": CHOSEN[None]}, "actions of shape (1, 90, 12): give finite numbers"),
-    "NaN": ({"actions": HOLES}, "actions of shape (90, 12): give finite numbers"),
-    "no columns": ({"actions": CHOSEN[:, :0]}, "actions of shape (90, 0)"),
-    "words": ({"actions": [["a", "b"]] * N}, "actions"),
-    "a sparse array": ({"actions": sp.csc_array(CHOSEN)}, "actions"),
-    "rows of actions": ({"actions": CHOSEN[:50]}, "actions have 50 rows, the training data 90"),
-    "wide actions": ({"actions": np.ones((N, 91))}, "91 actions for 90 usable rows"),
-    "all eigenvectors": ({"actions": "eigen", "n_actions": 90}, "90 eigenvectors of 90"),
-    "support": ({"support": 12}, "support=12 for 8 actions on 90 usable rows: an action has at "
-                "most 11 of them; choose a smaller support or fewer actions"),
-    "no support": ({"support": 0}, "support=0: a whole number of at least 1 is needed"),
-    "half a row": ({"support": 2.5}, "support=2.5: a whole number of at least 1 is needed"),
-    "support of cg": ({"support": 2, "actions": "cg"}, "support=2 has no effect with actions='cg'"),
-    "support of given": ({"support": 2, "actions": CHOSEN}, "support=2 has no effect with"),
-    "batch": ({"batch_rows": 91, "support": 2, **ADAM}, "batch_rows=91 for 90 usable rows: choose"),
-    "no batch": ({"batch_rows": 0, **ADAM}, "batch_rows=0: a whole number of at least 1 is needed"),
-    "batch of l-bfgs": ({"batch_rows": 20, "optimizer": "l-bfgs"},
-                        "batch_rows=20 has no effect with optimizer='l-bfgs': choose optimizer"),
-    "batch of all rows": ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing where all rows"),
-    "batch of cg": ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 has no effect"),
-    "batch of projected": ({"batch_rows": 20, "loss": "projected", **ADAM}, "batch_rows=20 has no"),
-    "refreshes": ({"refreshes": 0, "actions": "cg"}, "refreshes=0: a whole number of at least 1"),
-    "action tol": ({"action_tol": 0, "actions": "cg"}, "action_tol=0: it must be greater than 0"),
-    "learning rate": ({"learning_rate": 0, **ADAM}, "learning_rate=0: it must be greater than 0"),
-    "loss": ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
-    "order": ({"order": "x7"}, "order 'x7' is none of"),
-    "order of a support": ({"order": "x7", "support": 3}, "order 'x7' is none of"),
-    "number as order": ({"order": 5}, "order=5: name 1 to 3 different columns of lon, lat"),
-    "noise": ({"noise_variance": 0}, "noise_variance=0: it must be greater than 0"),
-    "tol": ({"tol": None}, "tol=None: a number is needed"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("act", ["fit", "plan"])
-@pytest.mark.parametrize("case", REFUSED)
-def test_settings_that_cannot_be_met_are_one_line_before_any_work(
-    case, act, data, temporary, tmp_path
-):
-    settings, says = REFUSED[case]
-    given = daskgp.open_dataset(data)
-    chosen = {**QUICK, **settings}
-    if not isinstance(settings.get("actions"), str | None):
-        del chosen["n_actions"]
-    made = CaGP(**chosen, store=str(tmp_path / "kept"))
-    with testing.no_compute(), pytest.raises((SettingError, InputError)) as error:
-        getattr(made, act)(*given)
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
-    assert files_below(temporary, tmp_path / "kept") == []
 
 
 @pytest.mark.parametrize(

@@ -1161,8 +1161,3 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_before_any_step(table, t
         with pytest.raises(StoreError, match=r"notes.txt is a file: choose another path"):
             model.fit(*table, checkpoint=str(file))
     assert file.read_text() == "mine"
-
-
-def test_an_unknown_choice_of_functions_lists_all(table):
-    with pytest.raises(SettingError, match="'greedy', 'kmeans', 'random', 'stream'"):
-        made("svgp", inducing="foo").fit(*table)

@@ -471,100 +471,6 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path,
 
 # -- input that cannot be used ---------------------------------------------------------------
 
-REFUSED = {
-    "more experts than rows": ({"n_experts": 201}, "n_experts=201 for 200 usable rows: choose at"),
-    "no expert": ({"n_experts": 0}, "n_experts=0: a whole number of at least 1 is needed"),
-    "half an expert": ({"n_experts": 1.5}, "n_experts=1.5: a whole number of at least 1 is needed"),
-    "experts as text": (
-        {"n_experts": "a"},
-        "n_experts='a': a whole number of at least 1 is needed",
-    ),
-    "expert": ({"expert": "dense"}, "expert='dense': choose one of 'sparse', 'exact'"),
-    "partition": ({"partition": "kmeans"}, "partition='kmeans': choose one of 'random', 'block'"),
-    "order": ({"partition": "block", "order": "x7"}, "order 'x7' is none of"),
-    "random order": ({"partition": "block", "order": "random"}, "not keep nearby rows together"),
-    "aggregation": ({"aggregation": "moe"}, "aggregation='moe': choose one of 'optimal', 'npae'"),
-    "weights": ({"weights": "best"}, "weights='best': choose one of 'projection', 'paper'"),
-    "variance": ({"variance": "exact"}, "variance='exact': choose one of 'linear', 'paper'"),
-    "training": ({"training": "sgd"}, "training='sgd': choose one of 'fact', 'fedavg'"),
-    "noise": ({"noise_in_experts": 1}, "noise_in_experts=1: choose one of True, False"),
-    "noise of weights": (
-        {"noise_in_experts": True},
-        "no effect with aggregation='optimal'",
-    ),
-    "noise of npae": (
-        {"noise_in_experts": True, "aggregation": "npae"},
-        "has no effect with aggregation='npae': choose",
-    ),
-    "central above 1": ({"expert": "exact", "central": 1.5}, "central=1.5: it must be greater"),
-    "no central rows": ({"expert": "exact", "central": 0}, "central=0: it must be greater than 0"),
-    "central as text": ({"expert": "exact", "central": "a"}, "central='a': a number is needed"),
-    "central of sparse": ({"central": 0.5}, "central=0.5 has no effect with weights='projection'"),
-    "central of poe": (
-        {"central": 0.5, "expert": "exact", "aggregation": "poe"},
-        "central=0.5 has no effect with aggregation='poe'",
-    ),
-    "too few central rows": (
-        {"weights": "paper", "central": 0.004},
-        "central=0.004 of 200 usable rows is less than one row: choose a larger share",
-    ),
-    "ridge below 0": ({"ridge": -1e-6}, "ridge=-1e-06: it must be from 0 to 1"),
-    "ridge as text": ({"ridge": "none"}, "ridge='none': a number is needed"),
-    "shrinkage above 1": ({"shrinkage": 2}, "shrinkage=2: it must be from 0 to 1"),
-    "shrinkage of exact experts": (
-        {"shrinkage": 0.1, "expert": "exact"},
-        "shrinkage=0.1 has no effect with expert='exact': choose",
-    ),
-    "rates of fact": (
-        {"sampling_rate": 0.5},
-        "sampling_rate=0.5 has no effect with training",
-    ),
-    "idle order": ({"order": "hilbert"}, "order='hilbert' has no effect with partition='random'"),
-    "idle weights": (
-        {"weights": "paper", "aggregation": "poe"},
-        "weights='paper' has no effect with aggregation='poe': choose aggregation='optimal', or "
-        "leave weights out",
-    ),
-    "idle inputs": (
-        {"expert": "exact", "train_inducing": True},
-        "train_inducing=True has no effect with expert='exact': choose expert='sparse'",
-    ),
-    "grbcm of blocks": ({"aggregation": "grbcm", "partition": "block"}, "choose partition="),
-    "learning rate": ({"training": "fedavg", "learning_rate": 0}, "learning_rate=0: it must be"),
-    "rho": ({"training": "admm", "rho": -1.0}, "rho=-1.0: it must be greater than 0"),
-    "mu": ({"training": "fedprox", "mu": -0.1}, "mu=-0.1: it must be 0 or greater"),
-    "lipschitz": ({"training": "pxadmm", "lipschitz": np.nan}, "lipschitz=nan: it must be 0 or"),
-    "sampling": ({"training": "fedavg", "sampling_rate": 0}, "sampling_rate=0: it must be greater"),
-    "all and more": ({"training": "fedavg", "sampling_rate": 1.1}, "sampling_rate=1.1: it must"),
-    "no steps": (
-        {"training": "admm", "local_steps": 0},
-        "local_steps=0: a whole number of at least 1",
-    ),
-    "half steps": ({"training": "admm", "local_steps": 2.5}, "local_steps=2.5: a whole number"),
-    "inducing": ({"n_inducing": 201}, "201 inducing inputs for 200 usable rows: choose at most"),
-    "no inducing": ({"n_inducing": 0}, "n_inducing=0: a whole number of at least 1 is needed"),
-    "block rows": ({"block_rows": 0}, "block_rows=0: a whole number of at least 1 is needed"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_settings_that_cannot_be_met_are_one_line_before_any_work(case, table, temporary, tmp_path):
-    settings, says = REFUSED[case]
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    chosen = {**QUICK, **settings}
-    if "expert" in settings:
-        del chosen["n_inducing"]
-    made = ExpertsGP(**chosen, store=str(tmp_path / "kept"))
-    for act in (made.fit, made.plan):
-        if act == made.plan and "usable rows" in says:
-            continue  # a plan does not judge
-        with testing.no_compute(), pytest.raises((SettingError, InputError)) as error:
-            act(*given)
-        assert says in str(error.value)
-        assert "\n" not in str(error.value)
-    for folder in (tmp_path / "kept", temporary):
-        assert not [path for path in folder.rglob("*") if path.is_file()]
-
 
 @both
 def test_a_share_that_happens_to_draw_no_row_is_an_error(expert, table):
@@ -693,11 +599,6 @@ def test_optimal_weights_of_blocks_are_warned_of_once(table, caplog):
     build(**FIXED, partition="block").fit(*table)
     (line,) = warnings_in(caplog)
     assert line.endswith("choose aggregation='npae' or 'bcm'")
-
-
-def test_a_plan_refuses_more_experts_than_rows(table):
-    with pytest.raises(InputError, match="n_experts=300 for 200 usable rows: choose at most 200"):
-        build(**{**SMALL, "n_experts": 300}).plan(*table)
 
 
 def test_training_that_runs_away_says_so(table, caplog):

@@ -10,7 +10,7 @@ from docs_text import ROOT
 from sklearn.base import clone
 
 import daskgp
-from daskgp import OptiComGP, kernels, testing
+from daskgp import OptiComGP, kernels
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.models.sparse import sparse_grid
 
@@ -130,41 +130,6 @@ def test_a_saved_model_predicts_the_same_bits(variance, tmp_path):
 
 
 # -- what is refused -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"level": 0}, "level=0: a whole number of at least 1"),
-        ({"level": 2.5}, "level=2.5: a whole number of at least 1"),
-        ({"level": 9}, "in 2 dimensions has more than max_points=4,096 points: choose at most "
-         "level=8, which has 1,793"),
-        ({"level": 10**9}, "choose at most level=8"),
-        ({"level": 4, "max_points": 48}, "choose at most level=3, which has 17"),
-        ({"max_points": 0}, "max_points=0: a whole number of at least 1"),
-        ({"weights": "optimal"}, "weights='optimal': choose one of 'projection', 'paper'"),
-        ({"variance": "exact"}, "variance='exact': choose one of 'linear', 'paper'"),
-        ({"ridge": -1e-6}, "ridge=-1e-06: it must be 0 or greater"),
-        ({"ridge": "none"}, "ridge='none': a number is needed"),
-        ({"bounds": [[0, 1]]}, "bounds has shape (1, 2) for 2 features: shape (2, 2) is needed"),
-        ({"bounds": [0, 1]}, "bounds has shape (2,) for 2 features"),
-        ({"bounds": [[0, 1], [2, 2]]}, "bounds of feature 1 are 2 and 2: two finite numbers"),
-        ({"bounds": [[1, 0], [0, 1]]}, "bounds of feature 0 are 1 and 0"),
-        ({"bounds": [[0, 1], [0, np.inf]]}, "bounds of feature 1 are 0 and inf"),
-        ({"bounds": "wide"}, "bounds='wide': give a lowest and a highest number"),
-        ({"train_blocks": 0}, "train_blocks=0"),
-    ],
-)  # fmt: skip
-def test_settings_that_cannot_be_used(settings, says):
-    X, y = rows(20)
-    lazy = da.from_array(X, chunks=(10, 2)), da.from_array(y, chunks=10)
-    for act in ("fit", "plan"):
-        with (
-            testing.no_compute(),
-            pytest.raises(SettingError if "shape" not in says else InputError) as error,
-        ):
-            getattr(OptiComGP(**settings), act)(*lazy)
-        assert says in str(error.value)
 
 
 def test_many_dimensions_are_refused_before_a_grid_is_made():

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import ExactGP, VecchiaGP, kernels, testing
-from daskgp.errors import InputError, RunError, SettingError
+from daskgp.errors import RunError, SettingError
 from daskgp.fit import conditionals
 from daskgp.models.exact import Exact
 from daskgp.models.markov import vecchia
@@ -584,65 +584,6 @@ def test_a_users_kernel_is_trained(table):
 
 
 # -- settings --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"n_neighbours": 0}, "n_neighbours=0: a whole number of at least 1"),
-        ({"n_neighbours": 2.5}, "n_neighbours=2.5: a whole number of at least 1"),
-        ({"predict_neighbours": 0}, "predict_neighbours=0: a whole number of at least 1"),
-        ({"n_support": -1}, "n_support=-1: a whole number of at least 0"),
-        ({"n_support": 301}, "301 support inputs for 300 usable rows: choose at most 300"),
-        ({"support": "kmeans"}, "no effect with n_support=0: choose n_support of at least 1"),
-        ({"support": "best", "n_support": 5}, "unknown selection 'best'"),
-        ({"support": np.ones((3, 5))}, r"shape \(3, 5\): .*\(m, 2\)"),
-        (
-            {"training_rows": "all"},
-            "training_rows='all': choose a whole number of at least 1, 'auto' or N",
-        ),
-        ({"training_rows": 0}, "training_rows=0: a whole number of at least 1"),
-        ({"training_rows": 1}, "training_rows=1 but 3 .* at least 30, 'auto', or None for all 300"),
-        ({"training_rows": 29}, "training_rows=29 but 3 hyper-parameters .*: choose at least 30,"),
-        ({"training_rows": 19, "fixed": "noise_variance"}, "training_rows=19 but 2 .* least 20,"),
-        (
-            {"training_rows": 39, "kernel": kernels.Matern32(ard=True)},
-            "training_rows=39 but 4 hyper-parameters .*: choose at least 40,",
-        ),
-        ({"order": "random"}, "order='random' does not keep nearby rows together"),
-        ({"block_rows": 0}, "block_rows=0: a whole number of at least 1"),
-        ({"kernel": kernels.RBF(1.0, active_dims=(2,))}, "active_dims"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_settings_that_cannot_be_met_are_one_line(settings, says, table, temporary, tmp_path):
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    made = VecchiaGP(**QUICK | settings, store=str(tmp_path / "kept"))
-    with pytest.raises((SettingError, InputError), match=says) as error:
-        made.fit(*given)
-    assert "\n" not in str(error.value)
-    assert not [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
-    assert not [path for path in temporary.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"n_neighbours": 0},
-        {"n_neighbours": 2.5},
-        {"predict_neighbours": 0},
-        {"n_support": -1},
-        {"training_rows": "all"},
-        {"training_rows": 0},
-        {"training_rows": 29},
-        {"n_support": 301},
-    ],
-    ids=str,
-)
-def test_what_settings_tell_is_said_before_any_work(settings, table, tmp_path):
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    with testing.no_compute(), pytest.raises((SettingError, InputError)):
-        VecchiaGP(**QUICK | settings).fit(*given)
 
 
 def test_settings_of_lma_that_mean_nothing_here_are_none():
