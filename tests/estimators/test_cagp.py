@@ -1,24 +1,21 @@
 """CaGP as an estimator: the dense posterior for rows of any kind, kept in a store, and tidy."""
 
-import os
 import shutil
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from commands import dataset, refused, rows, succeed
+from commands import rows
 from effective import effective
-from fits import equal, files_below, forget, outcome, same_bits, zarr_rows
+from fits import equal, files_below, forget, same_bits, zarr_rows
 from logs import warnings_in
-from quick import quick
 from sklearn.base import clone
 
 import daskgp
 from daskgp import CaGP, ExactGP, kernels, testing, train
-from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
+from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.fit import actions as training
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.posterior import action_points
@@ -476,64 +473,12 @@ def test_a_step_draws_a_mini_batch_that_follows_from_where_it_is(support, table,
     assert {batch for _, batch in drawn}.isdisjoint({batch for _, batch in first})
 
 
-class Stopped(Exception):
-    """Stands for a kill."""
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Counts evaluations; ``stop`` of them may be made."""
-    counter = {"made": 0, "stop": None}
-    evaluate = ComputationAware.evaluate
-
-    def counted(self, *arguments):
-        if counter["made"] == counter["stop"]:
-            raise Stopped
-        counter["made"] += 1
-        return evaluate(self, *arguments)
-
-    monkeypatch.setattr(ComputationAware, "evaluate", counted)
-    return counter
-
-
-@pytest.mark.parametrize(
-    "kind",
-    quick(1, ["mini-batches", "support", "projected", "eigen", "given"]),
-)
-@pytest.mark.slow
-def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(kind, table, T, tmp_path, calls):
-    model = build(**{**QUICK, "max_iter": 2, **TRAINED[kind]})
-    whole = clone(model).fit(*table)
-    made = calls["made"]
-    for stop in {1, made - 1}:  # with stages, also in the last
-        url = str(tmp_path / f"checkpoint-{stop}.zarr")
-        calls.update(made=0, stop=stop)
-        with pytest.raises(Stopped):
-            clone(model).fit(*table, checkpoint=url)
-        calls.update(made=0, stop=None)
-        resumed = clone(model).fit(*table, checkpoint=url)
-        assert calls["made"] == made - stop
-        assert outcome(resumed, T) == outcome(whole, T)
-    calls.update(made=0)
-    assert outcome(clone(model).fit(*table, checkpoint=url), T) == outcome(whole, T)
-    assert calls["made"] == 0
-    for other in ({"dtype": "float32"}, {"random_state": 3}, {"noise_variance": 0.2}):
-        with pytest.raises(StoreError, match="belongs to other data or settings"):
-            build(**model.get_params(deep=False) | other).fit(*table, checkpoint=url)
-
-
 def test_a_checkpoint_of_other_actions_is_refused(table, tmp_path):
     url, other = str(tmp_path / "c.zarr"), CHOSEN.copy()
     other[40, 5] += 1e-6
     build(**QUICK, actions=CHOSEN).fit(*table, checkpoint=url)
     with pytest.raises(StoreError, match="belongs to other data or settings"):
         build(**QUICK, actions=other).fit(*table, checkpoint=url)
-
-
-# -- wherever it runs ------------------------------------------------------------------------
-
-
-# -- predictions -----------------------------------------------------------------------------
 
 
 # -- the manners of an estimator -------------------------------------------------------------
@@ -556,46 +501,6 @@ def test_actions_that_are_given_are_cloned_and_left_alone(table):
 # -- where rows and state are kept -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "where"),
-    [("eigen", "memory"), ("support", "store"), ("as they lie", "zarr"), ("given", "lazy")],
-)
-@pytest.mark.slow
-def test_a_saved_model_holds_all_it_needs(kind, where, table, T, temporary, tmp_path):
-    X, y = table
-    source, folder = str(tmp_path / "t.zarr"), tmp_path / "kept"
-    given = zarr_rows(source, X, y)
-    given = {"memory": (X, y), "lazy": lazily(X, y)}.get(where, given)
-    store = {"store": str(folder)} if where == "store" else {}
-    settings = {**QUICK, "max_iter": 1, **ACTIONS[kind], **store}
-    model = build(**settings).fit(*given)
-    wanted, token = model.predict(T, return_std=True), model.solved_.token
-    cov, points = model.predict(T, return_cov=True)[1], model.points_
-    assert len(list(folder.glob("*"))) == (where == "store" and kind != "support")
-    assert not list(temporary.rglob("*-ordered"))
-    model.save(tmp_path / "m.zarr")
-    history, objective = model.history_, model.objective_
-    del model
-    forget()
-    for gone in (source, folder, *temporary.iterdir()):
-        shutil.rmtree(gone, ignore_errors=True)
-    (tmp_path / "m.zarr").rename(tmp_path / "moved.zarr")
-    forget()
-    found = daskgp.load(tmp_path / "moved.zarr")
-    assert type(found) is CaGP
-    assert found.solved_.token == token
-    assert (found.history_, found.objective_, found.n_rows_) == (history, objective, N)
-    again = {k: v for k, v in found.get_params().items() if k != "actions"}
-    assert again == {k: v for k, v in build(**settings).get_params().items() if k != "actions"}
-    np.testing.assert_array_equal(found.actions, settings.get("actions", "sparse"))
-    same_bits(found.predict(T, return_std=True), wanted)
-    same_bits([found.predict(T, return_cov=True)[1], found.points_], [cov, points])
-    lazy = found.predict(da.from_array(T, chunks=(15, 2)), return_std=True)
-    same_bits(dask.compute(*lazy), wanted)
-    found.save(tmp_path / "again.zarr")
-    same_bits([daskgp.load(tmp_path / "again.zarr").predict(T)], wanted[:1])
-
-
 @pytest.mark.parametrize("damage", ["removed", "other rows"])
 def test_a_model_store_without_the_points_of_the_fit_is_refused(damage, table, T, tmp_path):
     for name, shift in (("a", 0.0), ("b", 1.0)):
@@ -607,55 +512,6 @@ def test_a_model_store_without_the_points_of_the_fit_is_refused(damage, table, T
     with pytest.raises(StoreError, match=r"fit again|rows") as error:
         daskgp.load(tmp_path / "a").predict(T)
     assert "\n" not in str(error.value)
-
-
-# -- the command -----------------------------------------------------------------------------
-
-
-def options(*settings):
-    chosen = ("kernel=matern32(1.0)", "n_actions=20", "max_iter=3", "tol=1e-14", *settings)
-    return ("--model", "cagp", *(part for text in chosen for part in ("--set", text)))
-
-
-@pytest.fixture(scope="module")
-def data(table, tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "t.zarr"
-    return dataset(path, *table, step=30, names=["lon", "lat"])
-
-
-@pytest.mark.parametrize("how", quick(1, ["stopped", "killed"]))
-@pytest.mark.slow
-def test_a_stopped_command_goes_on(how, data, T, tmp_path, scheduler, monkeypatch):
-    stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
-    chosen = (*options(), "--scheduler", scheduler)
-    evaluate, left, remove = ComputationAware.evaluate, [0, 1], daskgp.data.remove
-
-    def fail(self, *arguments):
-        if not left:
-            raise RunError("workers died")
-        left.pop()
-        return evaluate(self, *arguments)
-
-    def unable(url):
-        """A process that is killed removes nothing."""
-        if not str(url).endswith("-ordered"):
-            remove(url)
-
-    monkeypatch.setattr(ComputationAware, "evaluate", fail)
-    if how == "killed":
-        monkeypatch.setattr(daskgp.data, "remove", unable)
-    assert "--resume continues" in refused("fit", data, stopped, *chosen, code=1)
-    monkeypatch.undo()
-    assert (stopped / "rows-ordered").exists() is (how == "killed")
-    assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
-    resumed = succeed("fit", data, stopped, *chosen, "--resume")
-    undisturbed = succeed("fit", data, whole, *chosen)
-    assert resumed["objective"] == undisturbed["objective"]
-    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (stopped, whole)}
-    assert len(checksums) == 1
-    same_bits(*([daskgp.load(p).predict(T)] for p in (stopped, whole)))
-    for model in (stopped, whole):
-        assert not {"checkpoint", "rows-ordered"} & set(os.listdir(model))
 
 
 # -- input that cannot be used ---------------------------------------------------------------

@@ -1,6 +1,5 @@
 """DecoupledGP and SVGP as estimators: rows of any kind, likelihoods, streams, stops, stores."""
 
-import contextlib
 import dataclasses
 import logging
 import os
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from commands import dataset, invoke, refused, rows, start, stop_when, succeed
+from commands import dataset, invoke, rows, succeed
 from distributed import Client, LocalCluster
 from effective import effective
 from fits import same_bits
@@ -24,7 +23,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
 from daskgp.data.stores import checkpoints
-from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
+from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.fit import by_batches, minibatches, subset, svi
 from daskgp.fit.steps import Steps
 from daskgp.train.stochastic import Ascent, Stopped
@@ -1095,63 +1094,6 @@ def test_the_command_fits_predicts_scores_and_describes(
     assert not {"crps", "coverage_95", "interval_score_95"} & set(scores)
     assert f"model {model}" in " ".join(invoke("info", url).stdout.replace("│", " ").split())
     assert succeed("plan", data, *chosen, "--json")["fits"] is True
-
-
-@pytest.mark.slow
-def test_a_killed_command_goes_on_and_ends_with_the_same_bits(
-    data, T, tmp_path, scheduler, monkeypatch
-):
-    settings = ("n_inducing=10", "inducing=stream", "max_iter=130", "gradients=client")
-    chosen = (*options("svgp", *settings), "--scheduler", scheduler)
-    killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
-
-    def kept():
-        with contextlib.suppress(FileNotFoundError):
-            return '"step"' in (killed / "checkpoint" / "slot-0" / "zarr.json").read_text()
-        return False
-
-    process = start("fit", data, killed, *chosen)
-    code, _ = stop_when(process, kept)
-    assert code == -signal.SIGKILL
-    line = refused("predict", killed, data, tmp_path / "p.zarr")
-    assert "incomplete: run the same fit with --resume" in line
-    assert "steps kept 100" in " ".join(invoke("info", killed).stdout.replace("│", " ").split())
-    other = ("--set", "learning_rate=0.5", "--resume", "--clear-lock")
-    line = refused("fit", data, killed, *chosen, *other)
-    assert "belongs to other data or settings" in line
-    assert "exists already" in refused("fit", data, killed, *chosen)
-    steps, sums = [], Steps.sums
-
-    def counted(self, prepared, shares, step):
-        steps.append(step)
-        return sums(self, prepared, shares, step)
-
-    monkeypatch.setattr(Steps, "sums", counted)
-    resumed = succeed("fit", data, killed, *chosen, "--resume")
-    assert steps == [*range(100, 130)]
-    undisturbed = succeed("fit", data, whole, *chosen)
-    assert resumed["objective"] == undisturbed["objective"]
-    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (killed, whole)}
-    assert len(checksums) == 1
-    first, second = (daskgp.load(p) for p in (killed, whole))
-    assert outcome(first, T) == outcome(second, T)
-
-
-@pytest.mark.slow
-def test_a_command_that_fails_says_how_to_go_on(data, tmp_path, scheduler, monkeypatch):
-    chosen = (*options("svgp", "n_inducing=10", "max_iter=130"), "--scheduler", scheduler)
-    sums = Steps.sums
-
-    def fail(self, prepared, shares, step):
-        if step == 105:
-            raise RunError("workers died")
-        return sums(self, prepared, shares, step)
-
-    monkeypatch.setattr(Steps, "sums", fail)
-    chosen = (*chosen, "--set", "gradients=client")
-    assert "--resume continues" in refused("fit", data, tmp_path / "m.zarr", *chosen, code=1)
-    monkeypatch.undo()
-    assert succeed("fit", data, tmp_path / "m.zarr", *chosen, "--resume")["iterations"] == 130
 
 
 def test_a_file_in_the_place_of_a_checkpoint_is_refused_before_any_step(table, tmp_path):

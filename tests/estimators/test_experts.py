@@ -1,29 +1,24 @@
 """ExpertsGP as an estimator: the same for rows of any kind, lazy, kept in a store, and tidy."""
 
-import gc
 import json
-import os
 import re
 import shutil
-import signal
 
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from commands import dataset, invoke, refused, rows, start, stop_when, succeed
+from commands import dataset, rows
 from effective import effective
-from fits import equal, forget, outcome, same_bits, zarr_rows
+from fits import equal, forget, same_bits, zarr_rows
 from logs import warnings_in
-from quick import quick
 from sklearn.base import clone
 
 import daskgp
 from daskgp import ExactGP, ExpertsGP, kernels, testing
 from daskgp.data.blocks.draws import Central
 from daskgp.data.partition import Span
-from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
-from daskgp.fit import experts as rounds_of_experts
+from daskgp.errors import InputError, NumericalError, PlanError, SettingError, StoreError
 from daskgp.runtime.executor import Executor
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
@@ -141,9 +136,6 @@ def test_a_shuffled_store_is_put_in_blocks_where_they_are_wanted(table, T, tmp_p
     equal(model.predict(T, return_std=True), wanted.predict(T, return_std=True))
     with testing.no_compute(), pytest.raises(SettingError, match="order 'hilbrt' is none of"):
         build(**settings, order="hilbrt").fit(*given)
-
-
-# -- wherever it runs ------------------------------------------------------------------------
 
 
 # -- predictions -----------------------------------------------------------------------------
@@ -264,96 +256,7 @@ def test_inducing_inputs_are_trained_where_asked_for(training, table):
     assert not np.allclose(model.inducing_, still.inducing_)
 
 
-class Stopped(Exception):
-    """Stands for a kill."""
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Counts the rounds of training; ``stop`` of them may be made."""
-    counter = {"made": 0, "stop": None}
-
-    def counting(a_round):
-        def counted(self, *arguments):
-            if counter["made"] == counter["stop"]:
-                raise Stopped
-            counter["made"] += 1
-            return a_round(self, *arguments)
-
-        return counted
-
-    objectives = rounds_of_experts.Objectives
-    for name in ("map", "evaluate"):
-        monkeypatch.setattr(objectives, name, counting(getattr(objectives, name)))
-    return counter
-
-
-@pytest.mark.parametrize(
-    ("expert", "training"),
-    [
-        *(pytest.param("sparse", t, marks=pytest.mark.slow) for t in TRAINING if t != "fact"),
-        ("exact", "admm"),
-    ],
-)
-@pytest.mark.slow
-def test_a_stopped_fit_goes_on_and_ends_with_the_same_bits(
-    expert, training, table, T, tmp_path, calls
-):
-    sampled = {"sampling_rate": 0.5} if training in ("fedavg", "fedprox") else {}
-    model = build(**SMALL, expert=expert, training=training, max_iter=5, tol=1e-14, **sampled)
-    whole = clone(model).fit(*table)
-    made, stop, url = calls["made"], 3, str(tmp_path / "checkpoint.zarr")
-    calls.update(made=0, stop=stop)
-    with pytest.raises(Stopped):
-        clone(model).fit(*table, checkpoint=url)
-    calls.update(made=0, stop=None)
-    resumed = clone(model).fit(*table, checkpoint=url)
-    assert 0 < calls["made"] < made
-    assert outcome(resumed, T) == outcome(whole, T)
-    calls.update(made=0)
-    assert outcome(clone(model).fit(*table, checkpoint=url), T) == outcome(whole, T)
-    assert calls["made"] == 0
-    for other in ({"n_experts": 4}, {"partition": "chunks"}, {"noise_variance": 0.2}):
-        with pytest.raises(StoreError, match="belongs to other data or settings"):
-            build(**model.get_params(deep=False) | other).fit(*table, checkpoint=url)
-
-
 # -- where rows and state are kept -----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("expert", "partition", "where"),
-    [("sparse", "block", "zarr"), ("exact", "chunks", "lazy"), ("exact", "block", "store")],
-)
-@pytest.mark.slow
-def test_a_saved_model_holds_all_it_needs(expert, partition, where, table, T, temporary, tmp_path):
-    X, y = table
-    source, folder = str(tmp_path / "t.zarr"), tmp_path / "kept"
-    given = zarr_rows(source, X, y)
-    given = {"memory": (X, y), "lazy": lazily(X, y)}.get(where, given)
-    store = {"store": str(folder)} if where == "store" else {}
-    made = build(**QUICK, expert=expert, partition=partition, **store)
-    model = clone(made).fit(*given)
-    wanted, token = model.predict(T, return_std=True), model.solved_.token
-    cov = model.predict(T, return_cov=True)[1]
-    assert bool(list(folder.glob("*"))) is (where == "store")
-    model.save(tmp_path / "m.zarr")
-    assert (tmp_path / "m.zarr" / "rows").exists() is (expert == "exact")
-    del model
-    gc.collect()
-    for gone in (source, folder, *temporary.iterdir()):
-        shutil.rmtree(gone, ignore_errors=True)
-    (tmp_path / "m.zarr").rename(tmp_path / "moved.zarr")
-    forget()
-    found = daskgp.load(tmp_path / "moved.zarr")
-    assert type(found) is ExpertsGP
-    assert found.solved_.token == token
-    assert found.get_params() == made.get_params()
-    same_bits(found.predict(T, return_std=True), wanted)
-    same_bits([found.predict(T, return_cov=True)[1]], [cov])
-    found.save(tmp_path / "again.zarr")
-    forget()
-    same_bits([daskgp.load(tmp_path / "again.zarr").predict(T)], wanted[:1])
 
 
 @pytest.mark.parametrize(
@@ -395,78 +298,6 @@ def test_sparse_experts_keep_no_rows_on_disk_and_exact_ones_do(expert, table, te
     assert bool([p for p in temporary.rglob("*") if p.is_file()]) is (expert == "exact")
     build(**FIXED, expert=expert, store=str(folder)).fit(*given)
     assert len(list(folder.glob("*"))) == (1 if expert == "exact" else 0)
-
-
-# -- the command -----------------------------------------------------------------------------
-
-
-def options(*settings):
-    number = () if "expert=exact" in settings else ("n_inducing=12",)
-    chosen = ("kernel=matern32(1.0)", "n_experts=5", *number, "max_iter=3", "tol=1e-14", *settings)
-    return ("--model", "experts", *(part for text in chosen for part in ("--set", text)))
-
-
-@pytest.fixture(scope="module")
-def data(table, tmp_path_factory):
-    return dataset(tmp_path_factory.mktemp("data") / "t.zarr", *table, names=["lon", "lat"])
-
-
-def shown(*arguments):
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return re.sub(r"[\s│]+", " ", result.stdout)
-
-
-@pytest.mark.parametrize(
-    ("expert", "partition"),
-    quick(1, [("exact", "random"), ("sparse", "random"), ("exact", "block"), ("exact", "chunks")]),
-)
-@pytest.mark.slow
-def test_a_stopped_command_goes_on_with_the_rows_it_has_written(
-    expert, partition, data, T, tmp_path, scheduler, monkeypatch
-):
-    stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
-    settings = f"expert={expert}", f"partition={partition}", "aggregation=npae"
-    chosen = (*options(*settings), "--scheduler", scheduler)
-    evaluate, left = rounds_of_experts.Objectives.evaluate, [0, 1]
-
-    def fail(self, vector):
-        if not left:
-            raise RunError("workers died")
-        left.pop()
-        return evaluate(self, vector)
-
-    monkeypatch.setattr(rounds_of_experts.Objectives, "evaluate", fail)
-    assert "--resume continues" in refused("fit", data, stopped, *chosen, code=1)
-    monkeypatch.undo()
-    assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
-    kept = {p: p.stat().st_mtime_ns for p in (stopped / "rows").rglob("*") if p.is_file()}
-    assert bool(kept) is (expert == "exact" and partition != "chunks")
-    resumed = succeed("fit", data, stopped, *chosen, "--resume")
-    assert kept == {p: p.stat().st_mtime_ns for p in kept}
-    undisturbed = succeed("fit", data, whole, *chosen)
-    assert resumed["objective"] == undisturbed["objective"]
-    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (stopped, whole)}
-    assert len(checksums) == 1
-    same_bits(*([daskgp.load(p).predict(T)] for p in (stopped, whole)))
-    assert sorted(os.listdir(tmp_path)) == ["stopped.zarr", "whole.zarr"]
-
-
-@pytest.mark.slow
-def test_a_killed_command_goes_on_and_ends_with_the_same_bits(data, T, tmp_path, scheduler):
-    killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
-    chosen = (*options("expert=exact", "training=admm", "max_iter=15"), "--scheduler", scheduler)
-    process = start("fit", data, killed, *chosen)
-    third = killed / "checkpoint" / "evaluations" / "c" / "2" / "0"
-    code, _ = stop_when(process, third.exists)
-    assert code == -signal.SIGKILL
-    kept = {p: p.stat().st_mtime_ns for p in (killed / "rows").rglob("*") if p.is_file()}
-    assert "complete no: fit --resume continues" in shown("info", killed)
-    resumed = succeed("fit", data, killed, *chosen, "--resume", "--clear-lock")
-    assert kept == {p: p.stat().st_mtime_ns for p in kept}
-    undisturbed = succeed("fit", data, whole, *chosen)
-    assert resumed["objective"] == undisturbed["objective"]
-    same_bits(*([daskgp.load(p).predict(T)] for p in (killed, whole)))
 
 
 # -- input that cannot be used ---------------------------------------------------------------

@@ -628,48 +628,6 @@ def test_a_store_in_the_order_of_other_features_is_refused(prepared):
 # -- model stores ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "where"),
-    [(LMA, "store"), (LMA, "prepared")],
-)
-@pytest.mark.slow
-def test_a_saved_model_holds_all_it_needs(make, where, table, prepared, tmp_path):
-    X, y = table
-    source = str(tmp_path / "t.zarr")
-    settings = {"store": str(tmp_path / "kept")} if where == "store" else {}
-    if where == "memory":
-        given = X, y
-    elif where == "prepared":
-        given = daskgp.open_dataset(prepared)
-    else:
-        given = zarr_rows(source, X, y, 70)
-    T = rows(60, seed=1)[0]
-    model = make(**QUICK, **settings).fit(*given)
-    wanted = model.predict(T, return_std=True)
-    cov = model.predict(T, return_cov=True)[1]
-    token, params = model.solved_.token, model.get_params()
-    model.save(tmp_path / "m.zarr")
-    before, after = tmp_path / "m.zarr", tmp_path / "elsewhere" / "moved.zarr"
-    del model
-    gc.collect()
-    for gone in (source, prepared, tmp_path / "kept"):
-        shutil.rmtree(gone, ignore_errors=True)
-    after.parent.mkdir()
-    before.rename(after)
-    forget()
-    found = daskgp.load(str(after))
-    assert type(found) is make
-    assert found.solved_.token == token
-    assert found.get_params() == params
-    for a, b in zip(found.predict(T, return_std=True), wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(found.predict(T, return_cov=True)[1], cov)
-    found.save(tmp_path / "again.zarr")  # and once more from a store
-    again = daskgp.load(tmp_path / "again.zarr")
-    forget()
-    np.testing.assert_array_equal(again.predict(T), wanted[0])
-
-
 def test_several_targets_and_settings_come_back(table, tmp_path):
     X, y = table
     Z = X[:9]
@@ -713,36 +671,6 @@ SET = tuple(
 @pytest.fixture(scope="module")
 def data(table, tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("data") / "t.zarr", *table, names=["lon", "lat"])
-
-
-@pytest.mark.slow
-def test_a_stopped_fit_goes_on_with_the_rows_it_has_written(data, tmp_path, scheduler, monkeypatch):
-    stopped, whole = tmp_path / "stopped.zarr", tmp_path / "whole.zarr"
-    options = ("--model", "lma", *SET, "--scheduler", scheduler)
-    evaluate, left = Additive.evaluate, [0, 1]
-
-    def fail(self, theta, rows):
-        if not left:
-            raise RunError("workers died")
-        left.pop()
-        return evaluate(self, theta, rows)
-
-    monkeypatch.setattr(Additive, "evaluate", fail)
-    line = refused("fit", data, stopped, *options, code=1)
-    assert "--resume continues" in line
-    monkeypatch.undo()
-    assert "incomplete" in refused("predict", stopped, data, tmp_path / "p.zarr")
-    kept = {p: p.stat().st_mtime_ns for p in (stopped / "rows").rglob("*") if p.is_file()}
-    assert len(kept) > 4
-    resumed = succeed("fit", data, stopped, *options, "--resume")
-    assert kept == {p: p.stat().st_mtime_ns for p in kept}
-    undisturbed = succeed("fit", data, whole, *options)
-    assert resumed["objective"] == undisturbed["objective"]
-    checksums = {zarr.open_group(p, mode="r").attrs["checksum"] for p in (stopped, whole)}
-    assert len(checksums) == 1
-    X = daskgp.open_dataset(data)[0].compute()
-    np.testing.assert_array_equal(daskgp.load(stopped).predict(X), daskgp.load(whole).predict(X))
-    assert sorted(os.listdir(tmp_path)) == ["stopped.zarr", "whole.zarr"]
 
 
 def test_rows_that_were_half_written_are_written_again(data, tmp_path, scheduler, monkeypatch):

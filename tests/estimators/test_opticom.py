@@ -157,9 +157,6 @@ def test_rows_outside_the_bounds_are_told(caplog):
     assert told == ["rows lie outside bounds, in 'x1': the grid has no points there"]
 
 
-# -- the command ---------------------------------------------------------------------------
-
-
 # -- the page ------------------------------------------------------------------------------
 
 
