@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskgp import errors, kernels, metrics, plot, priors
-    from daskgp.assess.check import check
-    from daskgp.assess.variogram import variogram
     from daskgp.choose.auto import AutoGP
     from daskgp.data import open_dataset
     from daskgp.data.blocks.prepare import prepare
@@ -40,9 +38,11 @@ if TYPE_CHECKING:
         OptiComGP,
         SparseSpectrumGP,
         VecchiaGP,
+        check,
         cross_validate,
         load,
         plan,
+        variogram,
     )
     from daskgp.runtime.connect import connect
 
@@ -99,7 +99,7 @@ _HOMES = {
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",
     "VecchiaGP": "daskgp.estimators",
-    "check": "daskgp.assess.check",
+    "check": "daskgp.estimators",
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
     "cross_validate": "daskgp.estimators",
@@ -108,7 +108,7 @@ _HOMES = {
     "plan": "daskgp.estimators",
     "prepare": "daskgp.data.blocks.prepare",
     "storage_options": "daskgp.data.stores.remote",
-    "variogram": "daskgp.assess.variogram",
+    "variogram": "daskgp.estimators",
 }
 
 

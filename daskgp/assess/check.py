@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import ndtr, ndtri
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp.arrays.backend import to_host
 from daskgp.assess.scores import (
@@ -28,13 +27,12 @@ from daskgp.assess.scores import (
     scored,
     summed,
 )
-from daskgp.checks import shown, whole
+from daskgp.checks import whole
 from daskgp.data import feature_units, folds
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Boxes
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.columns import KILOMETRES, RADIUS
 from daskgp.models.scaling import Scaling, identity, usable_rows
@@ -44,7 +42,6 @@ from daskgp.predict.hyperparameter_table import units_of
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
-from daskgp.runtime.progress import ShowProgress
 
 SAMPLE_ROWS = 2_000
 """Rows of the sample."""
@@ -182,108 +179,52 @@ class Sample(NamedTuple):
     std: np.ndarray
 
 
-def check(
-    model: Any,
-    X: Any,
-    y: Any,
-    *,
-    y_variance: Any = None,
-    sample_weight: Any = None,
-    features: Any = None,
-    mask: str | None = None,
-    regions: int = 8,
-    distances: int = 6,
-    store: str | None = None,
-    random_state: int = 0,
-    progress: ShowProgress = "auto",
+def checked(
+    posterior: Posterior,
+    rows: tuple[Any, Any, tuple[Any, Any]],
+    fill_values: Any,
+    remedy: str,
+    parts: tuple[int, int],
+    store: str | None,
+    seed: int,
+    executor: Executor,
 ) -> Check:
-    """Hold the predictions of a fitted model against rows that it was not fitted to.
-
-    Tasks predict the rows chunk by chunk on the current Dask client, so that memory does not grow
-    with their number.
+    """Hold predictions against rows that they were not made from, see `daskgp.check`.
 
     Parameters
     ----------
-    model : estimator
-        A fitted one.
-    X, y : array-like (n, d) and (n,) or (n, p), or a source and names of its targets
-        Rows of any kind that ``fit`` takes.  Those that miss a value are left out.
-    y_variance, sample_weight : float or array-like (n,) or (n, 1), or str, optional
-        Error variances and weights of the rows, as ``fit`` takes them, which make their noise
-        variances; default those of a dataset store.
-    features, mask : sequence of str and str, optional
-        As for `convert`, where ``y`` is a name; the features of the model by default.
-    regions : int
-        Number of regions with equally many rows, a power of 2: halves, across their longest side,
-        of halves.
-    distances : int
-        Classes of equally many rows by their distance to the nearest training row that a method
-        keeps, or to its nearest inducing input.  The distance is along the columns that the kernel
-        sees: in km on the sphere, in the unit of the columns where these share a scale, and else in
-        standard deviations.
-    store : str, optional
-        Folder or URL where rows that tasks cannot read are written for as long as it takes; a
-        temporary directory by default.
-    random_state : int
-        Seed of the sample.
-    progress : bool or "auto"
-        Whether to show progress on stderr; "auto" shows it on a terminal.
-
-    Returns
-    -------
-    Check
-
-    Raises
-    ------
-    InputError
-        If the rows are of other columns, or a setting cannot be used.
-
-    Examples
-    --------
-    >>> import numpy as np, daskgp
-    >>> X, rng = np.linspace(0, 1, 400)[:, None], np.random.default_rng(0)
-    >>> y = np.sin(6 * X[:, 0]) + 0.1 * rng.standard_normal(400)
-    >>> model = daskgp.SGPR(n_inducing=10).fit(X[::2], y[::2])
-    >>> found = daskgp.check(model, X[1::2], y[1::2])
-    >>> found.n, 0.8 < found.scores["coverage_95"] <= 1
-    (200, True)
+    posterior : Posterior
+    rows : tuple
+        X, y, and their error variances and weights.
+    fill_values : "auto", list of float or None
+    remedy : str
+        What mends intervals of y whose tails are not normal; empty if nothing does.
+    parts : pair of int
+        Numbers of regions, and of classes of distance.
+    store, seed, executor
+        Where rows may be written, the seed of the sample, and where tasks run.
     """
-    if isinstance(model, type) or not hasattr(model, "get_params"):
-        raise SettingError(
-            f"model is {shown(model)}: give a fitted estimator, such as daskgp.load(...)"
-        )
-    check_is_fitted(model, "solved_")
-    model._check_fitted()
-    posterior: Posterior = model.solved_
-    refuse(posterior, regions, distances)
-    whole("random_state", random_state, 0)
-    source = named.columns_of(X, y, features, mask, y_variance, sample_weight)
-    if source is not None:
-        source = source.like(posterior.columns, posterior.feature_units)
-        with scratch_rows(store) as url, source.converted(url, progress) as (X, y, _):
-            chosen: dict[str, Any] = {"random_state": random_state, "progress": progress}
-            return check(model, X, y, regions=regions, distances=distances, store=store, **chosen)
-    _refuse_without_effect(posterior, y_variance=y_variance, sample_weight=sample_weight)
-    executor = Executor.current(progress, posterior.device)
+    (X, y, (y_variance, weight)), (regions, distances) = rows, parts
+    _refuse_without_effect(posterior, y_variance=y_variance, sample_weight=weight)
     with scratch_rows(store) as spill:
-        noise = {"y_variance": y_variance, "weight": sample_weight}
-        rows = rows_to_score(posterior, X, y, model.fill_values, spill, executor, **noise)
-        sample = _sample(posterior, rows, random_state, executor)
+        noise = {"y_variance": y_variance, "weight": weight}
+        test = rows_to_score(posterior, X, y, fill_values, spill, executor, **noise)
+        sample = _sample(posterior, test, seed, executor)
         inputs, near = np.asarray(posterior.columns.inputs(sample.X)), Distance.of(posterior)
-        columns = list(range(rows.rows.n_features))
+        columns = list(range(test.rows.n_features))
         depth = int(math.log2(regions))
-        boxes = Boxes.halved(rows.rows, columns, inputs, depth, 2**depth, random_state)
-        away = None if near is None else near.to(posterior, inputs)
+        boxes = Boxes.halved(test.rows, columns, inputs, depth, 2**depth, seed)
         edges = np.empty(0)
-        if away is not None:
+        if near is not None:
             levels = np.arange(1, distances) / distances
+            away = near.to(posterior, inputs)
             edges = np.unique(np.quantile(away, levels, method="inverted_cdf"))
-        task = partial(_summed, rows, boxes, near, edges)
-        total: Parts = summed(task, rows.spans, posterior, executor, "check", _plus)
-    found = _checked(posterior, rows.rows.feature_names, total, sample, boxes, near, edges)
+        task = partial(_summed, test, boxes, near, edges)
+        total: Parts = summed(task, test.spans, posterior, executor, "check", _plus)
+    found = _checked(posterior, test.rows.feature_names, total, sample, boxes, near, edges)
     if any(layer.of_observations for layer in posterior.outer(True).layers):
         return found
-    return replace(found, note=_note(found, _remedy(model)))
+    return replace(found, note=_note(found, remedy))
 
 
 def refuse(posterior: Posterior, regions: Any, distances: Any = 1) -> None:
@@ -515,14 +456,6 @@ def _note(found: Check, remedy: str) -> str:
         f"residuals have {what} tails than normal ones: their variance is {variance:.2g}, but "
         f"{100 * levels[worst]:.0f} % intervals cover {100 * shares[worst]:.1f} %{remedy}"
     )
-
-
-def _remedy(model: Any) -> str:
-    """Return how another fit mends intervals, for a method that can and was not told to."""
-    if model.get_params().get("calibrate", "") is not None:
-        return ""
-    how = "random" if model._model().why_no_loo() else "loo"
-    return f"; fit with calibrate={how!r} to mend intervals of y"
 
 
 def _part(sums: Sums) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp import data
 from daskgp.assess.scores import aligned
@@ -32,7 +31,6 @@ from daskgp.models.values import add
 from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
-from daskgp.runtime.progress import ShowProgress
 
 BLOCK_ROWS, TILE_ROWS = 1_024, 256
 """Most rows of a block, and of those that are compared with another block at a time."""
@@ -99,111 +97,51 @@ class Variogram:
         return aligned(lines)
 
 
-def variogram(
+class Wanted(NamedTuple):
+    """Pairs that a variogram is made of, as `daskgp.variogram` takes them."""
+
+    bins: Any
+    max_distance: float | None
+    columns: Sequence[str | int] | None
+    n_pairs: int
+    seed: int
+
+    def check(self) -> None:
+        """Raise SettingError for settings that cannot be."""
+        whole("n_pairs", self.n_pairs, 1)
+        whole("random_state", self.seed, 0)
+        if self.max_distance is not None:
+            positive("max_distance", self.max_distance)
+
+
+def of_rows(
     X: Any,
     y: Any,
-    model: Any = None,
-    *,
-    y_variance: Any = None,
-    sample_weight: Any = None,
-    bins: int | Sequence[float] | np.ndarray = 15,
-    max_distance: float | None = None,
-    columns: Sequence[str | int] | None = None,
-    geographic: Sequence[str | int] | Literal[False] | None = None,
-    fill_values: Literal["auto"] | Sequence[float] | float | None = "auto",
-    n_pairs: int = 20_000_000,
-    store: str | None = None,
-    random_state: int = 0,
-    progress: ShowProgress = "auto",
+    noise: tuple[Any, Any],
+    posterior: Posterior | None,
+    wanted: Wanted,
+    geographic: Any,
+    fill_values: Any,
+    store: str | None,
+    executor: Executor,
 ) -> Variogram:
-    """Return the empirical variogram of rows, and what a fitted model expects of the same pairs.
-
-    The semivariance at distance h is the mean of (y_i - y_j)^2 / 2 over pairs of rows that far
-    apart [Matheron 1963].  A Gaussian process with kernel k, noise variances s_i and mean m expects
-
-        (k(x_i, x_i) + k(x_j, x_j) + s_i + s_j) / 2 - k(x_i, x_j) + (m(x_i) - m(x_j))^2 / 2
-
-    of a pair, here in y's units; its mean over the same pairs holds for any kernel, also where
-    the lengthscale differs by direction.  All pairs are taken if they are no more than ``n_pairs``;
-    otherwise about that many, half of them within blocks of 1,024 successive rows and half between
-    two such blocks, drawn at random: of a prepared dataset the former are near each other.
-
-    Parameters
-    ----------
-    X, y : array-like (n, d) and (n,) or (n, p)
-        Rows of any kind that ``fit`` takes.  Those that miss a value or hold an infinite one are
-        left out.
-    model : estimator, optional
-        A fitted one, of the same columns.
-    y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
-        Error variances and weights of the rows, as ``fit`` takes them, which make their noise
-        variances; default those of a dataset store.
-    bins : int or sequence of k + 1 floats
-        Number of classes of equal width from 0 to ``max_distance``, or their bounds.
-    max_distance : float, optional
-        Longest distance, in the units of X; by default a third of the diagonal of the box around
-        the rows of the blocks, for which these are read once more.
-    columns : sequence of str or int, optional
-        Features over which Euclidean distances are taken, which have one unit; all by default,
-        which are refused where some are places on the sphere and others are not.  Longitude and
-        latitude are taken together, with distances in km along the chord through the Earth.
-    geographic : pair of str or int, False or None
-        Columns with longitude and latitude; False for none; by default those of the model, or
-        else those that X says.
-    fill_values : "auto", list of float or None
-        Values that stand for missing ones, as for estimators; those of a model are its own.
-    n_pairs : int
-        Most pairs, about.
-    store : str, optional
-        Folder or URL where rows that tasks cannot read, such as those of a dask array that is no
-        store, are written for as long as it takes; a temporary directory by default.
-    random_state : int
-        Seed of the choice of blocks.
-    progress : bool or "auto"
-        Whether to show progress on stderr; "auto" shows it on a terminal.
-
-    Returns
-    -------
-    Variogram
-
-    Raises
-    ------
-    InputError
-        If rows or settings cannot be used, or the model is of other columns or has a likelihood.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, y = np.array([[0.0], [1.0], [3.0]]), np.array([0.0, 2.0, 2.0])
-    >>> found = variogram(X, y, bins=[0, 2, 4])
-    >>> found.pairs, found.distance, found.semivariance
-    (array([1, 2]), array([1. , 2.5]), array([2., 1.]))
-    """
-    whole("n_pairs", n_pairs, 1)
-    whole("random_state", random_state, 0)
-    if max_distance is not None:
-        positive("max_distance", max_distance)
-    if model is not None and geographic is not None:
-        raise SettingError(f"geographic={geographic!r}: leave it out, as the model has its own")
-    if model is not None and fill_values != "auto":
-        raise SettingError(f"fill_values={shown(fill_values)}: leave it out, the model has its own")
-    executor = Executor.current(progress)
+    """Return the variogram of rows with ``noise``, and what a posterior expects of their pairs."""
     with scratch_rows(store) as spill:
-        beside = {"y_variance": y_variance, "weight": sample_weight}
-        place = geographic if model is None else _posterior(model).geographic or False
-        rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **beside)
+        place = geographic if posterior is None else posterior.geographic or False
+        rows = data.rows_of(X, y, spill, executor.shares_memory, None, *noise, place)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where it is written"
             visibility.check(executor, array, "the dataset", remedy)
-        features = _positions(columns, rows.feature_names)
+        features = _positions(wanted.columns, rows.feature_names)
         used = rows.columns.inputs_of(features)
-        expected = None if model is None else _expected(model, rows)
-        units = _units(rows, features, columns is not None)
-        pieces = _pieces(rows, n_pairs, random_state)
-        if model is not None:
-            rows, fill_values = replace(rows, fills=_posterior(model).fills), model.fill_values
+        expected = None if posterior is None else _expected(posterior, rows)
+        units = _units(rows, features, wanted.columns is not None)
+        pieces = _pieces(rows, wanted.n_pairs, wanted.seed)
+        if posterior is not None:
+            rows = replace(rows, fills=posterior.fills)
         rows = filling.marked(rows, fill_values, _blocks(pieces), executor)
-        edges = _edges(bins, max_distance, partial(_reach, rows, used, pieces, executor))
+        reach = partial(_reach, rows, used, pieces, executor)
+        edges = _edges(wanted.bins, wanted.max_distance, reach)
         task = partial(_sums, rows, used, edges, expected)
         total: Sums = map_reduce(task, add, pieces, executor, "variogram")
     flat = rows.y.ndim == 1
@@ -441,15 +379,7 @@ def _units(rows: data.Rows, features: Sequence[int], named: bool) -> list[str]:
     return units
 
 
-def _posterior(model: Any) -> Posterior:
-    check_is_fitted(model, "solved_")
-    model._check_fitted()
-    posterior: Posterior = model.solved_
-    return posterior
-
-
-def _expected(model: Any, rows: data.Rows) -> Expected:
-    posterior = _posterior(model)
+def _expected(posterior: Posterior, rows: data.Rows) -> Expected:
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     posterior.refuse_transformed("an expected variogram", "leave the model out")

@@ -51,9 +51,9 @@ def check(
     nothing.  TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which
     the features of MODEL are taken by default.
     """
-    from daskgp.assess.check import check as run
     from daskgp.assess.check import refuse
     from daskgp.cli.sources import rows_to_compare
+    from daskgp.estimators import check as run
     from daskgp.estimators import load
     from daskgp.fit.scratch import scratch_rows
 

@@ -5,6 +5,7 @@ from typing import Any
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.checking import check, variogram
 from daskgp.estimators.cross_validation import cross_validate
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
@@ -34,10 +35,12 @@ __all__ = [
     "OptiComGP",
     "SparseSpectrumGP",
     "VecchiaGP",
+    "check",
     "cross_validate",
     "load",
     "plan",
     "save_into",
+    "variogram",
 ]
 
 

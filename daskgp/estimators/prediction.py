@@ -127,12 +127,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
     ) -> Iterator[tuple[Any, Any, Noise]]:
         """Yield rows and their noise; named columns are converted for as long as it takes."""
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
-        if columns is None:
-            yield X, y, (y_variance, sample_weight)
-            return
-        self._check()
-        with scratch_rows(self.store) as url, columns.converted(url, self.progress) as (X, y, _):
-            yield X, y, (None, None)
+        if columns is not None:
+            self._check()
+        noise = y_variance, sample_weight
+        with given_rows(columns, X, y, noise, self.store, self.progress) as rows:
+            yield rows
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return settings by name.
@@ -768,10 +767,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
         columns = columns.like(self.solved_.columns, self.solved_.feature_units)
-        with (
-            scratch_rows(self.store) as url,
-            columns.converted(url, self.progress) as (X, y, _),
-        ):
+        with given_rows(columns, X, y, (None, None), self.store, self.progress) as (X, y, _):
             beside = data.noise_beside(y)
             noise = (beside.get(name) for name in ("weight", "y_variance"))
             return self._score(
@@ -834,3 +830,20 @@ class FittedGP(RegressorMixin, BaseEstimator):
         tags.input_tags.allow_nan = True  # such rows are left out, and predicted as NaN
         tags.target_tags.multi_output = True
         return tags
+
+
+@contextmanager
+def given_rows(
+    columns: named.Named | None,
+    X: Any,
+    y: Any,
+    noise: Noise,
+    store: str | None,
+    progress: ShowProgress,
+) -> Iterator[tuple[Any, Any, Noise]]:
+    """Yield rows and their noise: those of named columns while they are converted, if there are."""
+    if columns is None:
+        yield X, y, noise
+        return
+    with scratch_rows(store) as url, columns.converted(url, progress) as (X, y, _):
+        yield X, y, (None, None)

@@ -156,13 +156,13 @@ def _beside(posterior: Posterior) -> dict[str, Any]:
         "feature_units": posterior.feature_units,
         "geographic": posterior.geographic or (),
     }
-    said: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
-    said |= chain.described(posterior.layers)
+    attributes: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
+    attributes |= chain.described(posterior.layers)
     if posterior.fills:
-        said["fill_values"] = [list(own) for own in posterior.fills]
+        attributes["fill_values"] = [list(own) for own in posterior.fills]
     if posterior.rows is not None:
-        said["blocks"] = posterior.rows.token
-    return said
+        attributes["blocks"] = posterior.rows.token
+    return attributes
 
 
 def _settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -12,10 +12,10 @@ from daskgp import metrics
 from daskgp.assess.check import Check
 from daskgp.assess.scores import BINS, Sums
 from daskgp.assess.variogram import Variogram
-from daskgp.assess.variogram import variogram as computed_variogram
 from daskgp.checks import shown
 from daskgp.data import grids
 from daskgp.errors import InputError
+from daskgp.estimators.checking import variogram as computed_variogram
 from daskgp.plot.canvas import (
     GREY,
     INK,

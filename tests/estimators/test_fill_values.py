@@ -12,7 +12,6 @@ from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp.assess.scores import scores
-from daskgp.assess.variogram import variogram
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import SettingError
 from daskgp.runtime.executor import Executor
@@ -132,13 +131,13 @@ def test_prepared_rows_and_variograms_have_none(tmp_path):
     prepared = daskgp.prepare((X, y), f"{tmp_path}/blocks.zarr", block_rows=50, **QUIET)
     assert prepared.dropped == len(y) - prepared.rows == 24
     assert zarr.open(f"{tmp_path}/blocks.zarr")["y"][:].min() > 0
-    a, b = (variogram(*with_value(value), **QUIET) for value in (-9999.0, np.nan))
+    a, b = (daskgp.variogram(*with_value(value), **QUIET) for value in (-9999.0, np.nan))
     np.testing.assert_array_equal(a.semivariance, b.semivariance)
     model = daskgp.SGPR(**SMALL).fit(X, y)
-    c = variogram(X, y, model=model, **QUIET)
+    c = daskgp.variogram(X, y, model=model, **QUIET)
     np.testing.assert_array_equal(a.pairs, c.pairs)
     with pytest.raises(SettingError, match="the model has its own"):
-        variogram(X, y, model=model, fill_values=None, **QUIET)
+        daskgp.variogram(X, y, model=model, fill_values=None, **QUIET)
 
 
 def test_whole_numbers_in_a_store_are_read_as_missing(tmp_path):
