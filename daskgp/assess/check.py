@@ -1,4 +1,4 @@
-"""What a statistician looks at: scores and calibration of a fitted model, as a whole and by parts.
+"""Scores and calibration of a fitted model, as a whole and by parts.
 
 One pass over the rows sums, for each region and each class of distance to the training data, what
 scores and calibration are made of; a sample of the rows says beforehand where these classes lie.

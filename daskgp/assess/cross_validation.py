@@ -240,8 +240,8 @@ def rows_at(
 def _output(url: str, rows: data.Rows) -> Iterator[stores.Group]:
     """Yield a new store of held-out predictions; it is removed again if the block fails."""
     step = splitting.even_spans(rows)[0].rows
-    said = {"target_names": list(rows.target_names), **writers.marks()}
-    with stores.creating(url, "predictions", said) as group:
+    attributes = {"target_names": list(rows.target_names), **writers.marks()}
+    with stores.creating(url, "predictions", attributes) as group:
         for name in ("mean", "variance"):
             writers.create_rows(group, name, rows.y.shape, step, np.float64)
         group.create_array(

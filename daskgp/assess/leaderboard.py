@@ -58,8 +58,8 @@ class Trial:
     @property
     def label(self) -> str:
         """Method and settings in a few words."""
-        said = ", ".join(f"{key}={value}" for key, value in self.settings.items())
-        return f"{self.method}({said})" if said else self.method
+        settings = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.method}({settings})" if settings else self.method
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, None for a score that is not known."""
@@ -69,13 +69,13 @@ class Trial:
         return found
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the trial that ``to_dict`` has described."""
         plain = {
-            name: float("nan") if said.get(name) is None else said[name]
+            name: float("nan") if values.get(name) is None else values[name]
             for name in ("score", "error")
         }
-        return cls(**{**said, **plain})
+        return cls(**{**values, **plain})
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Leaderboard(Sequence[Trial]):
         ordered = tuple(sorted(trials, key=rank))
         return cls(metric, ordered, ordered.index(chosen), rows, tuple(findings))
 
-    def found(self, finding: str) -> Self:
+    def with_finding(self, finding: str) -> Self:
         """Return the board with one more finding."""
         return replace(self, findings=(*self.findings, finding))
 
@@ -175,11 +175,11 @@ class Leaderboard(Sequence[Trial]):
         }
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the leaderboard that ``to_dict`` has described."""
-        trials = tuple(Trial.from_dict(one) for one in said["trials"])
-        metric, chosen, rows = str(said["metric"]), int(said["chosen"]), int(said["rows"])
-        return cls(metric, trials, chosen, rows, tuple(said.get("findings", ())))
+        trials = tuple(Trial.from_dict(one) for one in values["trials"])
+        metric, chosen, rows = str(values["metric"]), int(values["chosen"]), int(values["rows"])
+        return cls(metric, trials, chosen, rows, tuple(values.get("findings", ())))
 
 
 class HeldOut(NamedTuple):

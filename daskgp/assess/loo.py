@@ -34,7 +34,7 @@ logger = logging.getLogger("daskgp")
 
 
 class KnownRows(NamedTuple):
-    """What tells the rows of a fit: how many, the arguments beside X and y, and their checksum."""
+    """Identity of the rows of a fit: their number, arguments beside X and y, and checksum."""
 
     number: int
     given: frozenset[str]

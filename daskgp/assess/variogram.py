@@ -356,11 +356,11 @@ def _units(rows: data.Rows, features: Sequence[int], named: bool) -> list[str]:
     SettingError
         If two differ, or nobody ``named`` features of which some are places on the sphere or times.
     """
-    place, said = rows.geographic or (), rows.feature_units or ("",) * len(rows.feature_names)
-    units = [feature_units.of_differences(said[j]) for j in features]
+    place, known = rows.geographic or (), rows.feature_units or ("",) * len(rows.feature_names)
+    units = [feature_units.of_differences(known[j]) for j in features]
     units = ["degrees" if feature_units.plain(u).startswith("degrees") else u for u in units]
     units = [KILOMETRES if j in place else u for j, u in zip(features, units, strict=True)]
-    times = {j for j in features if feature_units.count_of(said[j]) is not None}
+    times = {j for j in features if feature_units.count_of(known[j]) is not None}
     near = {*features} & {*place} or {*features} - times or times  # of which others are told apart
     first = next((u for j, u in zip(features, units, strict=True) if j in near and u), "")
     odd = {

@@ -243,7 +243,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             last = self._last(found, rows, trials)
             trains = found.candidate.estimator.optimizer is not None
             if trains and last.optimizer is None:
-                board = board.found(
+                board = board.with_finding(
                     "the time budget left no training on all rows: hyper-parameters are those of "
                     f"the chosen trial, on {found.trial.rows:,} rows"
                 )
@@ -271,9 +271,9 @@ feature_names_in_, n_rows_ : as of ``best_``
             more["calibrate"] = "loo"
             self._after += left_out
         trained = self._after + one <= left
-        said = trials.kept.decision() if trials.kept else None
-        if said is not None:  # the fit that was interrupted goes on
-            trained, more, self._after = said["trained"], dict(said["more"]), said["after"]
+        decided = trials.kept.decision() if trials.kept else None
+        if decided is not None:  # the fit that was interrupted goes on
+            trained, more, self._after = decided["trained"], dict(decided["more"]), decided["after"]
         elif trials.kept:
             trials.kept.decide({"trained": trained, "more": more, "after": self._after})
         chosen = candidate if trained or not candidate.holds else held
@@ -415,8 +415,8 @@ feature_names_in_, n_rows_ : as of ``best_``
     ) -> tuple[GaussianProcess, list[Plan]]:
         """Return the candidate of most operations that fits in memory, and the plans of all."""
         executor = Executor.current(self.progress)
-        beside = None, executor.shares_memory, None, *noise, self.geographic
-        rows = data.rows_of(X, y, *beside)
+        noise_and_place = None, executor.shares_memory, None, *noise, self.geographic
+        rows = data.rows_of(X, y, *noise_and_place)
         profile = profiling.of_sizes(rows)
         plans: list[tuple[Plan, GaussianProcess]] = []
         for one in self._given() or methods(profile, self._common(), len(rows)):
@@ -539,8 +539,8 @@ feature_names_in_, n_rows_ : as of ``best_``
             return None
         own = self.get_params(deep=False).items()
         settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_SEARCH}
-        said = f"[{rows.feature_names}, {rows.target_names}, {len(rows)}, {profile.text}]"
-        identity = {"settings": settings, "data": str(dask.base.tokenize(said, profile.token))}
+        columns = f"[{rows.feature_names}, {rows.target_names}, {len(rows)}, {profile.text}]"
+        identity = {"settings": settings, "data": str(dask.base.tokenize(columns, profile.token))}
         return KeptTrials(f"{checkpoint.url}{TRIALS}", identity, checkpoint.claim)
 
     def _plain(self, value: Any) -> Any:

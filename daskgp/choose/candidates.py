@@ -183,10 +183,10 @@ class Candidate:
     def one_evaluation(self, plan: Plan, threads: int) -> float:
         """Return the expected time of a value and gradient."""
         rate = COSTS.get(self.method, OTHERS).rate
-        own, beside = self.estimator, 0.0
+        own, solving = self.estimator, 0.0
         if isinstance(own, SGPR):
-            beside = SOLVED * min(own.n_inducing, plan.rows) ** 3
-        return plan.operations / (rate * min(threads, max(plan.tasks, 1))) + beside / rate
+            solving = SOLVED * min(own.n_inducing, plan.rows) ** 3
+        return plan.operations / (rate * min(threads, max(plan.tasks, 1))) + solving / rate
 
 
 STEPPED = ("svgp", "decoupled")

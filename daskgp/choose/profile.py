@@ -1,4 +1,4 @@
-"""What the rows say about themselves, and what a search makes of it."""
+"""Profiles of training rows: sizes and peculiarities, and what a search makes of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Profile:
     alike: bool = True
     findings: tuple[str, ...] = ()
     token: str = ""
-    """What tells the data from others."""
+    """Identity of the data."""
 
     @property
     def varying(self) -> int:
@@ -73,7 +73,7 @@ class Profile:
 
     @property
     def text(self) -> str:
-        """What tells profiles apart, by the name that checkpoints of earlier versions have."""
+        """Text that tells profiles apart, by the name that checkpoints of earlier versions have."""
         return f"Facts{repr(self).removeprefix(type(self).__name__)}"
 
     def with_tails(self, scores: np.ndarray) -> Profile:
@@ -85,11 +85,11 @@ class Profile:
         kurtosis = float(np.mean(z**4) / max(np.mean(z**2) ** 2, np.finfo(float).tiny))
         if kurtosis < HEAVY:
             return self
-        said = (
+        finding = (
             f"residuals have heavy tails (kurtosis {kurtosis:.3g}, a Gaussian has 3): SVGP with "
             "Student-t noise is a candidate"
         )
-        return replace(self, heavy=True, findings=(*self.findings, said))
+        return replace(self, heavy=True, findings=(*self.findings, finding))
 
 
 def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
@@ -121,7 +121,7 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
         alike=rows.geographic is None or len(rows.feature_names) == 2,
         token=str(dask.base.tokenize(*sums.parts)),
     )
-    return replace(found, findings=tuple(_said(found, sums, per_place)))
+    return replace(found, findings=tuple(_findings(found, sums, per_place)))
 
 
 def of_sizes(rows: data.Rows) -> Profile:
@@ -149,31 +149,31 @@ def times_of(rows: data.Rows) -> tuple[int, ...]:
     return marks if 0 < len(marks) < len(rows.feature_names) else ()
 
 
-def _said(profile: Profile, sums: scaling.Sums, per_place: float) -> list[str]:
-    said = []
+def _findings(profile: Profile, sums: scaling.Sums, per_place: float) -> list[str]:
+    findings = []
     if sums.dropped:
-        said.append(f"{int(sums.dropped):,} rows with missing values are left out")
+        findings.append(f"{int(sums.dropped):,} rows with missing values are left out")
     if profile.constant:
         are = "is" if len(profile.constant) == 1 else "are"
-        said.append(f"{_listed(profile.constant)} {are} the same in all rows: left out")
+        findings.append(f"{_listed(profile.constant)} {are} the same in all rows: left out")
     if profile.discrete:
         take = "takes" if len(profile.discrete) == 1 else "take"
-        said.append(
+        findings.append(
             f"{_listed(profile.discrete)} {take} at most {LEVELS} values: treated as a number"
         )
     if profile.repeated > REPEATED:
-        said.append(
+        findings.append(
             f"about {100 * profile.repeated:.0f} % of the rows repeat the inputs of another, "
             f"{per_place:.3g} rows per place: their differences are noise"
         )
     if profile.kind == "class":
-        said.append("the target is 0 or 1: SVGP with a Bernoulli likelihood")
+        findings.append("the target is 0 or 1: SVGP with a Bernoulli likelihood")
     if profile.kind == "count":
-        said.append(
+        findings.append(
             "the target is a small whole number in every row: SVGP with a Poisson likelihood is a "
             "candidate beside Gaussian noise"
         )
-    return said
+    return findings
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

@@ -168,9 +168,9 @@ class Trials:
 
     def __post_init__(self) -> None:
         played = self.kept.read() if self.kept else []
-        self._played = {said["key"]: (said, arrays) for said, arrays in played}
+        self._played = {notes["key"]: (notes, arrays) for notes, arrays in played}
         self._number = len(played)
-        self.earlier = max((float(said.get("spent", 0.0)) for said, _ in played), default=0.0)
+        self.earlier = max((float(notes.get("spent", 0.0)) for notes, _ in played), default=0.0)
 
     @property
     def deadline(self) -> float:
@@ -454,26 +454,26 @@ class Trials:
         key = _key(one.candidate, rows)
         if self.kept is None or key in self._played or not one.lasting:
             return
-        said = {
+        notes = {
             "trial": one.trial.to_dict(),
             "key": key,
             "kernel": None if one.kernel is None else describe(one.kernel),
             "noise_variance": one.noise_variance,
             "spent": time.monotonic() - self.began + self.earlier,
         }
-        self.kept.append(self._number, said, one.held_out._asdict())
+        self.kept.append(self._number, notes, one.held_out._asdict())
         self._number += 1
 
     def _again(self, candidate: Candidate, rows: int) -> Tried | None:
         """Return the trial that is kept of a candidate, if there is one."""
         if _key(candidate, rows) not in self._played:
             return None
-        said, arrays = self._played[_key(candidate, rows)]
+        notes, arrays = self._played[_key(candidate, rows)]
         found = HeldOut(**arrays)
-        kernel = None if said["kernel"] is None else kernel_from_dict(said["kernel"])
-        trial = Trial.from_dict(said["trial"])
+        kernel = None if notes["kernel"] is None else kernel_from_dict(notes["kernel"])
+        trial = Trial.from_dict(notes["trial"])
         loss = loss_of(found, self.rules.metric)
-        return Tried(trial, candidate, loss, found, kernel, said["noise_variance"])
+        return Tried(trial, candidate, loss, found, kernel, notes["noise_variance"])
 
     def _named(self, candidate: Candidate, kernel: Kernel | None) -> str:
         """Return the structure of the kernel that a trial has found."""

@@ -167,8 +167,8 @@ def _check_scaling(posterior: Posterior) -> None:
 
 def regressor_of(content: stores.Stored) -> str | None:
     """Return the name of the class of the regressor that a stored model needs, if it does."""
-    said = content.attributes.get("settings")
-    setting = said.get("mean") if isinstance(said, dict) else None
+    settings = content.attributes.get("settings")
+    setting = settings.get("mean") if isinstance(settings, dict) else None
     return setting.get(REGRESSOR) if isinstance(setting, dict) else None
 
 
@@ -265,6 +265,6 @@ def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:
 def _sources_of(url: str, content: stores.Stored) -> tuple[Source, ...]:
     """Return the dataset stores of which a stored model has seen rows."""
     arrays = stores.read_beside(url, content, stores.SEEN)
-    said = content.notes.get("sources", []) if arrays else []
-    parts: list[dict[str, Any]] = [stored.part(arrays, f"{i}_") for i in range(len(said))]
-    return tuple(Source(**one, **part) for one, part in zip(said, parts, strict=True))
+    notes = content.notes.get("sources", []) if arrays else []
+    parts: list[dict[str, Any]] = [stored.part(arrays, f"{i}_") for i in range(len(notes))]
+    return tuple(Source(**one, **part) for one, part in zip(notes, parts, strict=True))

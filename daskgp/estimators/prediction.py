@@ -57,7 +57,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     geographic: Any
 
     _fitted: Fit
-    """What a fit has found; estimators that are not fitted lack it."""
+    """Result of a fit; estimators that are not fitted lack it."""
 
     objective_ = Learned[float | None](lambda fit: fit.objective)
     n_rows_ = Learned[int](lambda fit: fit.n)
@@ -768,8 +768,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             return self._score(X, y, tuple(given))
         columns = columns.like(self.solved_.columns, self.solved_.feature_units)
         with given_rows(columns, X, y, (None, None), self.store, self.progress) as (X, y, _):
-            beside = data.noise_beside(y)
-            noise = (beside.get(name) for name in ("weight", "y_variance"))
+            stored = data.noise_beside(y)
+            noise = (stored.get(name) for name in ("weight", "y_variance"))
             return self._score(
                 X, y, tuple(None if a is None else reading.from_zarr(a) for a in noise)
             )

@@ -31,7 +31,7 @@ SETTING, REGRESSOR = "setting_", "regressor"
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a store keeps of a fitted estimator.
+    """A fitted estimator as a store keeps it.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Model:
     settings : mapping
     fit : Fit
     notes : mapping
-        What else it notes.
+        Whatever else its class notes.
     """
 
     name: str
@@ -128,7 +128,7 @@ def _stored(model: Model, rows_in: str = stores.ROWS) -> tuple[Model, stores.Sto
         "objective": fit.objective,
         "n_rows": fit.n,
     }
-    attributes |= _beside(posterior)
+    attributes |= _optional_attributes(posterior)
     if rows_in != stores.ROWS:
         attributes[stores.ROWS_IN] = rows_in
     # a reader checks what JSON makes of the attributes
@@ -149,7 +149,7 @@ def _for_updates(fit: Fit) -> tuple[Fit, dict[str, dict[str, np.ndarray]]]:
     return fit, {stores.SUMS: sums, stores.SEEN: marks}
 
 
-def _beside(posterior: Posterior) -> dict[str, Any]:
+def _optional_attributes(posterior: Posterior) -> dict[str, Any]:
     """Return the attributes that not every model has."""
     optional: dict[str, tuple[Any, ...]] = {
         "target_units": posterior.target_units,

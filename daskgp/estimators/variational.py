@@ -161,7 +161,7 @@ class VariationalGP(GaussianProcess):
 
     @property
     def _form(self) -> Form:
-        """How the posterior is written and learned."""
+        """Form in which the posterior is written and learned."""
         return Form(self.natural, self.hyperparameters)
 
     @property
