@@ -218,7 +218,10 @@ feature_names_in_, n_rows_ : as of ``best_``
             _check_places(places, rows)
             column = self._time_column(rows)
             profile = profiling.of_rows(rows, column, executor)
-            self._check_kind(profile)
+            if profile.kind == "class" and self.metric == "crps":
+                raise SettingError(
+                    "metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'"
+                )
             for finding in profile.findings:
                 logger.info("%s", finding)
             given = self._given()
@@ -511,10 +514,6 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Return the settings of all candidates."""
         names = ("kernel", "device", "store", "random_state", "geographic", "fill_values")
         return {name: getattr(self, name) for name in names} | {"progress": False}
-
-    def _check_kind(self, profile: profiling.Profile) -> None:
-        if profile.kind == "class" and self.metric == "crps":
-            raise SettingError("metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'")
 
     # -- rows ------------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ class Candidate:
     @property
     def coded(self) -> bool:
         """True if the likelihood is one of codes or counts, which has no noise variance."""
-        return self.estimator._codes is not None
+        return self.estimator.recipe().codes is not None
 
     def seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
         """Return the expected time of a fit with a plan to rows with such columns."""

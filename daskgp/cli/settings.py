@@ -16,6 +16,7 @@ import numpy as np
 from daskgp import checks, kernels
 from daskgp.checks import shown
 from daskgp.cli.methods import AUTO
+from daskgp.cli.options import numeric
 from daskgp.errors import SettingError
 from daskgp.typing import Predictor
 
@@ -197,7 +198,7 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     if NUMBERS in options or (isinstance(value, list) and {np.ndarray, NAMES} & set(options)):
         return _several(name, value, options)
     if isinstance(value, str) and float in options:  # numbers that TOML does not take: .1
-        value = _number(value)
+        value = numeric(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if int in options and number and float(value).is_integer():
         return int(value)
@@ -218,20 +219,12 @@ def _numbers(name: str, value: Any) -> list[float]:
     """Return a list of numbers, one, or text with numbers separated by commas, as a list."""
     parts = value.split(",") if isinstance(value, str) else value
     parts = parts if isinstance(parts, list) else [parts]
-    several = [_number(one) if isinstance(one, str) else one for one in parts]
+    several = [numeric(one) if isinstance(one, str) else one for one in parts]
     if any(isinstance(one, bool) or not isinstance(one, int | float) for one in several):
         raise SettingError(
             f"setting {name}={shown(value)}: numbers such as [-9999], 'auto' or none are needed"
         )
     return [float(one) for one in several]
-
-
-def _number(text: str) -> float | str:
-    """Return a number as Python reads it; the text itself if it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 NAMES, NUMBERS = Sequence[str], Sequence[float]

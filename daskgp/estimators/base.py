@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from sklearn.base import clone
 
-from daskgp import likelihoods
 from daskgp.assess.calibration import learned_layers
 from daskgp.checks import choice, shown
 from daskgp.data.stores import locks
@@ -29,7 +28,6 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe, Trainer, Traits
 from daskgp.fit.training import OnBlocks
 from daskgp.kernels import Kernel
-from daskgp.likelihoods import Likelihood
 from daskgp.models.method import Method as Contract
 from daskgp.posterior import training_rows
 from daskgp.posterior.layers import Tails, TrendLayer
@@ -281,12 +279,6 @@ class GaussianProcess(UpdatedGP):
         copied = super(GaussianProcess, plain).__sklearn_clone__()
         copied.mean = self.mean
         return copied
-
-    @property
-    def _codes(self) -> Likelihood | None:
-        """Likelihood of targets that are codes or counts; None for those that are measured."""
-        likelihood = likelihoods.by_name(self._model().likelihood_name)
-        return None if likelihood.standardised else likelihood
 
     def _read_rows(self) -> int | None:
         """Return how many rows a task reads of the data in their original order."""

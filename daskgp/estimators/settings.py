@@ -48,13 +48,13 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
         _whole_or_none("training_rows", estimator.training_rows, True)
     kernel_of(estimator.kernel)
     numbers_of(estimator.fill_values)
-    if hasattr(estimator, "learning_rate"):
-        positive("learning_rate", estimator.learning_rate)
+    positive("learning_rate", estimator.learning_rate)
     constraints.Asked(estimator.fixed, estimator.limits, estimator.prior).check()
     requirements.check(estimator, besides)
     estimator._check_own()
-    model, codes = estimator._model(), estimator._codes
-    name = type(estimator).__name__
+    model, name = estimator._model(), type(estimator).__name__
+    likelihood = likelihoods.by_name(model.likelihood_name)
+    codes = None if likelihood.standardised else likelihood
     means.check(estimator.mean, model, codes, name, estimator.target_transform)
     missing = model.why_no_variance() if estimator.calibrate is not None else None
     if missing:
@@ -99,10 +99,8 @@ def _whole_or_none(name: str, value: Any, auto: bool) -> None:
     if value is None or (auto and type(value) is str and value == "auto"):
         return
     if isinstance(value, str):
-        known = (
-            "a whole number of at least 1, 'auto' or None"
-            if auto
-            else "a whole number of at least 1, or None"
+        or_auto = " 'auto'" if auto else ""
+        raise SettingError(
+            f"{name}={shown(value)}: choose a whole number of at least 1,{or_auto} or None"
         )
-        raise SettingError(f"{name}={shown(value)}: choose {known}")
     whole(name, value, 1)
