@@ -1,7 +1,5 @@
 """CaGP as an estimator: the dense posterior for rows of any kind, kept in a store, and tidy."""
 
-import shutil
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,12 +7,12 @@ import scipy.sparse as sp
 import zarr
 from commands import rows
 from effective import effective
-from fits import equal, files_below, forget, same_bits, zarr_rows
+from fits import equal, files_below, same_bits, zarr_rows
 from logs import warnings_in
 from sklearn.base import clone
 
 import daskgp
-from daskgp import CaGP, ExactGP, kernels, testing, train
+from daskgp import CaGP, ExactGP, kernels, train
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.fit import actions as training
 from daskgp.models.actions.cagp import CaGP as ComputationAware
@@ -498,22 +496,6 @@ def test_actions_that_are_given_are_cloned_and_left_alone(table):
     same_bits([nested.predict(table[0])], [made.predict(table[0])])
 
 
-# -- where rows and state are kept -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("damage", ["removed", "other rows"])
-def test_a_model_store_without_the_points_of_the_fit_is_refused(damage, table, T, tmp_path):
-    for name, shift in (("a", 0.0), ("b", 1.0)):
-        build(**FIXED).fit(table[0] + shift, table[1]).save(tmp_path / name)
-    shutil.rmtree(tmp_path / "a" / "rows")
-    if damage == "other rows":
-        shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
-    forget()
-    with pytest.raises(StoreError, match=r"fit again|rows") as error:
-        daskgp.load(tmp_path / "a").predict(T)
-    assert "\n" not in str(error.value)
-
-
 # -- input that cannot be used ---------------------------------------------------------------
 
 
@@ -550,18 +532,6 @@ def test_points_and_weights_are_kept_in_the_same_chunks(table, T, tmp_path, monk
     for kind in ("sparse", "cg"):
         model = build(**{**FIXED, **ACTIONS[kind]}).fit(*zarr_rows(tmp_path / kind, *table, step=N))
         agrees(model, *table, T)
-
-
-def test_a_plan_needs_no_work(table, tmp_path):
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    with testing.no_compute():
-        assert daskgp.plan(build(**FIXED), *given).rows == N
-        X, y = da.ones((10**7, 2), chunks=(10**6, 2)), da.ones(10**7, chunks=10**6)
-        few, many = (daskgp.plan(CaGP(n_actions=100, **s), X, y) for s in ({"support": 50}, {}))
-        whole = daskgp.plan(CaGP(n_actions=100, actions="random"), X, y)
-    assert few.bytes_per_task < 1 << 30
-    assert few.operations < many.operations
-    assert whole.bytes_client > 8 * 10**9
 
 
 def test_a_stored_cggp_that_does_not_say_how_it_ended_is_stored_again(tmp_path):

@@ -1,8 +1,6 @@
 """ExpertsGP as an estimator: the same for rows of any kind, lazy, kept in a store, and tidy."""
 
 import json
-import re
-import shutil
 
 import dask.array as da
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 import zarr
 from commands import dataset, rows
 from effective import effective
-from fits import equal, forget, same_bits, zarr_rows
+from fits import equal, same_bits, zarr_rows
 from logs import warnings_in
 from sklearn.base import clone
 
@@ -18,8 +16,7 @@ import daskgp
 from daskgp import ExactGP, ExpertsGP, kernels, testing
 from daskgp.data.blocks.draws import Central
 from daskgp.data.partition import Span
-from daskgp.errors import InputError, NumericalError, PlanError, SettingError, StoreError
-from daskgp.runtime.executor import Executor
+from daskgp.errors import InputError, NumericalError, SettingError
 
 GIVEN = kernels.Matern32((0.5, 0.8), variance=1.4)
 SMALL = {"kernel": GIVEN, "n_experts": 5, "n_inducing": 12}
@@ -277,19 +274,6 @@ def test_state_lies_in_the_store_by_expert(expert, aggregation, table, T, tmp_pa
     same_bits(found.predict(T, return_std=True), model.predict(T, return_std=True))
 
 
-@pytest.mark.parametrize("damage", ["removed", "other rows"])
-def test_a_model_store_without_the_rows_of_the_fit_is_refused(damage, table, T, tmp_path):
-    build(**FIXED, expert="exact").fit(*table).save(tmp_path / "m.zarr")
-    kept = tmp_path / "m.zarr" / "rows"
-    shutil.rmtree(kept)
-    if damage == "other rows":
-        dataset(kept, *(a[:150] for a in table))
-    forget()
-    with pytest.raises(StoreError, match=r"m\.zarr|fit again") as error:
-        daskgp.load(tmp_path / "m.zarr").predict(T)
-    assert "\n" not in str(error.value)
-
-
 @both
 def test_sparse_experts_keep_no_rows_on_disk_and_exact_ones_do(expert, table, temporary, tmp_path):
     folder = tmp_path / "kept"
@@ -336,71 +320,6 @@ def test_inducing_inputs_outside_the_data_are_counted_once(table, caplog):
     ]
 
 
-# -- memory ----------------------------------------------------------------------------------
-
-
-def suggested(model, n):
-    """The n_experts that a refusal names, None where the work would begin."""
-    X, y = da.zeros((n, 2), chunks=(n // 100, 2)), da.zeros(n, chunks=n // 100)
-    with testing.no_compute(), pytest.raises((PlanError, AssertionError)) as error:
-        model.fit(X, y)
-    if error.type is AssertionError:
-        return None
-    assert "\n" not in str(error.value)
-    return int(re.findall(r"n_experts to at (?:most|least) (\d+)", str(error.value))[0])
-
-
-@pytest.mark.parametrize(
-    ("made", "n", "fewer"),
-    [
-        (ExpertsGP(expert="exact", n_experts=20), 400_000, False),
-        (ExpertsGP(expert="exact", n_experts=8, aggregation="grbcm"), 200_000, False),
-        (ExpertsGP(expert="exact", n_experts=10, aggregation="poe"), 10**7, False),
-        (ExpertsGP(n_experts=4_096, n_inducing=256, aggregation="npae"), 400_000, True),
-        (ExpertsGP(n_experts=4_096, n_inducing=256, aggregation="rbcm"), 400_000, True),
-    ],
-    ids=["exact", "grbcm", "many rows", "npae", "rbcm"],
-)
-def test_experts_that_do_not_fit_are_refused_with_a_number_that_does(made, n, fewer, monkeypatch):
-    monkeypatch.setattr(Executor, "memory_per_task", lambda self: 2**31)
-    found = suggested(made, n)
-    assert (found < made.n_experts) is fewer
-    assert suggested(clone(made).set_params(n_experts=found), n) is None
-
-
-def test_memory_too_small_for_any_number_of_experts_asks_for_more(monkeypatch):
-    monkeypatch.setattr(Executor, "memory_per_task", lambda self: 2**28)
-    model = ExpertsGP(n_experts=4, n_inducing=4_000)
-    with pytest.raises(PlanError, match="fewer inducing inputs or give the workers more memory"):
-        model.fit(da.zeros((400_000, 2)), da.zeros(400_000))
-
-
-def test_a_fit_is_refused_before_any_work(temporary, tmp_path, monkeypatch):
-    monkeypatch.setattr(Executor, "memory_per_task", lambda self: 2**30)
-    given = [da.zeros((20_000, 2), chunks=(5_000, 2)), da.zeros(20_000, chunks=5_000)]
-    for made in (
-        ExpertsGP(expert="exact", n_experts=2, aggregation="grbcm"),
-        ExpertsGP(n_experts=5_000, n_inducing=100, aggregation="npae"),
-    ):
-        with (
-            testing.no_compute(),
-            pytest.raises(PlanError, match=r"n_experts to at (most|least) \d+ or"),
-        ):
-            made.set_params(store=str(tmp_path / "kept")).fit(*given)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_a_plan_needs_no_work(table, tmp_path):
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    with testing.no_compute():
-        found = daskgp.plan(build(**FIXED, expert="exact"), *given)
-        assert (found.rows, found.block_rows, found.tasks) == (200, 40, 5)
-        X, y = da.ones((10**7, 2), chunks=(10**6, 2)), da.ones(10**7, chunks=10**6)
-        huge = daskgp.plan(ExpertsGP(n_inducing=100), X, y)
-    assert huge.block_rows <= 65_536
-    assert huge.bytes_per_task < 1 << 30
-
-
 # -- odd data --------------------------------------------------------------------------------
 
 
@@ -414,16 +333,6 @@ def test_experts_of_one_row_work(expert, aggregation):
     assert model.n_experts_ == 8
     assert np.isfinite(mean).all()
     assert (std > 0).all()
-
-
-def test_rows_of_another_model_are_refused(table, tmp_path):
-    X, y = table
-    for name, given in (("a", X), ("b", X + 1.0)):
-        build(**{**FIXED, "n_experts": 4, "expert": "exact"}).fit(given, y).save(tmp_path / name)
-    shutil.rmtree(tmp_path / "a" / "rows")
-    shutil.copytree(tmp_path / "b" / "rows", tmp_path / "a" / "rows")
-    with pytest.raises(StoreError, match="its rows are not the rows of the fit"):
-        daskgp.load(tmp_path / "a")
 
 
 def test_optimal_weights_of_blocks_are_warned_of_once(table, caplog):

@@ -3,7 +3,6 @@
 import gc
 import os
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -20,16 +19,15 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 import daskgp
-from daskgp import LMA, PIC, SGPR, ExactGP, kernels, testing
+from daskgp import LMA, PIC, ExactGP, kernels, testing
 from daskgp.data.blocks.layout import read_layout
-from daskgp.errors import InputError, NumericalError, PlanError, RunError, SettingError, StoreError
+from daskgp.errors import InputError, NumericalError, RunError, SettingError, StoreError
 from daskgp.fit import rounds
 from daskgp.fit.arrange import rewriting
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
 from daskgp.posterior import neighbour_rows as near_rows
 from daskgp.predict import average
-from daskgp.runtime.executor import Executor
 from tests import oracle
 
 KERNEL = kernels.Matern32(0.5, variance=1.4)
@@ -642,23 +640,6 @@ def test_several_targets_and_settings_come_back(table, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("damage", ["removed", "other rows", "no blocks"])
-def test_a_model_store_whose_rows_are_not_those_of_the_fit_is_refused(
-    damage, fitted, table, tmp_path
-):
-    fitted.save(tmp_path / "m.zarr")
-    kept = tmp_path / "m.zarr" / "rows"
-    shutil.rmtree(kept)
-    X, y = table
-    if damage == "other rows":
-        daskgp.prepare((X[:100], y[:100]), kept, block_rows=40, progress=False)
-    elif damage == "no blocks":
-        dataset(kept, X, y)
-    with pytest.raises(StoreError, match=r"m\.zarr") as error:
-        daskgp.load(tmp_path / "m.zarr")
-    assert "\n" not in str(error.value)
-
-
 # -- the command -----------------------------------------------------------------------------
 
 SET = tuple(
@@ -736,45 +717,6 @@ def test_one_column_few_rows_and_blocks_of_one_row():
     assert np.isfinite(std).all()
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        LMA(block_rows=50_000),
-        PIC(block_rows=50_000, dtype="float32"),
-        LMA(block_rows=50_000, markov_order=5, n_support=2_000),
-        SGPR(block_rows=20_000_000),
-    ],
-    ids=["lma", "pic", "wide", "sgpr"],
-)
-def test_a_block_too_large_for_memory_is_refused_with_one_that_fits(made, monkeypatch):
-    monkeypatch.setattr(Executor, "memory_per_task", lambda self: 2**30)
-    n = 20_000_000 if isinstance(made, SGPR) else 400_000
-    X, y = da.zeros((n, 2), chunks=(n // 100, 2)), da.zeros(n, chunks=n // 100)
-    found = suggested(made, X, y)
-    assert 1 <= found < made.block_rows
-    assert suggested(made.set_params(block_rows=found), X, y) is None
-    # and not needlessly small
-    assert suggested(made.set_params(block_rows=3 * found), X, y) is not None
-
-
-def suggested(model, X, y):
-    """The block_rows that a refusal names, None where the work would begin."""
-    with testing.no_compute(), pytest.raises((PlanError, AssertionError)) as error:
-        model.fit(X, y)
-    if error.type is AssertionError:
-        return None
-    assert "\n" not in str(error.value)
-    return int(re.findall(r"block_rows to at most (\d+)", str(error.value))[0])
-
-
-def test_memory_too_small_for_a_single_row_asks_for_more(monkeypatch):
-    monkeypatch.setattr(Executor, "memory_per_task", lambda self: 2**29)
-    X, y = da.zeros((400_000, 2), chunks=(4_000, 2)), da.zeros(400_000, chunks=4_000)
-    model = LMA(n_support=4_000, block_rows=1_000)
-    with pytest.raises(PlanError, match="choose fewer inputs of the method or give the"):
-        model.fit(X, y)
-
-
 def test_rows_that_are_gone_are_an_error_and_not_a_prediction(table, tmp_path):
     model = LMA(**FIXED, store=str(tmp_path / "kept")).fit(*zarr_rows(tmp_path / "t.zarr", *table))
     (kept,) = (tmp_path / "kept").iterdir()
@@ -782,20 +724,6 @@ def test_rows_that_are_gone_are_an_error_and_not_a_prediction(table, tmp_path):
     forget()
     with pytest.raises(StoreError, match="training rows that the model reads back are gone"):
         model.predict(table[0])
-
-
-def test_a_plan_needs_no_work(table, tmp_path):
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    with testing.no_compute():
-        found = daskgp.plan(LMA(**FIXED), *given)
-    assert (found.rows, found.block_rows, found.tasks) == (300, 38, 8)
-    many = LMA(n_support=100, block_rows=512)
-    X, y = da.ones((10**7, 2), chunks=(10**6, 2)), da.ones(10**7, chunks=10**6)
-    with testing.no_compute():
-        huge = daskgp.plan(many, X, y)
-    assert huge.block_rows <= 512
-    assert -(-(10**7) // 2_048) <= huge.tasks <= -(-(10**7) // 512)  # thin blocks share a task
-    assert huge.bytes_per_task < 1 << 30
 
 
 @pytest.mark.parametrize(
