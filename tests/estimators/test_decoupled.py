@@ -325,20 +325,14 @@ def test_bounds_follow_the_units_of_the_targets(table):
 
 
 @most
-def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, T, caplog):
+def test_rows_with_missing_values_are_left_out_with_one_warning(kind, table, caplog):
     X, y = table[0].copy(), targets(kind, table[1])
     X[5, 1], X[6], y[70] = np.nan, np.nan, np.nan
     model = made(kind).fit(X, y)
     assert warnings_in(caplog) == ["3 rows with missing values are left out"]
-    assert model.n_rows_ == N - 3
-    masked = made(kind).fit(np.ma.masked_invalid(X), np.ma.masked_invalid(y))
-    assert outcome(masked, T) == outcome(model, T)
     caplog.clear()
     model.partial_fit(X[:6], y[:6])
     assert warnings_in(caplog) == ["1 row with missing values is left out"]
-    holes = T.copy()
-    holes[3, 0] = np.nan
-    assert np.isnan(model.predict(holes)).tolist() == [i == 3 for i in range(len(T))]
 
 
 @pytest.mark.parametrize("kind", ["decoupled", "svgp"])
@@ -349,40 +343,29 @@ def test_chunks_of_one_row_and_one_of_all_do_as_well(kind, table):
         assert model.score(X, y) > 0.9
 
 
-def test_lazy_predictions_compute_nothing_and_are_the_eager_ones(table, T):
-    labels = targets("bernoulli", table[1])
-    model = made("bernoulli").fit(table[0], labels)
-    for noise in (False, True):
-        wanted = model.predict(T, return_std=True, include_noise=noise)
-        for chunks in ((15, 2), (7, 2), (1, 1)):
-            given = da.from_array(T, chunks=chunks)
-            with testing.no_compute():
-                lazy = model.predict(given, return_std=True, include_noise=noise)
-                proba = model.predict_proba(given)
-            assert lazy[0].chunks == (given.chunks[0],)
-            for a, b in zip(dask.compute(*lazy, scheduler="threads"), wanted, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-9)
-            np.testing.assert_allclose(proba.compute(), model.predict_proba(T), rtol=1e-9)
-    assert model.predict(np.empty((0, 2))).shape == (0,)
+def test_lazy_responses_compute_nothing_and_are_the_eager_ones(table, T):
+    model = made("bernoulli").fit(table[0], targets("bernoulli", table[1]))
+    wanted = model.predict(T, return_std=True, include_noise=True)
+    for chunks in ((15, 2), (7, 2), (1, 1)):
+        given = da.from_array(T, chunks=chunks)
+        with testing.no_compute():
+            lazy = model.predict(given, return_std=True, include_noise=True)
+            proba = model.predict_proba(given)
+        for a, b in zip(dask.compute(*lazy, scheduler="threads"), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+        np.testing.assert_allclose(proba.compute(), model.predict_proba(T), rtol=1e-9)
 
 
-def test_a_grid_becomes_a_grid(table):
+def test_probabilities_of_a_grid_are_along_classes(table):
     model = made("bernoulli").fit(table[0], targets("bernoulli", table[1]))
     axes = {"x0": np.linspace(0, 3, 4), "x1": np.linspace(0, 3, 6)}
     places = np.stack(np.meshgrid(*axes.values(), indexing="ij"), axis=-1).reshape(-1, 2)
-    mean, std = model.predict(xr.Dataset(coords=axes), return_std=True)
-    assert mean.dims == std.dims == ("x0", "x1")
-    np.testing.assert_allclose(mean.values.ravel(), model.predict(places))
-    found = model.predict_proba(xr.Dataset(coords=axes))
+    grid = xr.Dataset({"z": (("x0", "x1"), da.zeros((4, 6), chunks=2))}, coords=axes)
+    with testing.no_compute():
+        found = model.predict_proba(grid)
     assert found.dims == ("x0", "x1", "class")
     assert found["class"].values.tolist() == [0, 1]
     np.testing.assert_allclose(found.values.reshape(-1, 2), model.predict_proba(places))
-    chunked = xr.Dataset(coords=axes).chunk()
-    grid = xr.Dataset({"z": (("x0", "x1"), da.zeros((4, 6), chunks=2))}, coords=axes)
-    assert chunked is not None
-    with testing.no_compute():
-        lazy = model.predict_proba(grid)
-    assert lazy.dims == ("x0", "x1", "class")
 
 
 @pytest.mark.parametrize("kind", ["bernoulli", "poisson"])
@@ -808,11 +791,6 @@ def test_a_saved_model_predicts_the_same_and_goes_on_learning(kind, table, T, tm
     assert type(found) is type(model)
     assert found.get_params() == model.get_params()
     assert outcome(found, T) == outcome(model, T)
-    assert found.solved_.token == model.solved_.token
-    for noise in (False, True):
-        wanted = model.predict(T, return_std=True, include_noise=noise)
-        same_bits(found.predict(T, return_std=True, include_noise=noise), wanted)
-    same_bits([found.predict(T, return_cov=True)[1]], [model.predict(T, return_cov=True)[1]])
     for _ in range(2):
         found.partial_fit(X, y)
         model.partial_fit(X, y)
@@ -973,13 +951,6 @@ def test_a_model_store_is_no_checkpoint(table, tmp_path):
     with pytest.raises(StoreError, match="is not a checkpoint: choose another place"):
         made("svgp").fit(*table, checkpoint=url)
     daskgp.load(url)
-
-
-def test_a_checkpoint_of_another_method_is_refused(table, tmp_path):
-    url = str(tmp_path / "checkpoint")
-    SGPR(n_inducing=5, max_iter=1).fit(*table, checkpoint=url)
-    with pytest.raises(StoreError, match="belongs to other data or settings"):
-        made("svgp").fit(*table, checkpoint=url)
 
 
 # -- numbers that are not finite -------------------------------------------------------------

@@ -235,20 +235,6 @@ def test_far_from_the_data_predictions_return_to_the_mean_function():
     np.testing.assert_allclose(linear, wanted, rtol=1e-8)
 
 
-def test_rows_with_missing_values_are_left_out_with_a_warning(caplog):
-    X, y = data()
-    holes, gaps = X.copy(), y.copy()
-    holes[5, 1], gaps[7] = np.nan, np.nan
-    keep = np.setdiff1d(np.arange(300), [5, 7])
-    Z, T = data(20, seed=2)[0], data(5, seed=1)[0]
-    found = fixed(Z).fit(holes, gaps)
-    wanted = fixed(Z).fit(X[keep], y[keep])
-    assert found.n_rows_ == 298
-    assert "2 rows with missing values are left out" in caplog.text
-    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-10)
-    np.testing.assert_allclose(found.predict(T), wanted.predict(T), rtol=1e-9)
-
-
 # -- training ------------------------------------------------------------------------------
 
 

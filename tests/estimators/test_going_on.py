@@ -126,6 +126,14 @@ LOCAL = daskgp.LMA(KERNEL, n_support=8, block_rows=40, max_iter=3)
 STORED = {
     "lma, rows in a store": (LOCAL, "store"),
     "lma, prepared rows": (LOCAL, "prepared"),
+    "vecchia, support inputs": (
+        daskgp.VecchiaGP(KERNEL, n_neighbours=8, n_support=8, block_rows=60, max_iter=3),
+        "zarr",
+    ),
+    "opticom, given bounds": (
+        daskgp.OptiComGP("rbf(ard=true)", level=4, bounds=[[0, 3], [-1, 4]], max_iter=1),
+        "memory",
+    ),
     "cagp, eigenvectors": (actions(actions="eigen", max_iter=1), "memory"),
     "cagp, a support": (actions(support=4, max_iter=1), "store"),
     "cagp, rows as they lie": (actions(order=None, max_iter=1), "zarr"),

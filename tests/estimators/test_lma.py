@@ -242,19 +242,6 @@ def test_one_lengthscale_leaves_the_first_order_as_it_is(table, monkeypatch):
     assert len(calls) == 3
 
 
-def test_training_on_some_blocks_leaves_the_posterior_that_of_all_rows(table):
-    X, y = table
-    T = rows(20, seed=1)[0]
-    settings = {**QUICK, "markov_order": 1, "neighbours": "order"}
-    part, whole, every = (LMA(**settings, train_blocks=n).fit(X, y) for n in (2, None, 99))
-    assert part.kernel_ != whole.kernel_
-    assert every.objective_ == whole.objective_
-    assert part.n_rows_ == 300
-    evidence, mean, _ = dense(part, T)
-    assert part.objective_ == pytest.approx(evidence, rel=1e-8)
-    np.testing.assert_allclose(part.predict(T), mean[:, 0], rtol=1e-8)
-
-
 def test_factors_that_wait_for_the_gradient_change_no_bit(table, monkeypatch):
     settings, asked, forward = {**QUICK, "train_support": True}, [], TaskRounds.forward
 
@@ -312,14 +299,6 @@ def test_rows_in_any_order_and_chunks_are_predicted_alike(fitted):
     for pair in found:
         for a, b in zip(pair, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-
-
-def test_one_chunk_may_touch_every_block(fitted):
-    T = rows(40, seed=3)[0]
-    assert len(np.unique(fitted.solved_.rows.layout.blocks_of(T))) == 8
-    one = da.from_array(T, chunks=(40, 2))
-    each = np.concatenate([fitted.predict(row[None]) for row in T])
-    np.testing.assert_allclose(fitted.predict(one).compute(), each, rtol=1e-10)
 
 
 @pytest.mark.parametrize("noise", [False, True])

@@ -110,25 +110,6 @@ def test_few_rows_and_missing_values_are_fine():
     assert np.isnan(model.predict(X)).tolist() == [False, True, False, False, False]
 
 
-@pytest.mark.parametrize("variance", ["linear", "paper"])
-def test_a_saved_model_predicts_the_same_bits(variance, tmp_path):
-    X, y = rows()
-    made = OptiComGP("rbf(ard=true)", bounds=[[0.0, 3.0], [-1, 4]], variance=variance, **QUICK)
-    model = clone(made).fit(X, y)
-    model.save(tmp_path / "m.zarr")
-    found = daskgp.load(tmp_path / "m.zarr")
-    assert type(found) is OptiComGP
-    settings, wanted = found.get_params(), model.get_params()
-    np.testing.assert_array_equal(settings.pop("bounds"), wanted.pop("bounds"))
-    assert settings == wanted
-    np.testing.assert_array_equal(found.predict(X), model.predict(X))
-    covariances = [m.predict(X[:9], return_cov=True)[1] for m in (found, model)]
-    np.testing.assert_array_equal(*covariances)
-    np.testing.assert_array_equal(found.grid_, model.grid_)
-    np.testing.assert_array_equal(found.weights_, model.weights_)
-    np.testing.assert_array_equal(found.levels_, model.levels_)
-
-
 # -- what is refused -----------------------------------------------------------------------
 
 

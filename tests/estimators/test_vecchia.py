@@ -6,7 +6,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from commands import rows
-from distributed import Client
 from fits import same_bits, zarr_rows
 from sklearn.base import clone
 
@@ -441,24 +440,6 @@ def test_new_rows_come_near_a_fit_to_all(table):
 # -- bits ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("m", [0, 8])
-def test_a_store_gives_the_bits_back(m, table, tmp_path):
-    T = rows(60, seed=1)[0]
-    model = VecchiaGP(**QUICK, n_support=m).fit(*zarr_rows(tmp_path / "t.zarr", *table))
-    wanted = model.predict(T, True), model.predict(T[:9], return_cov=True), model.loo(*table)
-    model.save(tmp_path / "m.zarr")
-    found = daskgp.load(tmp_path / "m.zarr")
-    assert type(found) is VecchiaGP
-    assert found.get_params() == model.get_params()
-    assert found.solved_.token == model.solved_.token
-    for pair, own in zip(
-        (found.predict(T, True), found.predict(T[:9], return_cov=True), found.loo(*table)),
-        wanted,
-        strict=True,
-    ):
-        same_bits(pair, own)
-
-
 def test_a_store_gives_an_updated_model_back(table, tmp_path):
     X, y = table
     T = rows(60, seed=1)[0]
@@ -473,20 +454,6 @@ def test_a_store_gives_an_updated_model_back(table, tmp_path):
         one.update(X[240:], y[240:])
     assert found.objective_ == model.objective_
     same_bits(found.predict(T, True), model.predict(T, True))
-
-
-@pytest.mark.parametrize("m", [0, 8])
-@pytest.mark.slow
-def test_processes_of_a_cluster_give_the_bits_of_threads(m, table, cluster, tmp_path):
-    T = rows(60, seed=1)[0]
-    given = zarr_rows(tmp_path / "t.zarr", *table)
-    with Client(cluster):
-        there = VecchiaGP(**QUICK, n_support=m, training_rows=120).fit(*given)
-        moments = there.predict(T, return_std=True)
-    here = VecchiaGP(**QUICK, n_support=m, training_rows=120).fit(*given)
-    assert here.kernel_ == there.kernel_
-    assert here.objective_ == there.objective_
-    same_bits(here.predict(T, return_std=True), moments)
 
 
 @pytest.mark.slow
@@ -544,14 +511,6 @@ def test_rows_with_missing_values_are_left_out(table, caplog, tmp_path):
         np.testing.assert_allclose(model.predict(T), wanted.predict(T), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("m", [0, 8])
-def test_a_constant_column_changes_nothing(m, table):
-    X, y = table
-    beside = np.column_stack([X, np.full(300, 0.1)])
-    a, b = (VecchiaGP(**QUICK, n_support=m).fit(one, y) for one in (X, beside))
-    np.testing.assert_allclose(b.predict(beside), a.predict(X), rtol=1e-8)
-
-
 def test_repeated_rows_and_copies_of_one_place():
     X, y = rows(60)
     X, y = np.concatenate([X, X, np.tile(X[:1], (90, 1))]), np.concatenate([y, y + 0.1, y, y[:30]])
@@ -560,16 +519,6 @@ def test_repeated_rows_and_copies_of_one_place():
         mean, std = model.predict(X, return_std=True)
         assert np.isfinite(mean).all()
         assert (std > 0).all()
-
-
-def test_single_precision_comes_close(table):
-    X, y = table
-    T = rows(60, seed=1)[0]
-    wide, narrow = (VecchiaGP(**FIXED, dtype=t).fit(X, y) for t in ("float64", "float32"))
-    for a, b in zip(narrow.predict(T, True), wide.predict(T, True), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-3)
-    trained = VecchiaGP(**QUICK, dtype="float32").fit(X, y)
-    assert trained.score(*rows(100, seed=1)) > 0.95
 
 
 @pytest.mark.slow
