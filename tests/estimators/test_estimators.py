@@ -1,8 +1,10 @@
 """Estimators: the dense definition under any chunking, and the manners of scikit-learn."""
 
+import inspect
 import itertools
 import logging
 import os
+import re
 
 import dask
 import dask.array as da
@@ -18,7 +20,7 @@ import daskgp
 from daskgp import SGPR, ExactGP, kernels, testing
 from daskgp.data import Rows, partition
 from daskgp.errors import InputError, PlanError
-from daskgp.estimators import ESTIMATORS
+from daskgp.estimators import ESTIMATORS, requirements
 from daskgp.fit import rounds, run
 from daskgp.fit.recipe import Recipe
 from daskgp.models import scaling
@@ -375,6 +377,14 @@ def test_before_a_fit_there_is_nothing_to_predict():
     ):
         with pytest.raises(NotFittedError):
             use(SGPR())
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("estimator", ESTIMATORS.values())
+def test_every_setting_is_described_and_no_other(estimator):
+    text = inspect.getdoc(estimator).partition("\nParameters\n")[2].partition("\nAttributes\n")[0]
+    names = re.findall(r"^(\w[\w, ]*)(?: : .*)?$", text, re.MULTILINE)
+    assert sorted(", ".join(names).split(", ")) == sorted(requirements.defaults(estimator))
 
 
 SHARED = ("kernel_", "noise_variance_", "n_rows_", "objective_", "history_", "n_iter_")

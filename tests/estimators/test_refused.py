@@ -265,8 +265,8 @@ TABLES = {
     "decoupled": DECOUPLED,
     "svgp": SVGP,
 }
-AT_THE_DATA = ("inducing has shape", "finite inputs", "support has shape", "inducing")
-"""Lines, or parts of them, of what is found once the columns of the data are known."""
+AT_THE_DATA = ("inducing has", "finite inputs", "support has", "RBF has", "active_dims")
+"""Beginnings of what is said once the rows are read."""
 
 
 def cases():
@@ -276,7 +276,7 @@ def cases():
             yield pytest.param(name, settings, says, id=f"{name}-{said}")
 
 
-@pytest.mark.parametrize(("name", "settings", "says"), cases())
+@pytest.mark.parametrize(("name", "settings", "says"), [*cases()])
 def test_settings_that_cannot_be_used(name, settings, says, temporary, tmp_path):
     kind, small = ESTIMATORS[name], {"progress": False, "store": str(tmp_path / "kept")}
     chosen = small | SMALL[name] | settings
@@ -284,7 +284,7 @@ def test_settings_that_cannot_be_used(name, settings, says, temporary, tmp_path)
     model = kind(**{key: value for key, value in chosen.items() if key not in idle})
     given = zarr_rows(tmp_path / "t.zarr", X, np.round(np.abs(Y)))
     for act in (model.fit, model.plan):
-        late = says in AT_THE_DATA
+        late = says.startswith(AT_THE_DATA)
         if late and act == model.plan:
             continue
         lazily = nullcontext() if late else testing.no_compute()
