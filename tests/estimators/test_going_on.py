@@ -131,7 +131,9 @@ STORED = {
         "zarr",
     ),
     "opticom, given bounds": (
-        daskgp.OptiComGP("rbf(ard=true)", level=4, bounds=[[0, 3], [-1, 4]], max_iter=1),
+        daskgp.OptiComGP(
+            "rbf(ard=true)", level=4, bounds=np.array([[0.0, 3.0], [-1.0, 4.0]]), max_iter=1
+        ),
         "memory",
     ),
     "cagp, eigenvectors": (actions(actions="eigen", max_iter=1), "memory"),
@@ -288,9 +290,9 @@ def test_a_killed_command_goes_on(chosen, file, holds, says, data, T, tmp_path, 
     assert code == -signal.SIGKILL
     assert "incomplete: run the same fit" in refused("predict", killed, data, tmp_path / "p.zarr")
     assert says in re.sub(r"[\s│]+", " ", invoke("info", killed).stdout)
-    assert "exists already" in refused("fit", data, killed, *chosen)
-    other = ("--set", "learning_rate=0.5", "--resume", "--clear-lock")
+    other = ("--set", "noise_variance=0.5", "--resume", "--clear-lock")
     assert "other data or settings" in refused("fit", data, killed, *chosen, *other)
+    assert "exists already" in refused("fit", data, killed, *chosen)
     before = written(killed)
     resumed = succeed("fit", data, killed, *chosen, "--resume", "--clear-lock")
     assert before == {p: p.stat().st_mtime_ns for p in before}
