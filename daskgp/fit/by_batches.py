@@ -25,8 +25,7 @@ from daskgp.fit.arrange.as_stored import BATCH_ROWS
 from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Share, Stream
 from daskgp.fit.plan import Extra, Knob, Probe, Workload, rows_bytes
 from daskgp.fit.recipe import Outcome, Problem, Recipe, Trainer
-from daskgp.fit.steps import Steps
-from daskgp.fit.svi import Bases, Learning, Precondition
+from daskgp.fit.svi import Bases, Learning, Precondition, Steps
 from daskgp.kernels import RBF, Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling

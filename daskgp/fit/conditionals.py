@@ -25,7 +25,7 @@ from daskgp.checks import whole
 from daskgp.data import Rows, partition
 from daskgp.errors import NumericalError, SettingError
 from daskgp.fit import hyperparameters, rounds, subset
-from daskgp.fit.hyperparameters import ROUGH, TOLERATED, continued
+from daskgp.fit.hyperparameters import ROUGH, TOLERATED, continued, say_lost
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.fit.task import TaskRounds
 from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
@@ -212,7 +212,8 @@ def on_conditionals(
         number = max(number, more)
         del drawn  # before the next are there
         run = run._replace(start=trained.vector)
-    _say(result, drawn, stage, _lost(drawn, theta, result, run))
+    some = f"the conditionals of {drawn.rows} of {_total(stage)} rows"
+    say_lost(result, _lost(drawn, theta, result, run), some, "training_rows=None")
     return result
 
 
@@ -425,21 +426,6 @@ def _lost(drawn: Drawn, theta: Theta, trained: train.Trained, run: Run) -> float
     spread = drawn.scores(at, np.eye(sides), sides - drawn.trend, doubly=True).information
     pairs = np.ix_(free, free)
     return float(0.5 * np.trace(np.linalg.pinv(trained.curvature.matrix[pairs]) @ spread[pairs]))
-
-
-def _say(trained: train.Trained, drawn: Drawn, stage: rounds.Rounds, lost: float) -> None:
-    """Log how many rows hyper-parameters were trained on; record the loss."""
-    if trained.early:
-        logger.warning("%s", trained.early)
-    if trained.history and not np.isnan(lost):
-        trained.history[-1]["expected_loss"] = float(lost)
-    logger.info(
-        "hyper-parameters trained on the conditionals of %d of %d rows: %s nats of the evidence of "
-        "all rows are lost compared with training on all (training_rows=None)",
-        drawn.rows,
-        _total(stage),
-        "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
-    )
 
 
 def warn_of_kernel(model: Vecchia, theta: Theta) -> None:

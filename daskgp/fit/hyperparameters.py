@@ -378,22 +378,25 @@ def on_growing_blocks(problem: Problem, run: Run) -> train.Trained:
         lost = 0.0
     elif not enough and number > 1:
         lost = (total / number - 1.0) / 2 * _spread(problem, result, units, several, run.bounds)
-    _say_lost(result, number, total, lost)
+    say_lost(result, lost, f"{number} of {total} blocks", "train_blocks=None")
     return result
 
 
-def _say_lost(trained: train.Trained, number: int, total: int, lost: float) -> None:
-    """Log how many blocks hyper-parameters were trained on and how it ended; record the loss."""
+def say_lost(trained: train.Trained, lost: float, some: str, setting: str) -> None:
+    """Log what hyper-parameters were trained on and how it ended; record the loss.
+
+    The ``setting`` trains on all.
+    """
     if trained.early:
         logger.warning("%s", trained.early)
     if trained.history and not np.isnan(lost):
         trained.history[-1]["expected_loss"] = float(lost)
     logger.info(
-        "hyper-parameters trained on %d of %d blocks: %s nats of the evidence of all rows are lost "
-        "compared with training on all (train_blocks=None)",
-        number,
-        total,
+        "hyper-parameters trained on %s: %s nats of the evidence of all rows are lost compared "
+        "with training on all (%s)",
+        some,
         "an unknown number of" if np.isnan(lost) else f"about {lost:.0f}",
+        setting,
     )
 
 

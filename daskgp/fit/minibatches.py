@@ -151,7 +151,7 @@ class Stream:
 
     def where(self) -> np.ndarray:
         """Return the places (lanes, 3) where the following batches begin."""
-        return np.array([lane.place for lane in self._lanes])
+        return np.array([(lane.epoch, lane.pool, lane.offset) for lane in self._lanes])
 
     def close(self) -> None:
         """Stop reading ahead."""
@@ -209,45 +209,48 @@ def _enough(spans: Sequence[Span], number: int) -> list[Span]:
     return [piece for span in spans for piece in parts(*span, max(1, -(-span.rows // times)))]
 
 
+@dataclass(eq=False)
 class _Lane:
-    """Source of the rows of one task per batch."""
+    """Source of the rows of one task per batch: ``number`` of ``lanes``, ``size`` rows each time.
 
-    def __init__(
-        self, stream: Stream, number: int, lanes: int, size: int, epoch: int, pool: int, offset: int
-    ) -> None:
-        self._stream, self._number, self._lanes, self._size = stream, number, lanes, size
-        self._epoch, self._pool, self._offset = epoch, pool, offset
+    The next share begins at row ``offset`` of a pool of an epoch.
+    """
+
+    stream: Stream
+    number: int
+    lanes: int
+    size: int
+    epoch: int
+    pool: int
+    offset: int
+
+    def __post_init__(self) -> None:
         self._current: _Pool | None = None
-        self._coming = self._begin(epoch, pool)
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """Epoch, pool and row of the pool where the next share begins."""
-        return self._epoch, self._pool, self._offset
+        self._coming = self._begin(self.epoch, self.pool)
 
     def take(self) -> Share:
         """Return the next share, from as many pools as it takes to have its full size."""
-        pools, rows, epochs, left = [], [], [], self._size
+        pools, rows, epochs, left = [], [], [], self.size
         while left:
             pool = self._pool_to_take_from()
-            part = slice(self._offset, min(self._offset + left, pool.size))
+            part = slice(self.offset, min(self.offset + left, pool.size))
             pools.append(pool.node)
             rows.append(part)
             epochs.append(pool.epoch)
-            left, self._offset = left - (part.stop - part.start), part.stop
+            left, self.offset = left - (part.stop - part.start), part.stop
             if part.stop == pool.size:
-                self._current, self._pool, self._offset = None, self._pool + 1, 0
+                self._current, self.pool, self.offset = None, self.pool + 1, 0
         return Share(tuple(pools), tuple(rows), tuple(epochs))
 
     def _pool_to_take_from(self) -> _Pool:
         if self._current is None:
             self._current = self._coming.result()
-            self._epoch, self._pool = self._current.epoch, self._current.number
-            self._coming = self._begin(self._epoch, self._pool + 1)
+            self.epoch, self.pool = self._current.epoch, self._current.number
+            self._coming = self._begin(self.epoch, self.pool + 1)
         return self._current
 
     def _begin(self, epoch: int, pool: int) -> Future[_Pool]:
-        return self._stream.read(epoch, self._number, self._lanes, pool, self._size)
+        return self.stream.read(epoch, self.number, self.lanes, pool, self.size)
 
 
 @dataclass(frozen=True, eq=False)

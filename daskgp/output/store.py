@@ -425,26 +425,18 @@ class Work:
         if not todo:
             return Written(0, done)
         # a task reads its own rows, so that raw rows are never the output of a task
-        given = self.inputs.names, paths.paths_node(self.job.sample_paths(executor))
-        predict = delayed(partial(_predict_part, self.job.outputs), pure=False, traverse=False)
+        work = partial(_predict_part, self.job.outputs, self.inputs.names)
+        predict = delayed(work, pure=False, traverse=False)
         put = delayed(partial(_write_chunk, target.writer(), claim), pure=False, traverse=False)
-        node, reader, nodes, total = posterior_node(posterior), self._reader(tag), [], 0
+        sampled = paths.paths_node(self.job.sample_paths(executor))
+        given, nodes, total = (sampled, posterior_node(posterior), self._reader(tag)), [], 0
         for group in self._grouped(target, todo, extents):
             cells = sum(math.prod(chunk.shape) for chunk in group)
             count = -(-cells // (TASK_ROWS if posterior.rows is None else PART_ROWS))
             name, total = f"{tag}-{_number(group[0].place)}", total + cells
             blocks = self.blocks(group[0].place)
             parts = [
-                predict(
-                    *given,
-                    node,
-                    reader,
-                    group,
-                    part,
-                    count,
-                    *blocks,
-                    dask_key_name=f"predict-{name}-{part}",
-                )
+                predict(*given, group, part, count, *blocks, dask_key_name=f"predict-{name}-{part}")
                 for part in range(count)
             ]
             for chunk in group:

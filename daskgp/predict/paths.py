@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import dask.array as da
 import numpy as np
@@ -238,7 +238,8 @@ def draw(
         seed_of(None if random_state is None else whole("random_state", random_state, 0)),
         n_frequencies,
     )
-    model, trend = without_trend(posterior.method), posterior.layer(TrendLayer)
+    model, trend = cast(Any, posterior.method), posterior.layer(TrendLayer)
+    model = replace(model, trend=0) if model.takes_trend else model  # paths have no trend functions
     if trend is not None and trend.coefficients is not None:
         drawn = replace(drawn, trend=drawn.coefficients(*trend.coefficients))
     scaling, theta, kept = repeated(posterior.scaling, drawn), posterior.theta, posterior.rows
@@ -271,11 +272,6 @@ def draw(
     )
     layers = chain.renewed(posterior.inner(False), inside.parts(), drawn.n_samples)
     return Paths(drawn.n_samples, replace(inside, layers=layers), posterior)
-
-
-def without_trend(model: Any) -> Any:
-    """Return a method for targets without trend functions."""
-    return replace(model, trend=0) if model.takes_trend else model
 
 
 def check(posterior: Posterior) -> None:

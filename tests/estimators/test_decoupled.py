@@ -25,7 +25,7 @@ from daskgp import SGPR, SVGP, DecoupledGP, ExactGP, kernels, metrics, testing
 from daskgp.data.stores import checkpoints
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.fit import by_batches, minibatches, subset, svi
-from daskgp.fit.steps import Steps
+from daskgp.fit.svi import Steps
 from daskgp.train.stochastic import Ascent, Stopped
 
 N, STEP = 120, 30

@@ -182,11 +182,6 @@ def test_one_piece_that_does_not_fit_is_the_error(cupy):
     assert seen == [1, 1]  # once more in the room that was made
 
 
-def test_pieces_come_few_at_a_time_in_their_order():
-    assert list(task._few(iter(range(5)), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(task._few(iter([]), 2)) == []
-
-
 def test_other_errors_are_not_taken_for_memory(cupy):
     def work(rows):
         raise RuntimeError("something else")

@@ -364,16 +364,6 @@ def sample_of(rows, cut, number):
     return sampling.draw(rows, spans, scaling.identity(3, 2), number, keys, threaded()).rows
 
 
-@pytest.mark.parametrize("cut", [1, 7, 100, 499])
-def test_a_sample_does_not_depend_on_the_blocks(cut):
-    rows = in_memory(500)
-    whole, parts = sample_of(rows, 500, 50), sample_of(rows, cut, 50)
-    assert bits(whole) == bits(parts)
-    assert len(np.unique(whole.X, axis=0)) == 50
-    pairs = {(x, y) for x, y in zip(rows.X[:, 0], rows.y[:, 0], strict=True)}
-    assert {(x, y) for x, y in zip(whole.X[:, 0], whole.y[:, 0], strict=True)} <= pairs
-
-
 def test_a_sample_is_full_where_missing_rows_cluster():
     rows = in_memory(2000)
     rows.X[:1900, 0] = np.nan

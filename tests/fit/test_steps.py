@@ -6,9 +6,9 @@ import pytest
 
 from daskgp import kernels, likelihoods, metrics
 from daskgp.data import Rows, dataset_arrays, partition, rows_of
-from daskgp.fit import minibatches, steps
+from daskgp.fit import minibatches, svi
 from daskgp.fit.minibatches import Stream
-from daskgp.fit.steps import Steps
+from daskgp.fit.svi import Steps
 from daskgp.models import scaling
 from daskgp.models.values import Block, Theta
 from daskgp.models.variational.decoupled import Decoupled, Draw
@@ -208,7 +208,7 @@ def test_the_inputs_of_a_batch(lane_rows, monkeypatch):
 @pytest.mark.parametrize("kind", ["hybrid", "direct", "student-t", "poisson"])
 @pytest.mark.parametrize("most", [1000, 10])
 def test_the_density_of_rows_is_that_of_their_predictions(kind, most, monkeypatch):
-    monkeypatch.setattr(steps, "VALIDATION_ROWS", most)
+    monkeypatch.setattr(svi, "VALIDATION_ROWS", most)
     at, model = prepared(kind), MODELS[kind]
     X, y = data(kind, 33)
     found = model.predict(Theta(KERNEL, 1.0), model.posterior(at), X, None, "variance")

@@ -5,7 +5,7 @@ import pytest
 
 from daskgp import kernels, likelihoods
 from daskgp.fit.minibatches import Share
-from daskgp.fit.steps import Steps
+from daskgp.fit.svi import Steps
 from daskgp.models.values import Block, Theta, move
 from daskgp.models.variational.decoupled import Draw
 from daskgp.runtime.executor import Executor

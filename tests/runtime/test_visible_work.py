@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 from commands import dataset
-from dask.utils import key_split
 from distributed import Client
 from jupyter_client.manager import run_kernel
 
@@ -75,7 +74,3 @@ def _forget(dask_scheduler):
 
 def _prefixes(dask_scheduler):
     return list(dask_scheduler.task_prefixes)
-
-
-def test_the_key_of_a_task_says_what_it_does():
-    assert key_split("sgpr-local-0a1b2c3d-17") == "sgpr-local"
