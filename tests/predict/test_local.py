@@ -6,6 +6,7 @@ import sys
 import dask
 import numpy as np
 import pytest
+from commands import rows
 from fits import forget
 
 import daskgp
@@ -16,18 +17,12 @@ from daskgp.posterior import training_rows
 SETTINGS = {"n_support": 10, "block_rows": 40, "max_iter": 1, "progress": False}
 
 
-def data(n=280, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(0, 3, (n, 2))
-    return X, np.sin(3 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(n)
-
-
 @pytest.mark.usefixtures("default_client")
 def test_predictions_are_written_by_workers_and_rows_in_memory_reach_them(make_store, tmp_path):
-    inputs = make_store(*data(200, seed=1), rows=30, url=tmp_path / "in.zarr")
-    model = LMA(**SETTINGS, markov_order=2).fit(*data())  # rows of this process
+    inputs = make_store(*rows(200, seed=1), rows=30, url=tmp_path / "in.zarr")
+    model = LMA(**SETTINGS, markov_order=2).fit(*rows())  # rows of this process
     assert model.predict_store(inputs, str(tmp_path / "out.zarr")) == (200, 0)
-    mean, std = model.predict(data(200, seed=1)[0], return_std=True, include_noise=True)
+    mean, std = model.predict(rows(200, seed=1)[0], return_std=True, include_noise=True)
     written = daskgp.data.stores.groups.open_group(str(tmp_path / "out.zarr"), "predictions")
     np.testing.assert_allclose(written["mean"][...], mean, rtol=1e-9)
     np.testing.assert_allclose(written["variance"][...], std**2, rtol=1e-9)
@@ -37,17 +32,17 @@ def test_predictions_are_written_by_workers_and_rows_in_memory_reach_them(make_s
 def test_a_model_of_this_process_is_predicted_by_workers(make_store, tmp_path, client):
     """A fit without workers holds its rows in memory; later it is used with some."""
     with dask.config.set(scheduler="threads"):
-        model = LMA(**SETTINGS).fit(*data())
-    inputs = make_store(*data(150, seed=1), rows=30, url=tmp_path / "in.zarr")
+        model = LMA(**SETTINGS).fit(*rows())
+    inputs = make_store(*rows(150, seed=1), rows=30, url=tmp_path / "in.zarr")
     lazily = model.predict(daskgp.open_dataset(inputs)[0])
-    np.testing.assert_allclose(lazily.compute(), model.predict(data(150, seed=1)[0]), rtol=1e-9)
+    np.testing.assert_allclose(lazily.compute(), model.predict(rows(150, seed=1)[0]), rtol=1e-9)
 
 
 @pytest.mark.usefixtures("default_client")
 def test_workers_say_that_rows_are_far(make_store, tmp_path):
     X = np.array([[1e6, 1e6], [1.0, 1.0]])
     inputs = make_store(X, X[:, 0], rows=1, url=tmp_path / "in.zarr")
-    model = LMA("rbf(lengthscale=0.2)", **SETTINGS).fit(*data(seed=4))
+    model = LMA("rbf(lengthscale=0.2)", **SETTINGS).fit(*rows(seed=4))
     with pytest.warns(UserWarning, match="lie far from all training rows"):
         model.predict(daskgp.open_dataset(inputs)[0]).compute()
 
@@ -76,8 +71,8 @@ def test_a_warning_of_workers_is_shown_once(tmp_path):
 
 def test_places_of_successive_chunks_share_factors(make_store, tmp_path, monkeypatch):
     """Chunks of places in any order hold places of the same cells."""
-    model = LMA(**SETTINGS, markov_order=2).fit(*data())
-    inputs = make_store(*data(200, seed=1), rows=30, url=tmp_path / "in.zarr")
+    model = LMA(**SETTINGS, markov_order=2).fit(*rows())
+    inputs = make_store(*rows(200, seed=1), rows=30, url=tmp_path / "in.zarr")
     made = []
     condition = type(model.solved_.method).condition
     monkeypatch.setattr(

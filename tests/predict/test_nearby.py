@@ -6,6 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from commands import rows
 from fits import forget
 from hypothesis import given
 from hypothesis import strategies as st
@@ -281,12 +282,6 @@ def factored(monkeypatch):
     forget()
 
 
-def data(n=200, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(0, 3, (n, d))
-    return X, np.sin(2 * X[:, 0]) + X[:, -1] + 0.1 * rng.standard_normal(n)
-
-
 def one_thread(model, X, step):
     with dask.config.set(scheduler="sync"):
         return dask.compute(*model.predict(da.from_array(X, (step, -1)), return_std=True))
@@ -304,7 +299,7 @@ def blockwise(model, X, step=20):
 
 
 def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
-    X, y = data()
+    X, y = rows(200)
     model = LMA(**SETTINGS).fit(X, y)
     assert factored == []
     wanted = one_thread(model, X, 200)
@@ -320,7 +315,7 @@ def test_a_block_is_factored_once_however_many_chunks_touch_it(factored):
 
 
 def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
-    X, y = data()
+    X, y = rows(200)
     X, y = X[np.argsort(X[:, 0])], y[np.argsort(X[:, 0])]
     model = LMA(**{**SETTINGS, "predict_rows": None}, neighbours="order").fit(X, y)
     with dask.config.set({"daskgp.cache-bytes": "100kB"}):
@@ -345,7 +340,7 @@ def test_a_budget_is_respected_and_the_least_recent_block_goes_first(factored):
 
 
 def test_models_do_not_share_what_they_hold(factored):
-    X, y = data()
+    X, y = rows(200)
     first = LMA(**SETTINGS).fit(X, y)
     second = LMA(kernels.RBF(0.5), **SETTINGS).fit(X, y)
     third = LMA(**{**SETTINGS, "predict_rows": 40}).fit(X, y)
@@ -379,7 +374,7 @@ def test_the_budget_is_a_share_of_the_memory_there_is():
 
 
 def test_far_rows_are_the_prior_and_said_so_once():
-    X, y = data()
+    X, y = rows(200)
     kernel = kernels.RBF(0.5)
     model = LMA(kernel, **SETTINGS, noise_variance=0.01).fit(X, y)
     far = np.array([[1e3, 1.0], [1.0, -1e3], [1.5, 1.5]])
@@ -444,6 +439,6 @@ def test_a_column_of_one_value_has_no_length():
     "kernel", [kernels.Linear(), kernels.RBF(1.0, active_dims=(1,)), "constant() + linear()"]
 )
 def test_kernels_without_lengths_are_fitted_all_the_same(kernel):
-    X, y = data(60)
+    X, y = rows(60)
     model = LMA(kernel, **{**SETTINGS, "order": "auto"}).fit(X, y)
     assert np.isfinite(model.predict(X)).all()
