@@ -75,7 +75,7 @@ def predicted(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     """
     found = posterior.moments(X, "variance", include_noise=True, gaussian=True)
     assert found.variance is not None
-    variance = known_errors.of_rows(posterior, y[:, posterior.n_targets :], found.variance)
+    variance = known_errors.of_rows(posterior, X, y[:, posterior.n_targets :], found.variance)
     return found._replace(variance=variance)
 
 

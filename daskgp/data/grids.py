@@ -38,6 +38,36 @@ def as_dataset(x: xr.DataArray | xr.Dataset) -> xr.Dataset:
     return x.to_dataset(name=x.name or "y") if isinstance(x, xr.DataArray) else x
 
 
+def flat(X: xr.DataArray | xr.Dataset) -> tuple[dict[str, np.ndarray], Names]:
+    """Return coordinates and variables by name, each with a value (n,) for every point of a grid.
+
+    And the names of the variables.
+    """
+    X = as_dataset(X)
+    variables = tuple(map(str, X.data_vars))
+    every = xr.broadcast(*(X[name].reset_coords(drop=True) for name in X.variables))
+    named = zip(map(str, X.variables), every, strict=True)
+    return {name: np.asarray(one.values).ravel() for name, one in named}, variables
+
+
+def labelled(
+    values: Mapping[str, tuple[Any, Mapping[str, Any]]], coords: Any, dims: Iterable[Hashable]
+) -> xr.Dataset:
+    """Return a Dataset of arrays with their attributes, all along the same dimensions."""
+    along = tuple(dims)
+    return xr.Dataset({name: (along, a, dict(said)) for name, (a, said) in values.items()}, coords)
+
+
+def described(X: xr.DataArray | xr.Dataset) -> dict[str, Any]:
+    """Return a Dataset as JSON has it, which ``restored`` reads."""
+    return as_dataset(X).to_dict()
+
+
+def restored(said: Mapping[str, Any]) -> xr.Dataset:
+    """Return the Dataset of a description."""
+    return xr.Dataset.from_dict(said)
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Points of a grid, or of a table, with the arrays that give their features.

@@ -15,6 +15,7 @@ import numpy as np
 from daskgp import kernels
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
+from daskgp.data import grids
 from daskgp.data.seen import Source
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
@@ -201,9 +202,7 @@ def _restored(
         settings["mean"] = regressor
     for name, value in settings.items():
         if name != "mean" and isinstance(value, dict):
-            settings[name] = (
-                dict(value["mapping"]) if "mapping" in value else kernels.from_dict(value["kernel"])
-            )
+            settings[name] = _setting(value)
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
     estimator = ESTIMATORS[attributes["model"]](**settings)
@@ -217,6 +216,17 @@ def _restored(
         estimator._board = Leaderboard.from_dict(board)
     estimator._take_notes(content.notes)
     return estimator
+
+
+def _setting(value: dict[str, Any]) -> Any:
+    """Return a setting that stores have by what kind it is."""
+    if "mapping" in value:
+        return dict(value["mapping"])
+    return (
+        grids.restored(value["dataset"])
+        if "dataset" in value
+        else kernels.from_dict(value["kernel"])
+    )
 
 
 def _kernel_of_before(estimator: GaussianProcess) -> kernels.Kernel:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskgp import models
-from daskgp.data import remove
+from daskgp.data import grids, remove
 from daskgp.data.stores import groups, locks
 from daskgp.data.stores import models as stores
 from daskgp.errors import SettingError, StoreError
@@ -109,6 +109,8 @@ def _stored(model: Model, rows_in: str = stores.ROWS) -> tuple[Model, stores.Sto
     arrays |= chain.arrays(posterior.layers)
     if posterior.theta.inputs is not None:
         arrays["inputs"] = posterior.theta.inputs
+    if posterior.theta.varying is not None:
+        arrays |= {stored.VARYING + k: v for k, v in posterior.theta.varying.arrays.items()}
     if posterior.rows is not None:
         arrays |= {stored.NEAR + name: values for name, values in posterior.rows.arrays().items()}
     settings, more = _settings(model.settings)
@@ -175,6 +177,8 @@ def _settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.nd
             settings[name] = value
         elif isinstance(value, Kernel):
             settings[name] = {"kernel": describe(value)}
+        elif grids.is_xarray(value):
+            settings[name] = {"dataset": grids.described(value)}
         elif isinstance(value, list | tuple) and all(
             isinstance(v, str | int | float) for v in value
         ):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
-from daskgp.checks import whole
+from daskgp.checks import shown, whole
+from daskgp.data import grids
+from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.lma import LMA
 from daskgp.estimators.requirements import TRAINED, Needs, Requirements, chosen
@@ -19,8 +24,12 @@ from daskgp.fit.arrange.blocks import NEAR_BLOCKS
 from daskgp.fit.inputs import WAYS, Inputs
 from daskgp.fit.recipe import Traits
 from daskgp.fit.training import OnRows
+from daskgp.fit.varying import Variation
 from daskgp.models.markov.vecchia import Vecchia
+from daskgp.predict import hyperparameter_map
 
+MOST_KNOTS = 256
+"""Most knots of hyper-parameters that vary, which are trained together."""
 LEAST_ROWS, MULTIPLE = 2_048, 8
 """Rows around a cell among which the neighbours of its places are looked for: at least so many, and
 so many for each neighbour."""
@@ -30,6 +39,18 @@ SOME = Needs(
     "choose n_support of at least 1",
 )
 """Condition that there are support inputs."""
+LEARNED = Needs(
+    "optimizer",
+    lambda gp: gp.optimizer is not None or grids.is_xarray(gp.varying),
+    "choose an optimizer",
+)
+"""Condition that hyper-parameters are trained, or given."""
+VARYING = Needs(
+    "varying",
+    lambda gp: gp.varying is not None and not grids.is_xarray(gp.varying),
+    "choose varying='auto'",
+)
+"""Condition that hyper-parameters vary as they are trained."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -68,6 +89,14 @@ class VecchiaGP(LMA):
         Rows whose conditionals hyper-parameters are trained on; "auto" takes 20,000 to 100,000,
         more for more hyper-parameters and where more would gain more than 25 nats; None takes all.
         At least 10 for each hyper-parameter.  The posterior is always that of all rows.
+    varying : int, "auto", sequence of str or Dataset, optional
+        Hyper-parameters that vary over space, from values at knots: their number K, or "auto" for
+        as many as the rows tell, where they do better on rows held out than common ones; names, as
+        in ``fixed``, for some of them alone; or a Dataset of values in the units of the data, as
+        ``hyperparameter_map_`` has them, which is taken as it is.  Not with support inputs, whose
+        low-rank part has one set of hyper-parameters, nor above 256 ``predict_neighbours``.
+    varying_over : sequence of str, optional
+        Features that they vary over; default all.
     max_iter : int
         Maximum number of iterations of training.
     store : str, optional
@@ -81,6 +110,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     kernel_ : learned kernel, in the units of the data
     noise_variance_ : learned noise variance, in units of the standardised y
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
+    hyperparameter_map_ : Dataset of hyper-parameters at knots, if they vary
     support_ : ndarray (m, d), in the units of X
     n_blocks_ : int
     trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
@@ -105,6 +135,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         "n_support": (chosen("support", *WAYS),),
         "support": (SOME,),
         "training_rows": (TRAINED,),
+        "varying": (LEARNED,),
+        "varying_over": (VARYING,),
     }
 
     default_block_rows: ClassVar[int] = 2_048
@@ -114,6 +146,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     n_neighbours: int = 30
     predict_neighbours: int = 100
     training_rows: int | Literal["auto"] | None = "auto"
+    varying: int | str | Sequence[str] | Any | None = None
+    varying_over: Sequence[str] | None = None
     train_support: bool = field(default=False, init=False)
     markov_order: int | None = field(default=None, init=False)
     neighbours: Literal["nearest", "order"] = field(default="nearest", init=False)
@@ -153,4 +187,79 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         return dataclasses.replace(blocks, near="both", reach=NEAR_BLOCKS, predict_rows=rows)
 
     def _trainer(self) -> OnRows:
-        return OnRows(self._model(), training_rows=self.training_rows)
+        rows = self.training_rows
+        return OnRows(self._model(), training_rows=rows, variation=self._variation())
+
+    def _variation(self) -> Variation | None:
+        """Return which hyper-parameters vary; SettingError if that cannot be said so."""
+        asked, over = self.varying, self._names("varying_over", self.varying_over or ())
+        if asked is None:
+            return None
+        if grids.is_xarray(asked):
+            return Variation(given=hyperparameter_map.given(asked))
+        if isinstance(asked, str) and asked == "auto":
+            return Variation(compared=True, over=over)
+        if isinstance(asked, Integral):
+            if whole("varying", asked, 2) > MOST_KNOTS:
+                raise SettingError(f"varying={asked}: choose at most {MOST_KNOTS} knots")
+            return Variation(int(asked), over=over)
+        return Variation(names=self._names("varying", asked), over=over)
+
+    def _names(self, setting: str, value: Any) -> tuple[str, ...]:
+        names = (value,) if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            number = "'auto', a whole number of at least 2, " if setting == "varying" else ""
+            raise SettingError(f"{setting}={shown(value)}: give {number}names or None")
+        return tuple(names)
+
+    def _check_own(self) -> None:
+        if self._variation() is None:
+            return
+        if self._inputs.count:
+            raise SettingError(
+                f"varying={shown(self.varying)} and n_support={self._inputs.count}: support inputs "
+                "have one set of hyper-parameters for all rows, choose n_support=0 or varying=None"
+            )
+        if self._model().shares:
+            raise SettingError(
+                f"varying={shown(self.varying)} and predict_neighbours={self.predict_neighbours}: "
+                "above 256 the places of a cell share a factor and its hyper-parameters, choose "
+                "at most 256 or varying=None"
+            )
+
+    @property
+    def hyperparameter_map_(self) -> Any:
+        """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
+        check_is_fitted(self, "solved_")
+        if self.solved_.theta.varying is None:
+            raise AttributeError(
+                "hyperparameter_map_ belongs to hyper-parameters that vary over space, and these "
+                "are the same everywhere: see hyperparameters_, or fit with varying=16"
+            )
+        return hyperparameter_map.at_knots(self.solved_)
+
+    def hyperparameter_map(self, X: Any) -> Any:
+        """Return the hyper-parameters at places, in the units of the data.
+
+        Parameters
+        ----------
+        X : array-like (n, d) or xarray object
+            Places, in the columns of the fit; of a labelled grid the features that the
+            hyper-parameters vary over are enough.
+
+        Returns
+        -------
+        Dataset
+            A variable a hyper-parameter and one of its standard errors, on the grid or along
+            ``row``; lazy if the grid is.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 400)[:, None]
+        >>> model = daskgp.VecchiaGP(varying=2).fit(X, np.sin(30 * X[:, 0] ** 2))
+        >>> model.hyperparameter_map(X[::100])["lengthscale"].shape
+        (4,)
+        """
+        check_is_fitted(self, "solved_")
+        return hyperparameter_map.at_places(self.solved_, X)

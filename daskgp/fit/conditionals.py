@@ -20,6 +20,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from daskgp import train
+from daskgp.arrays import backend
 from daskgp.arrays.backend import resolve_device
 from daskgp.checks import whole
 from daskgp.data import Rows, partition
@@ -31,7 +32,7 @@ from daskgp.fit.task import TaskRounds
 from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
 from daskgp.kernels.compose import Constant
 from daskgp.models import scaling
-from daskgp.models.markov.conditionals import Conditionals, Scores, scores
+from daskgp.models.markov.conditionals import Conditionals, Scores, log_densities, scores
 from daskgp.models.markov.earlier import ranks
 from daskgp.models.markov.vecchia import First, Shared, Vecchia
 from daskgp.models.method import Pass
@@ -65,6 +66,25 @@ TRIED_ITERATIONS = 12
 """Most iterations of a start on few rows."""
 STREAM = 9
 """Stream of random numbers of the draw."""
+HELD = 5
+"""One of so many drawn rows is held out where fits to the others are compared."""
+
+
+class Question(NamedTuple):
+    """What tasks are asked of rows: sums over them.
+
+    ``doubly`` weighs them by w (w - 1) for weights w; ``knots`` asks for derivatives by
+    hyper-parameters of knots; ``held`` is True for rows that are held out alone, and False for the
+    others alone.  ``other`` are hyper-parameters whose gains are asked for instead.
+    """
+
+    theta: Theta
+    W: np.ndarray
+    targets: int
+    doubly: bool = False
+    knots: bool = False
+    held: bool | None = None
+    other: Theta | None = None
 
 
 class Draw(NamedTuple):
@@ -88,26 +108,51 @@ class Drawn:
     trend: int
     rows: int
     """Number of rows drawn."""
+    worth: float = 1.0
+    """Share of the weights of rows that the rows drawn tell."""
 
-    def scores(self, theta: Theta, W: np.ndarray, targets: int, doubly: bool = False) -> Scores:
-        """Return the sums over rows; ``doubly`` weighs them by w (w - 1) for weights w."""
-        shared = node("theta", (theta, W, targets, doubly))
-        begin = partial(_scored, self.stage.device)
-        nodes = mapped(begin, [(one, shared) for one in self.nodes], "conditionals")
-        total: Scores = tree_sum(nodes, add, self.stage.executor, "conditionals")
+    def scores(self, theta: Theta, W: np.ndarray, **more: Any) -> Scores:
+        """Return the sums over rows; ``more`` is asked as in ``Question``."""
+        question = Question(theta, W, self.stage.rows.n_sides - self.trend, **more)
+        total: Scores = self._summed(_scored, question, add)
         return total
 
-    def evaluate(self, theta: Theta) -> tuple[float, Scores]:
-        """Return an estimate of the log evidence of all rows, and the sums with its derivatives."""
-        sides = self.stage.rows.n_sides
-        W, p = np.eye(sides), sides - self.trend
+    def _summed(self, function: Callable[..., Any], question: Question, combine: Any) -> Any:
+        shared, begin = node("theta", question), partial(function, self.stage.device)
+        nodes = mapped(begin, [(one, shared) for one in self.nodes], "conditionals")
+        return tree_sum(nodes, combine, self.stage.executor, "conditionals")
+
+    def weights(self, theta: Theta, held: bool | None = None) -> np.ndarray:
+        """Return how products of the columns of y count: contrasts that a trend leaves."""
+        W = np.eye(self.stage.rows.n_sides)
         if self.trend:
-            first = self.scores(theta, W, p)
+            first = self.scores(theta, W, held=held)
             W = np.asarray(contrasts(first.square, self.trend, first.rows).weights)
-        found = self.scores(theta, W, p)
+        return W
+
+    def evaluate(
+        self, theta: Theta, knots: bool = False, held: bool | None = None
+    ) -> tuple[float, Scores]:
+        """Return an estimate of the log evidence of all rows, and the sums with its derivatives.
+
+        ``knots`` and ``held`` are as in ``Question``.
+        """
+        p = self.stage.rows.n_sides - self.trend
+        found = self.scores(theta, self.weights(theta, held), knots=knots, held=held)
         seen = contrasts(found.square, self.trend, found.rows).value
         value = -0.5 * (seen + p * (found.logdet + found.rows * np.log(2 * np.pi)))
         return float(value), found
+
+    def gains(
+        self, theta: Theta, other: Theta, W: np.ndarray, held: bool | None = None
+    ) -> np.ndarray:
+        """Return sums over rows of what other hyper-parameters gain in log density.
+
+        With gains d and weights w they are those of w, w d, w^2, w^2 d and w^2 d^2.
+        """
+        p = self.stage.rows.n_sides - self.trend
+        question = Question(theta, W, p, held=held, other=other)
+        return np.asarray(self._summed(_gained, question, np.add))
 
     def objective(self, theta: Theta, tape: train.Tape | None) -> Memory:
         """Return the estimate as a function of vectors, and the tape of its information."""
@@ -188,7 +233,7 @@ def on_conditionals(
     The units of ``stage`` are blocks with those in which their rows find their neighbours.
     ``asked`` is the setting ``training_rows``.
     """
-    number = _wanted(asked, stage, len(run.start))
+    number = wanted(asked, stage, len(run.start))
     result, times = train.Trained(run.start, []), 0
     while True:
         times += 1
@@ -197,7 +242,7 @@ def on_conditionals(
         drawn = draw(model, stage, shared, number, recipe.seed())
         tape = run.tape and run.tape.stage(times - 1)
         staged = run._replace(tape=tape)
-        last = drawn.rows >= _total(stage) or number >= MOST
+        last = drawn.rows >= row_count(stage) or number >= MOST
         trained = _maximised(recipe, drawn, theta, staged, recipe.tol)
         result = trained._replace(history=continued(result.history, trained.history))
         if trained.stopped or times == TIMES:
@@ -206,13 +251,13 @@ def on_conditionals(
         lost = _lost(drawn, theta, trained, run)
         more = drawn.rows
         if asked == "auto" and lost > TOLERATED:
-            more = int(min(MOST, _total(stage), drawn.rows * lost / TOLERATED))
+            more = int(min(MOST, row_count(stage), drawn.rows * lost / TOLERATED))
         if not _moved(shared.lengths, found.lengths) and (last or more <= number):
             break
         number = max(number, more)
         del drawn  # before the next are there
         run = run._replace(start=trained.vector)
-    some = f"the conditionals of {drawn.rows} of {_total(stage)} rows"
+    some = f"the conditionals of {drawn.rows} of {row_count(stage)} rows"
     say_lost(result, _lost(drawn, theta, result, run), some, "training_rows=None")
     return result
 
@@ -255,7 +300,7 @@ def best_start(
 
 def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed: int) -> Drawn:
     """Return conditionals of about ``number`` rows, half of which may be first ones."""
-    total = _total(stage)
+    total = row_count(stage)
     units, number = stage.units, max(number, 2)
     first = min(FIRST, number // 2)
     rank = np.sort(ranks(np.asarray(shared.first.places), model.seed, model.later))
@@ -284,7 +329,16 @@ def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed
     parts = np.array_split(np.array(nodes, object), -(-drawn // TASK_ROWS))
     together = mapped(_together, [tuple(part) for part in parts if len(part)], pass_.name)
     kept = stage.executor.persist(together, pass_.name)
-    return Drawn(stage, kept, model.trend, drawn)
+    heavy = drawn - first if number < total else 0
+    worth = (drawn - heavy + heavy * weight) / max(drawn - heavy + heavy * weight**2, 1.0)
+    return Drawn(stage, kept, model.trend, drawn, worth)
+
+
+def made_by(stage: rounds.Rounds, pass_: Pass, shared: Shared, trend: int) -> Drawn:
+    """Return the conditionals that a pass over units makes."""
+    nodes = stage._mapped(partial(_of_task, pass_), pass_.name, (shared,))
+    kept = stage.executor.persist(nodes, pass_.name)
+    return Drawn(stage, kept, trend, 0)
 
 
 def _of_task(
@@ -329,24 +383,46 @@ def _joined(a: list[Conditionals], b: list[Conditionals]) -> list[Conditionals]:
     return a + b
 
 
-def _scored(
-    device: str, drawn: list[Conditionals], shared: tuple[Theta, np.ndarray, int, bool]
-) -> Scores:
+def _scored(device: str, drawn: list[Conditionals], asked: Question) -> Scores:
     """Return the sums over the rows of a task."""
-    theta, W, targets, doubly = shared
+    theta, s = asked.theta, len(asked.W)
     k = len(theta.kernel.log_parameters) + 1
-    s = len(W)
+    if asked.knots:
+        assert theta.varying is not None
+        k = theta.varying.logs.size
     total = Scores(np.zeros((s, s)), 0.0, np.zeros(k), np.zeros((k, k)), 0.0)
     with single_blas_thread():
         where = resolve_device(device)
-        for c in drawn:
-            if doubly:
-                often = np.ones(len(c.own)) if c.often is None else c.often
-                c = c._replace(often=often * (often - 1.0))
-            one = c if where == "cpu" else move(c, where)
-            theta_there = theta if where == "cpu" else move(theta, where)
-            W_there = W if where == "cpu" else move(W, where)
-            total = add(total, move(scores(theta_there, one, W_there, targets), "cpu"))
+        theta_there, W = move(theta, where), backend.to_device(asked.W, where)
+        for c in map(partial(_asked_of, asked, where), drawn):
+            found = scores(theta_there, c, W, asked.targets, asked.knots)
+            total = add(total, move(found, "cpu"))
+    return total
+
+
+def _asked_of(asked: Question, where: str, c: Conditionals) -> Conditionals:
+    """Return the rows in question, on a device, with the weights asked for."""
+    often = np.ones(len(c.own)) if c.often is None else c.often
+    if asked.doubly:
+        c = c._replace(often=often * (often - 1.0))
+    if asked.held is not None:
+        rows = np.flatnonzero((np.arange(len(c.own)) % HELD == HELD - 1) == asked.held)
+        c = c._replace(own=c.own[rows], near=c.near[rows], often=often[rows])
+    return c if where == "cpu" else move(c, where)
+
+
+def _gained(device: str, drawn: list[Conditionals], asked: Question) -> np.ndarray:
+    """Return the sums of gains over the rows of a task, see ``Drawn.gains``."""
+    total = np.zeros(5)
+    with single_blas_thread():
+        where = resolve_device(device)
+        for c in map(partial(_asked_of, asked, where), drawn):
+            W, targets = backend.to_device(asked.W, where), asked.targets
+            both = (move(one, where) for one in (asked.theta, asked.other))
+            before, after = (log_densities(one, c, W, targets) for one in both)
+            w = np.ones(len(before)) if c.often is None else backend.to_host(c.often)
+            d = after - before
+            total += [one.sum() for one in (w, w * d, w**2, w**2 * d, w**2 * d**2)]
     return total
 
 
@@ -386,16 +462,17 @@ def _maximised(
     return hyperparameters.maximise(recipe, memory, run, values, tol=tol, **more)
 
 
-def _wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:
+def wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:
     """Return how many rows to draw."""
     if asked == "auto":
         return int(np.clip(EACH * parameters, LEAST, MOST))
     if asked is None:
-        return _total(stage)
+        return row_count(stage)
     return max(whole("training_rows", asked, 1), 1)
 
 
-def _total(stage: rounds.Rounds) -> int:
+def row_count(stage: rounds.Rounds) -> int:
+    """Return the number of rows of all units."""
     return sum(unit.own.rows for unit in stage.units)
 
 
@@ -422,8 +499,7 @@ def _lost(drawn: Drawn, theta: Theta, trained: train.Trained, run: Run) -> float
     if not free.any():
         return 0.0
     at = theta.from_vector(trained.vector)
-    sides = drawn.stage.rows.n_sides
-    spread = drawn.scores(at, np.eye(sides), sides - drawn.trend, doubly=True).information
+    spread = drawn.scores(at, np.eye(drawn.stage.rows.n_sides), doubly=True).information
     pairs = np.ix_(free, free)
     return float(0.5 * np.trace(np.linalg.pinv(trained.curvature.matrix[pairs]) @ spread[pairs]))
 

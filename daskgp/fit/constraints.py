@@ -134,7 +134,7 @@ class Asked(NamedTuple):
         seen: dict[str, set[int]] = {"fixed": set(), "limits": set()}
         for setting in ("fixed", "limits", "prior"):
             for name in fixed if setting == "fixed" else getattr(self, setting) or {}:
-                found = _matching(names, name)
+                found = matching(names, name)
                 if not found:
                     raise SettingError(
                         f"{setting} names {shown(name)}, which is not a hyper-parameter: choose "
@@ -143,7 +143,7 @@ class Asked(NamedTuple):
                 seen.setdefault(setting, set()).update(found)
         told: Mapping[str, Any] = self.fixed if isinstance(self.fixed, Mapping) else {}
         for name, value in told.items():
-            number = len(_matching(names, name))
+            number = len(matching(names, name))
             if isinstance(value, list | tuple) and len(value) != number:
                 raise SettingError(
                     f"fixed[{name!r}] has {len(value)} values for {number}: give one for each, or "
@@ -153,7 +153,7 @@ class Asked(NamedTuple):
             raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
         is_open = [*left_open(kernel, d), False]
         for name, value in fixed.items():
-            if value is None and any(is_open[j] for j in _matching(names, name)):
+            if value is None and any(is_open[j] for j in matching(names, name)):
                 raise SettingError(
                     f"fixed names {name!r}, whose value the kernel leaves open: give it there, or "
                     f"here in the units of the data, fixed={{{name!r}: 1.0}}"
@@ -162,7 +162,7 @@ class Asked(NamedTuple):
     def learned(self, kernel: Kernel, d: int) -> int:
         """Return how many hyper-parameters of a kernel of d columns are not fixed."""
         names, fixed = self.names(kernel.resolve(np.ones(d), 1.0)), fixed_values(self.fixed)
-        return len(names) - len({j for name in fixed for j in _matching(names, name)})
+        return len(names) - len({j for name in fixed for j in matching(names, name)})
 
     def check_sizes(self, theta: Theta) -> None:
         """Raise SettingError for hyper-parameters, in the model's units, of impossible size."""
@@ -197,7 +197,7 @@ class Asked(NamedTuple):
             start[-1] = np.log(noise)
 
         def positions(name: str) -> list[int]:
-            return [j for j in _matching(names, name) if not scaling.left_out(units[j], scale.uses)]
+            return [j for j in matching(names, name) if not scaling.left_out(units[j], scale.uses)]
 
         def log_unit(setting: str, j: int) -> float:
             size = scale.size(units[j])
@@ -226,7 +226,7 @@ class Asked(NamedTuple):
         return Constraints(fixed, limits, LogPrior(terms))
 
 
-def _matching(names: Sequence[str], name: str) -> list[int]:
+def matching(names: Sequence[str], name: str) -> list[int]:
     """Return the positions of a name; that of a vector stands for all of its entries."""
     return [j for j, known in enumerate(names) if name in (known, known.partition("[")[0])]
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from daskgp import data, train
-from daskgp.fit import conditionals, hyperparameters, means, rounds
+from daskgp.fit import conditionals, hyperparameters, means, rounds, varying
 from daskgp.fit.arrange import Blocks
+from daskgp.fit.hyperparameters import Learned
 from daskgp.fit.plan import NOTHING, Probe, Workload, probes_in_blocks
 from daskgp.fit.recipe import Outcome, Problem, Recipe, Run, Trainer
 from daskgp.fit.subset import Start
@@ -44,7 +45,8 @@ class OnBlocks(Trainer):
 
     def learn(self, problem: Problem) -> Outcome:
         """Train from initial hyper-parameters, and solve for all rows."""
-        theta, history, errors = hyperparameters.train_theta(problem)
+        trained = hyperparameters.train_theta(problem)
+        theta, history, errors = self._varied(problem, trained)
         recipe = problem.recipe
         stage = recipe.arrangement.settle(problem.stage, theta)
         method, total = recipe.method_of(stage), None
@@ -56,6 +58,10 @@ class OnBlocks(Trainer):
             state, objective = method.solve(theta, stage)
         kept = recipe.arrangement.kept(stage, theta)
         return Outcome(stage, theta, state, objective, history, kept, errors, total)
+
+    def _varied(self, problem: Problem, learned: Learned) -> Learned:
+        """Return what is learned, with hyper-parameters that vary if any do."""
+        return learned
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,21 @@ class OnNearby(OnBlocks):
 
 @dataclass(frozen=True)
 class OnRows(OnNearby):
-    """Training on conditionals of rows, of the method itself."""
+    """Training on conditionals of rows, of the method itself.
+
+    Attributes
+    ----------
+    variation : Variation, optional
+        Which hyper-parameters vary over space.
+    """
 
     train_with: Literal["auto", "blocks", "vecchia"] = "vecchia"
+    variation: varying.Variation | None = None
+
+    def check(self, recipe: Recipe, rows: data.Rows) -> None:
+        """Raise SettingError for hyper-parameters that cannot vary as asked."""
+        if self.variation is not None:
+            self.variation.check(recipe, rows)
 
     def workload(self, recipe: Recipe, work: Workload) -> Workload:
         """Return the work of a fit with the conditionals that workers hold."""
@@ -166,3 +184,21 @@ class OnRows(OnNearby):
         if problem.recipe.optimizer is not None:
             problem = problem._replace(start=self._started(problem))
         return super().learn(problem)
+
+    def _varied(self, problem: Problem, learned: Learned) -> Learned:
+        """Return what is learned, with hyper-parameters that vary if any do."""
+        asked, theta = self.variation, learned.theta
+        if asked is None:
+            return learned
+        if asked.given is not None:
+            given = varying.taken(asked.given, problem.stage, theta, asked)
+            return learned._replace(theta=given)
+        run = hyperparameters.plan_run(problem)
+        problem = problem._replace(start=problem.start._replace(theta=theta))
+        model, near = self._conditioned(problem)
+        number = conditionals.wanted(self.training_rows, near, len(run.start))
+        first = model.first(near)
+        found = varying.trained(problem.recipe, asked, model, near, theta, run, first, number)
+        if learned.history:
+            learned.history[-1].update(found.gains)
+        return learned._replace(theta=found.theta)

@@ -44,8 +44,8 @@ class Program(NamedTuple):
 
     ``leaves`` (L, 4) are the code, first hyper-parameter, and first and last but one entry in
     ``columns`` of each leaf; ``columns`` (c, 2) the number of a column and of the hyper-parameter
-    that scales it; ``values`` (l,) the hyper-parameters; ``terms`` (t, f) the leaves whose product
-    is a term, -1 where it has fewer.
+    that scales it; ``values`` (l,) the hyper-parameters, or (g, l) those of each of g sets of rows;
+    ``terms`` (t, f) the leaves whose product is a term, -1 where it has fewer.
     """
 
     leaves: np.ndarray
@@ -147,7 +147,7 @@ def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Arra
     K = sum(math.prod(leaves[i][0] for i in term) for term in terms)
     if not slopes:
         return K, None
-    by_log = xp.zeros((len(program.values), *K.shape))
+    by_log = xp.zeros((program.values.shape[-1], *K.shape))
     for i, (_, own) in enumerate(leaves):
         others = [[j for j in term if j != i] for term in terms if i in term]
         factor: Any = sum(math.prod(leaves[j][0] for j in rest) for rest in others)
@@ -162,9 +162,11 @@ def _leaf(
     """Return the tile of a leaf, and its derivatives by the logarithms of its own parameters."""
     code, first, start, stop = program.leaves[i].tolist()
     columns, values = program.columns[start:stop].tolist(), program.values
+    if values.ndim == 2:  # by number, and of each set of rows
+        values = xp.asarray(values).T[:, :, None, None]
     shape = (*X.shape[:2], X.shape[1])
     if code == CONSTANT:
-        K = xp.full(shape, values[first])
+        K = xp.zeros(shape) + values[first]
         return K, {first: K}
     if code == LINEAR:
         return _linear(xp, columns, values, X)
@@ -197,7 +199,7 @@ def _leaf(
 
 
 def _linear(
-    xp: Any, columns: list[list[int]], values: np.ndarray, X: Array
+    xp: Any, columns: list[list[int]], values: Array, X: Array
 ) -> tuple[Array, dict[int, Array]]:
     by_log: dict[int, Array] = {}
     for column, p in columns:
@@ -207,9 +209,7 @@ def _linear(
     return xp.zeros_like(part) + sum(by_log.values()), by_log
 
 
-def _radial(
-    xp: Any, code: int, v: float, r2: Array, alpha: float
-) -> tuple[Array, Array, Array | None]:
+def _radial(xp: Any, code: int, v: Any, r2: Array, alpha: Any) -> tuple[Array, Array, Array | None]:
     """Return k, dk/dr^2 and, for a kernel with a shape parameter, the derivative by its log."""
     if code == RBF_CODE:
         k = v * xp.exp(-0.5 * r2)

@@ -109,13 +109,20 @@ def choose(
         others = rng.choice(left, number - len(chosen), replace=False)
         return distinct[np.concatenate([chosen, np.sort(others)])]
     if how == "kmeans":
-        from sklearn.cluster import KMeans  # a task, which has its inputs, need not import it
-
         seed, rows = int(rng.integers(2**31)), np.repeat(distinct, counts, axis=0)
-        return KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(rows).cluster_centers_
+        return centres(rows, number, seed)
     if how == "random":
         return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
     raise unknown(how)
+
+
+def centres(X: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Return the centres of clusters of rows X (n, d)."""
+    from sklearn.cluster import KMeans  # a task, which has its inputs, need not import it
+
+    search = KMeans(number, n_init=1, max_iter=20, random_state=seed)
+    found: np.ndarray = search.fit(X).cluster_centers_
+    return found
 
 
 def unknown(how: str) -> SettingError:

@@ -11,6 +11,7 @@ import numpy as np
 from daskgp.arrays import backend
 from daskgp.arrays.backend import namespace, number
 from daskgp.kernels import Kernel
+from daskgp.models.varying import Varying
 from daskgp.typing import Array
 
 TILE_ROWS = 4_096
@@ -188,11 +189,23 @@ class Footprint(NamedTuple):
 
 @dataclass(frozen=True)
 class Theta:
-    """Hyper-parameters: a kernel, the noise variance and the inducing inputs (m, d) if any."""
+    """Hyper-parameters: a kernel, the noise variance and the inducing inputs (m, d) if any.
+
+    Those of the kernel and the noise variance may be ``varying``; they are then the common ones.
+    """
 
     kernel: Kernel
     noise_variance: float
     inputs: np.ndarray | None = None
+    varying: Varying | None = None
+
+    def at(self, X: Array) -> np.ndarray:
+        """Return the values (n, k + 1) at rows X (n, d), the noise variance last.
+
+        They are (1, k + 1) where all rows have the same.
+        """
+        common = np.append(np.exp(self.kernel.log_parameters), self.noise_variance)[None]
+        return common if self.varying is None else common * np.exp(self.varying.at(X))
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
         """Return the logs of kernel parameters and noise variance, then any trained inputs."""

@@ -19,6 +19,7 @@ from daskgp.plot.curves import (
     variogram,
 )
 from daskgp.plot.fields import maps, posterior_map, residuals
+from daskgp.plot.hyperparameters import hyperparameter_map
 
 __all__ = [
     "calibration",
@@ -26,6 +27,7 @@ __all__ = [
     "choice",
     "distances",
     "history",
+    "hyperparameter_map",
     "maps",
     "pit",
     "posterior_lines",

@@ -100,6 +100,8 @@ class Posterior:
         arrays |= {k: np.asarray(v) for k, v in self.scaling.arrays.items()}
         if theta.inputs is not None:
             arrays["inputs"] = theta.inputs
+        if theta.varying is not None:
+            arrays |= {f"varying_{k}": v for k, v in theta.varying.arrays.items()}
         if self.rows is not None:
             arrays |= self.rows.arrays()
         settings: dict[str, Any] = {
@@ -123,9 +125,9 @@ class Posterior:
 
     def parts(self, known: Known | None = None) -> Parts:
         """Return what layers are made of, a regressor that is not among them too."""
-        products = getattr(self.state, "trend", None)
-        noise, names = self.theta.noise_variance, self.feature_names
-        return Parts(self.scaling, noise, names, _likelihood(self), products, known or self.known)
+        products, known = getattr(self.state, "trend", None), known or self.known
+        noise, names, varying = self.theta.noise_variance, self.feature_names, self.theta.varying
+        return Parts(self.scaling, noise, names, _likelihood(self), products, known, varying)
 
     def with_layers(self, *layers: Layer) -> Posterior:
         """Return the posterior with more layers, or others of the same kind, which no store has."""
@@ -233,6 +235,14 @@ class Posterior:
                 "is not available: leave include_noise out for the covariance of f"
             )
 
+    def refuse_varying(self, what: str, instead: str) -> None:
+        """Raise SettingError if ``what`` would take the same hyper-parameters at all places."""
+        if self.theta.varying is not None:
+            raise SettingError(
+                f"{what} need hyper-parameters that are the same everywhere, and those of this "
+                f"model vary over space: {instead}, or fit with varying=None"
+            )
+
     @property
     def likelihood(self) -> Likelihood | None:
         """Likelihood of y given f; None if y is f and Gaussian noise."""
@@ -262,6 +272,14 @@ class Posterior:
     def noise(self) -> np.ndarray:
         """Noise variance (p,) that predictions of a row of weight 1 have, in y's units squared."""
         return self.theta.noise_variance * self.unit**2
+
+    def noise_at(self, X: np.ndarray) -> np.ndarray:
+        """Return these noise variances (n, p) at rows X (n, d), where they may vary."""
+        found = np.tile(self.noise, (len(X), 1))
+        varying = self.theta.varying
+        if varying is not None:
+            found *= np.exp(varying.at(self.scaled(X))[:, -1:])
+        return found
 
     @property
     def scaling_of_mean(self) -> Scaling:

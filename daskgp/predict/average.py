@@ -59,6 +59,7 @@ def average(posterior: Posterior, X: Any, weights: Any, include_noise: bool) -> 
     """
     posterior.refuse_spread(include_noise)
     posterior.refuse_joint(include_noise)
+    posterior.refuse_varying("averages", "average sample_y of the places")
     rows, w, lazy = places(posterior, X, weights, TILE_ROWS, MAX_ROWS)
     averages = lazy_average(posterior, rows, w, include_noise, lazy)
     if not lazy:

@@ -66,18 +66,37 @@ def table(posterior: Posterior, errors: Sequence[float] | np.ndarray | None) -> 
     errors : sequence of float (k,), optional
         Standard errors of the logarithms of the k hyper-parameters, noise variance last.
     """
+    kernel, found = posterior.theta.kernel, measures(posterior)
+    values = np.append(np.exp(kernel.log_parameters), posterior.theta.noise_variance)
+    known = np.full(len(values), np.nan) if errors is None else np.asarray(errors)
+    spreads = values * known
+    rows = [
+        Hyperparameter(
+            one.name, float(values[j] * one.size), float(spreads[j] * one.size), one.unit
+        )
+        for j, one in found.items()
+    ]
+    return Table(rows, [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows))
+
+
+class Measure(NamedTuple):
+    """Name, size in the units of the data, and unit of a hyper-parameter."""
+
+    name: str
+    size: float
+    unit: str
+
+
+def measures(posterior: Posterior) -> dict[int, Measure]:
+    """Return the hyper-parameters of a fit that matter, by their position."""
     kernel, d = posterior.theta.kernel, len(posterior.columns)
     noise = [] if posterior.likelihood else ["noise_variance"]
-    names = (*kernel.parameter_names, *noise)
-    values = np.append(np.exp(kernel.log_parameters), posterior.theta.noise_variance)[: len(names)]
-    units = (*kernel.units(d), Unit((), 0, 2))[: len(names)]
-    known = np.full(len(names), np.nan) if errors is None else np.asarray(errors)[: len(names)]
-    rows = [
-        Hyperparameter(name, *_in_units(posterior, unit, float(value), float(value * error)))
-        for name, value, error, unit in zip(names, values, known, units, strict=True)
+    named = zip((*kernel.parameter_names, *noise), (*kernel.units(d), Unit((), 0, 2)), strict=False)
+    return {
+        j: Measure(name, *_in_units(posterior, unit))
+        for j, (name, unit) in enumerate(named)
         if not left_out(unit, posterior.scaling.uses)
-    ]
-    return Table(rows, [] if np.isnan(known).all() else _remarks(kernel, rows))
+    }
 
 
 def of_trend(posterior: Posterior) -> Table:
@@ -117,14 +136,10 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
 
 
-def _in_units(
-    posterior: Posterior, unit: Unit, value: float, error: float
-) -> tuple[float, float, str]:
-    """Return a value and its standard error in the units of the data, and the unit."""
+def _in_units(posterior: Posterior, unit: Unit) -> tuple[float, str]:
+    """Return the size of a unit in those of the data, and its name."""
     scale = posterior.scaling.size(unit)
-    if scale is None:
-        return value, error, STANDARDISED
-    return value * scale, error * scale, _name(posterior, unit)
+    return (1.0, STANDARDISED) if scale is None else (scale, _name(posterior, unit))
 
 
 def _name(posterior: Posterior, unit: Unit) -> str:

@@ -53,10 +53,13 @@ def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
     return cov
 
 
-def of_rows(posterior: Posterior, columns: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def of_rows(
+    posterior: Posterior, X: np.ndarray, columns: np.ndarray, variance: np.ndarray
+) -> np.ndarray:
     """Return variances (n, p) of observations with weights and error variances (n, 2) of their own.
 
-    They are NaN for rows of weight 0; ``columns`` are those that ``Rows.read`` appends to y.
+    They are NaN for rows of weight 0; ``columns`` are those that ``Rows.read`` appends to y, and X
+    (n, d) the rows.
     """
     if not columns.shape[1] or posterior.likelihood is not None:
         return variance
@@ -67,7 +70,7 @@ def of_rows(posterior: Posterior, columns: np.ndarray, variance: np.ndarray) -> 
         raise SettingError(NOISY)
     with np.errstate(divide="ignore"):
         share = np.where(weight > 0, 1.0 / weight, np.nan) - 1.0
-    return np.asarray(variance + share[:, None] * posterior.noise + error[:, None])
+    return np.asarray(variance + share[:, None] * posterior.noise_at(X) + error[:, None])
 
 
 def columns(y_variance: Any, like: Any, name: str = "y_variance") -> Any:

@@ -279,6 +279,7 @@ def check(posterior: Posterior) -> None:
     missing = posterior.method.why_no_paths()
     if missing:
         raise SettingError(missing)
+    posterior.refuse_varying("sample paths", "ask for quantiles")
     check_features(posterior.theta.kernel, len(posterior.scaling.x_shift))
 
 

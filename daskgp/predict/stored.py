@@ -26,6 +26,7 @@ from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
 from daskgp.models.values import Theta
+from daskgp.models.varying import Varying
 from daskgp.posterior.action_points import ActionPoints, open_points
 from daskgp.posterior.expert_rows import ExpertRows
 from daskgp.posterior.layers import chain
@@ -36,8 +37,9 @@ from daskgp.runtime.executor import Executor
 from daskgp.runtime.forked import in_children
 from daskgp.typing import Device
 
-NEAR, TREND, REGRESSOR = "near_", "trend_", "regressor_"
-"""Prefixes of the names of arrays that belong to training rows, a trend and a regressor."""
+NEAR, TREND, REGRESSOR, VARYING = "near_", "trend_", "regressor_", "varying_"
+"""Prefixes of the names of arrays that belong to training rows, a trend, a regressor and
+hyper-parameters that vary."""
 KERNEL_UNITS = "kernel_units"
 """Attribute of stores whose settings have numbers of kernels in the units of the data."""
 HELD_BYTES = 512 << 20
@@ -124,6 +126,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         kernels.from_dict(attributes["kernel"]),
         float(attributes["noise_variance"]),
         arrays.get("inputs"),
+        Varying(**varying) if (varying := part(arrays, VARYING)) else None,
     )
     state_type, kept, names = model_type.state_type, None, _names(attributes["feature_names"])
     if model_type.keeps_rows:

@@ -13,6 +13,8 @@ Rows that are not there are rows of the identity.
 - H: variances of the rows, without what features explain
 - N: derivatives of the noise variances by the logarithm of the one that is learned
 - O, R: a row of what a leaf is multiplied by, and of a derivative of K
+- P: hyper-parameters, which may be those of each window, the noise variance last; then room for
+  the scale of a feature
 - G: w'dS_j v for each hyper-parameter j and vector v in E
 
 Importing this compiles it, or reads what was compiled before.
@@ -63,7 +65,6 @@ TINY = 1e-150
 
 _list = types.Array(types.int64, 1, "C", readonly=True)
 _lists = types.Array(types.int64, 2, "C", readonly=True)
-_numbers = types.Array(types.float64, 1, "C", readonly=True)
 _table = types.Array(types.float64, 2, "C", readonly=True)
 
 
@@ -92,27 +93,38 @@ def _take_rows(own, near, first, count, w, rows):
 
 
 @part
-def _take_features(leaves, leaf_count, columns, values, X, d, rows, w, F):
+def _take_values(values, step, number, first, count, P):
+    """Put the hyper-parameters of eight windows in P, which begin every ``step`` values."""
+    for t in range(number * LANES):
+        P[t] = values[min(first + t % LANES, count - 1) * step + t // LANES]
+
+
+@part
+def _take_features(leaves, leaf_count, columns, P, scales, X, d, rows, w, F):
     """Put the features of the rows in F."""
     last = (w - 1) * LANES
     for f in range(leaf_count):
         code, first, start, stop = _leaf(leaves, f)
-        shift = (stop - start) * w * LANES
+        shift, wide = (stop - start) * w * LANES, moved(P, (first + 1) * LANES)
         for e in range(start, stop):
-            column, scale = columns[2 * e], values[columns[2 * e + 1]]
-            scale = math.sqrt(scale) if code == LINEAR else 1.0 / scale
+            column, by = columns[2 * e], columns[2 * e + 1] * LANES
+            if code == LINEAR:
+                store(scales, 0, root(load(P, by)))
+            else:
+                store(scales, 0, fill(1.0) / load(P, by))
             feature = moved(F, (2 * start + e) * w * LANES)
             for t in range(w * LANES):
                 own = rows[last + t % LANES]
                 row = rows[t] if rows[t] >= 0 else own
                 centre = 0.0 if code == LINEAR else X[own * d + column]
-                turns = (X[row * d + column] - centre) * scale  # differences lose no digits
+                # differences lose no digits
+                turns = (X[row * d + column] - centre) * scales[t % LANES]
                 feature[t] = turns
                 if code == PERIODIC:
                     feature[t + 2 * shift] = math.pi * turns
                     turns = 2.0 * math.pi * (turns - math.floor(turns + 0.5))
-                    feature[t] = math.cos(turns) / values[first + 1]
-                    feature[t + shift] = math.sin(turns) / values[first + 1]
+                    feature[t] = math.cos(turns) / wide[t % LANES]
+                    feature[t + shift] = math.sin(turns) / wide[t % LANES]
 
 
 @inlined
@@ -149,20 +161,20 @@ def _turned(F, count, w, i, j):
 @part
 def _radial(code, v, alpha, V, entries, S, B, slopes):
     """Turn r^2 in V into k, with -2 dk/dr^2 in S and the derivative by log shape in B."""
-    height, one = fill(v), fill(1.0)
+    height, shape, one = load(v, 0), load(alpha, 0), fill(1.0)
     for at in range(0, entries, LANES):
         r2 = load(V, at)
         if code == RATIONAL:
-            r2 = fill(0.5 / alpha) * r2
+            r2 = fill(0.5) / shape * r2
             store(V, at, r2)
             for lane in range(at, at + LANES):
                 V[lane] = math.log1p(V[lane])
             log = load(V, at)
             inverse = one / (one + r2)
-            k = height * exponential(fill(-alpha) * log)
+            k = height * exponential(negative(shape) * log)
             slope = k * inverse
             if slopes:
-                store(B, at, fill(-alpha) * k * (inverse - one + log))
+                store(B, at, negative(shape) * k * (inverse - one + log))
         else:
             exponent, s = fill(-0.5) * r2, one
             if code == MATERN12:
@@ -188,7 +200,7 @@ def _radial(code, v, alpha, V, entries, S, B, slopes):
 
 
 @part
-def _take_leaves(leaves, leaf_count, columns, values, F, w, V, S, B, slopes):
+def _take_leaves(leaves, leaf_count, columns, P, F, w, V, S, B, slopes):
     """Put the tiles of the leaves in V, with S and B if ``slopes``."""
     entries = LANES * (w * (w + 1) // 2)
     for f in range(leaf_count):
@@ -209,9 +221,10 @@ def _take_leaves(leaves, leaf_count, columns, values, F, w, V, S, B, slopes):
                     store(tile, at, _squared(features, number, w, i, j))
                 at += LANES
         if code != LINEAR:
-            alpha = values[columns[2 * stop - 1] + 1] if code == RATIONAL else 1.0
+            shape = columns[2 * stop - 1] + 1 if code == RATIONAL else first
+            v, alpha = moved(P, first * LANES), moved(P, shape * LANES)
             S_f, B_f = moved(S, f * entries), moved(B, f * entries)
-            _radial(code, values[first], alpha, tile, entries, S_f, B_f, slopes)
+            _radial(code, v, alpha, tile, entries, S_f, B_f, slopes)
 
 
 @inlined
@@ -236,9 +249,9 @@ def _add_noise(noise, several, s, rows, w, M, N, H):
     """Add the noise variances s u + e to the diagonal of M; put s u in N, the diagonal in H."""
     for t in range(w * LANES):
         i, row, added = t // LANES, max(rows[t], 0), 0.0
-        N[t] = s
+        N[t] = s[t % LANES]
         if several:
-            N[t], added = s * noise[2 * row], noise[2 * row + 1]
+            N[t], added = s[t % LANES] * noise[2 * row], noise[2 * row + 1]
         H[t] = M[_row(i, w) + i * LANES + t % LANES] + N[t] + added
         M[_row(i, w) + i * LANES + t % LANES] = H[t]
 
@@ -451,13 +464,13 @@ def _take_noise_slopes(N, w, E, vectors, G):
 
 
 @entry(
-    *(_lists, _lists, _numbers, _lists),
-    *(_table, _table, types.float64, _list, _lists, _table, _table),
+    *(_lists, _lists, _table, _lists),
+    *(_table, _table, _list, _lists, _table, _table),
     *(types.float64, _list, types.int64[::1], types.float64[::1]),
     *(types.float64[:, ::1], types.float64[:, ::1], types.float64[:, :, ::1]),
 )
 def _windows(
-    leaves_, columns_, values_, terms_, X_, noise_, s, own_, near_, A_, y_,
+    leaves_, columns_, values_, terms_, X_, noise_, own_, near_, A_, y_,
     least_pivot, starts, rows_, work, weights, z, slopes,
 ):  # fmt: skip
     """Put weights (g, w) or, unless it is empty, derivatives in the last two arguments."""
@@ -471,6 +484,8 @@ def _windows(
     A, y, rows, memory = pointer(A_), pointer(y_), pointer(rows_), pointer(work)
     leaf_count, count = len(leaves_), len(own_)
     w, q, wanted = near_.shape[1] + 1, y_.shape[1], slopes.size > 0
+    step = values_.shape[1] if values_.shape[0] > 1 else 0
+    kernel_count = values_.shape[1] - 1
     F, V, S, B = (
         moved(memory, starts[0]),
         moved(memory, starts[1]),
@@ -485,17 +500,19 @@ def _windows(
     )
     R, H = moved(memory, starts[8]), moved(memory, starts[9])
     G, least = moved(memory, starts[10]), moved(memory, starts[11])
+    P, scales = moved(memory, starts[12]), moved(memory, starts[13])
     entries, size = LANES * (w * (w + 1) // 2), (q + 1) * LANES
     for first in range(0, count, LANES):
         _take_rows(own, near, first, count, w, rows)
-        _take_features(leaves, leaf_count, columns, values, X, X_.shape[1], rows, w, F)
-        _take_leaves(leaves, leaf_count, columns, values, F, w, V, S, B, wanted)
+        _take_values(values, step, kernel_count + 1, first, count, P)
+        _take_features(leaves, leaf_count, columns, P, scales, X, X_.shape[1], rows, w, F)
+        _take_leaves(leaves, leaf_count, columns, P, F, w, V, S, B, wanted)
         for at in range(0, entries, LANES):
             if terms_.size == 1:
                 store(M, at, load(V, at))
             else:
                 store(M, at, _terms(terms, terms_.shape[0], terms_.shape[1], V, entries, at, -1))
-        _add_noise(noise, noise_.shape[0], s, rows, w, M, N, H)
+        _add_noise(noise, noise_.shape[0], moved(P, kernel_count * LANES), rows, w, M, N, H)
         if A_.shape[1]:
             _subtract_products(A, A_.shape[1], rows, w, M)
         _leave_out(rows, w, M, H)
@@ -510,19 +527,19 @@ def _windows(
                     kept = least[t % LANES] > least_pivot
                     weights[first + t % LANES, t // LANES] = E[t] if kept else np.nan
             continue
-        for t in range(0, len(values_) * size, LANES):
+        for t in range(0, kernel_count * size, LANES):
             store(G, t, fill(0.0))
         _add_slopes(
-            leaves, leaf_count, columns, len(values_), terms, terms_.shape[0],
+            leaves, leaf_count, columns, kernel_count, terms, terms_.shape[0],
             terms_.shape[1], w, F, V, S, B, O, R, E, q + 1, G,
         )  # fmt: skip
-        _take_noise_slopes(N, w, E, q + 1, moved(G, len(values_) * size))
+        _take_noise_slopes(N, w, E, q + 1, moved(G, kernel_count * size))
         for lane in range(inside):
             for c in range(q):
                 z[first + lane, c] = M[_row(w + c, w) + (w - 1) * LANES + lane]
             last = E[(w - 1) * LANES + lane] if least[lane] > least_pivot else np.nan
             z[first + lane, q] = -2.0 * math.log(last)
-            for t in range((len(values_) + 1) * (q + 1)):
+            for t in range((kernel_count + 1) * (q + 1)):
                 slopes[first + lane, t // (q + 1), t % (q + 1)] = G[t * LANES + lane]
 
 
@@ -541,7 +558,7 @@ def _combined(w, own, near, columns, sums):
 
 def windows(
     known: Program,
-    noise_variance: float,
+    values: np.ndarray,
     X: np.ndarray,
     y: np.ndarray,
     noise: np.ndarray | None,
@@ -555,6 +572,7 @@ def windows(
 
     These are (g, q + 1) and (g, l + 1, q + 1) for q columns of y, a first.  Weights or logarithms
     are NaN where not more than ``least_pivot`` of a row's variance is left by those before it.
+    ``values`` (1, l + 1), or (g, l + 1) of each window, are the hyper-parameters.
     """
     g, w = len(own), near.shape[1] + 1
     y = y if slopes else np.zeros((0, 0))
@@ -568,15 +586,16 @@ def windows(
         tile + q * w,
         (q + 1) * w,
         *(w, w, w, w),
-        (len(known.values) + 1) * (q + 1),
-        1,
+        values.shape[1] * (q + 1),
+        *(1, values.shape[1], 1),
     ]
     starts = LANES * np.cumsum([0, *sizes])
     weights = np.empty((0 if slopes else g, w))
     z = np.empty((g if slopes else 0, q + 1))
-    by_log = np.empty((len(z), len(known.values) + 1, q + 1))
+    by_log = np.empty((len(z), values.shape[1], q + 1))
     _windows(
-        *known, X, np.zeros((0, 2)) if noise is None else noise, noise_variance, own, near,
+        known.leaves, known.columns, values, known.terms,
+        X, np.zeros((0, 2)) if noise is None else noise, own, near,
         np.zeros((0, 0)) if features is None else features, y,
         least_pivot, starts, np.empty(w * LANES, np.int64), _aligned(starts[-1]),
         weights, z, by_log,

@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from daskgp.arrays import backend, batched
 from daskgp.arrays.backend import namespace, number, to_host, wide
@@ -35,6 +36,7 @@ from daskgp.kernels import Kernel
 from daskgp.kernels.program import Program, program, tiles
 from daskgp.models.markov.windows import Stats
 from daskgp.models.values import Theta, add, variances
+from daskgp.models.varying import Varying
 from daskgp.typing import Array
 
 logger = logging.getLogger(__name__)
@@ -166,11 +168,13 @@ def summed(w: Array, c: Conditionals, features: Array | None = None) -> Stats:
     return Stats(E.T @ F, F.T @ e, e.T @ f, number(often @ logs), number(often.sum()))
 
 
-def scores(theta: Theta, c: Conditionals, W: Array, targets: int) -> Scores:
+def scores(theta: Theta, c: Conditionals, W: Array, targets: int, knots: bool = False) -> Scores:
     """Return the sums over rows, with the derivatives of their log density.
 
     That is -1/2 (p log|C| + <W, square>) for p targets, its derivative by hyper-parameter j of one
     row -1/2 p a_j + z' W b_j + 1/2 (z' W z) a_j, and its information 1/2 p a_j a_l + b_j' W b_l.
+    Where hyper-parameters vary these are of the common ones or, with ``knots``, of the (K k,) of K
+    knots: a row with the weights w_r has w_r times its derivative, and w_r w_q its information.
 
     Parameters
     ----------
@@ -187,9 +191,26 @@ def scores(theta: Theta, c: Conditionals, W: Array, targets: int) -> Scores:
         As ``weights``.
     """
     s, count = c.y.shape[1], len(theta.kernel.log_parameters) + 1
+    if not knots:
+        parts = (_sums(own, part.often, W, targets) for part, own in _derivatives(theta, c))
+    else:
+        varying = theta.varying
+        assert varying is not None
+        count *= len(varying.knots)
+        parts = (
+            _sums_of_knots(own, part, W, targets, varying) for part, own in _derivatives(theta, c)
+        )
     zero = namespace(c.X).zeros((s, s)), 0.0, np.zeros(count), np.zeros((count, count)), 0.0
-    parts = (_sums(own, part.often, W, targets) for part, own in _derivatives(theta, c))
     return reduce(add, parts, Scores(*zero))
+
+
+def log_densities(theta: Theta, c: Conditionals, W: Array, targets: int) -> np.ndarray:
+    """Return -1/2 (p log C + z' W z) of each row (g,) for p targets."""
+    w = weights(theta, c)
+    z = combined(w, c, c.y)
+    xp = namespace(z)
+    square = ((z @ xp.asarray(W)) * z).sum(axis=1)
+    return np.asarray(to_host(targets * xp.log(w[:, -1]) - 0.5 * square))
 
 
 def _derivatives(theta: Theta, c: Conditionals) -> Iterator[tuple[Conditionals, _Slopes]]:
@@ -210,9 +231,7 @@ def _sums(slopes: _Slopes, often: Array | None, W: Array, targets: int) -> Score
     z, logs, a, b = slopes
     xp = namespace(z)
     W, often = xp.asarray(W), xp.ones(len(z)) if often is None else wide(often)
-    zW, bW = z @ W, b @ W
-    square = (zW * z).sum(axis=1)
-    gradient = 0.5 * (square - targets)[:, None] * a + xp.matmul(b, zW[:, :, None])[:, :, 0]
+    gradient, bW = _gradients(slopes, W, targets), b @ W
     flat, flat_W = (
         B.transpose(1, 0, 2).reshape(B.shape[1], -1) for B in (b, bW * often[:, None, None])
     )
@@ -223,6 +242,45 @@ def _sums(slopes: _Slopes, often: Array | None, W: Array, targets: int) -> Score
         to_host(0.5 * targets * (a.T @ (often[:, None] * a)) + flat @ flat_W.T),
         number(often.sum()),
     )
+
+
+def _gradients(slopes: _Slopes, W: Array, targets: int) -> Array:
+    """Return the derivatives (g, l + 1) of the log density of each row."""
+    z, _, a, b = slopes
+    xp, zW = namespace(z), z @ W
+    square = (zW * z).sum(axis=1)
+    found: Array = 0.5 * (square - targets)[:, None] * a + xp.matmul(b, zW[:, :, None])[:, :, 0]
+    return found
+
+
+def _sums_of_knots(
+    slopes: _Slopes, c: Conditionals, W: Array, targets: int, varying: Varying
+) -> Scores:
+    """Return the sums over some rows, with the derivatives by hyper-parameters of knots."""
+    z, logs, a, b = slopes
+    xp = namespace(z)
+    W, often = xp.asarray(W), xp.ones(len(z)) if c.often is None else wide(c.often)
+    gradient = often[:, None] * _gradients(slopes, W, targets)
+    each = xp.matmul(b @ W, b.transpose(0, 2, 1)) + 0.5 * targets * a[:, :, None] * a[:, None, :]
+    each = often[:, None] * each.reshape(len(z), -1)
+    (near, w), K, k = varying.blend(c.X[c.own]), len(varying.knots), a.shape[1]
+    pairs = near[:, :, None] * K + near[:, None, :], w[:, :, None] * w[:, None, :]
+    information = _spread(*pairs, K * K).T @ to_host(each)
+    turned = information.reshape(K, K, k, k).transpose(0, 2, 1, 3)
+    return Scores(
+        z.T @ (often[:, None] * z),
+        number(often @ logs),
+        (_spread(near, w, K).T @ to_host(gradient)).ravel(),
+        turned.reshape(K * k, K * k),
+        number(often.sum()),
+    )
+
+
+def _spread(columns: np.ndarray, values: np.ndarray, count: int) -> csr_array:
+    """Return a sparse matrix (g, count) with some values (g, ...) in these columns of each row."""
+    g = len(columns)
+    starts = np.arange(g + 1) * (columns.size // max(g, 1))
+    return csr_array((values.ravel(), columns.ravel(), starts), shape=(g, count))
 
 
 # --- compiled
@@ -304,7 +362,7 @@ def _run(
     code, known = form
     own, near = _places(c, min(len(a) for a in (c.X, c.noise, features) if a is not None))
     w, z, by_log = code.windows(
-        known, theta.noise_variance, c.X, c.y, c.noise, own, near, features, slopes, LEAST_PIVOT
+        known, theta.at(c.X[own]), c.X, c.y, c.noise, own, near, features, slopes, LEAST_PIVOT
     )
     lost = np.isnan((z if slopes else w)[:, -1])
     if lost.any():
@@ -324,7 +382,8 @@ Contract: TypeAlias = Callable[[Array, Array], Array]
 class _Windows(NamedTuple):
     """Windows of the same number of rows: L (g, w, w), weights and numbers of their rows (g, w).
 
-    ``present`` (g, w) is 0 for rows that are not there, whose number is 0.
+    ``present`` (g, w) is 0 for rows that are not there, whose number is 0; ``noise_variance`` is a
+    number or, where it varies, (g, 1).
     """
 
     factors: Array
@@ -332,6 +391,7 @@ class _Windows(NamedTuple):
     rows: Array
     present: Array
     contract: Contract
+    noise_variance: Any
 
 
 def _step(c: Conditionals, each: float) -> int:
@@ -353,10 +413,14 @@ def _factored(
     rows = c.rows
     xp = namespace(c.X, rows)
     present, rows = (rows >= 0).astype(np.float64), xp.maximum(rows, 0)
-    S, contract = _covariances(theta.kernel, wide(c.X[rows]), slopes)
+    values, s = None, theta.noise_variance
+    if theta.varying is not None:
+        each = theta.at(c.X[c.own])
+        values, s = each[:, :-1], xp.asarray(each[:, -1:])
+    S, contract = _covariances(theta.kernel, wide(c.X[rows]), values, slopes)
     i = xp.arange(c.width)
     noise = None if c.noise is None else wide(c.noise[rows])
-    S[:, i, i] += variances(theta.noise_variance, noise)
+    S[:, i, i] += variances(s, noise)
     variance = xp.where(present > 0, S[:, i, i], 1.0)
     if features is not None:
         A = wide(features[rows])
@@ -366,20 +430,44 @@ def _factored(
     L = _factors(theta, S, variance)
     last = xp.zeros((len(rows), 1, c.width))
     last[:, 0, -1] = 1.0
-    return _Windows(L, batched.unwhiten_stack(L, last)[:, 0], rows, present, contract)
+    w = batched.unwhiten_stack(L, last)[:, 0]
+    return _Windows(L, w, rows, present, contract, s)
 
 
-def _covariances(kernel: Kernel, X: Array, slopes: bool) -> tuple[Array, Contract]:
-    """Return K (g, w, w) of sets of rows (g, w, d), and with ``slopes`` its derivatives."""
+def _covariances(
+    kernel: Kernel, X: Array, values: np.ndarray | None, slopes: bool
+) -> tuple[Array, Contract]:
+    """Return K (g, w, w) of sets of rows (g, w, d), and with ``slopes`` its derivatives.
+
+    ``values`` (g, l) are the hyper-parameters of each set, None for those of the kernel.
+    """
     xp = namespace(X)
     known = program(kernel, X.shape[2])
     if known is not None:
-        K, by_log = tiles(known, X, slopes)
+        own = known if values is None else known._replace(values=values)
+        K, by_log = tiles(own, X, slopes)
         return K, functools.partial(_contract_tiles, by_log)
+    kernels = _each(kernel, values, len(X))
     if not slopes:
-        return xp.stack([kernel(one) for one in X]), functools.partial(_contract_tiles, None)
-    pairs = [kernel.pullback(one) for one in X]
+        K = xp.stack([own(one) for own, one in zip(kernels, X, strict=True)])
+        return K, functools.partial(_contract_tiles, None)
+    pairs = [own.pullback(one) for own, one in zip(kernels, X, strict=True)]
     return xp.stack([K for K, _ in pairs]), functools.partial(_contract_pulls, pairs)
+
+
+def _each(kernel: Kernel, values: np.ndarray | None, count: int) -> list[Kernel]:
+    """Return the kernel of each of ``count`` sets of rows."""
+    if values is None:
+        return [kernel] * count
+    return [kernel.with_log_parameters(np.log(own)) for own in values]
+
+
+def prior_variances(theta: Theta, X: Array) -> Array:
+    """Return the variances (n,) of f at rows X (n, d) before any are seen."""
+    if theta.varying is None:
+        return theta.kernel.diag(X)
+    one_by_one = wide(X)[:, None, :]
+    return _covariances(theta.kernel, one_by_one, theta.at(X)[:, :-1], False)[0][:, 0, 0]
 
 
 def _contract_tiles(by_log: Array, w: Array, ends: Array) -> Array:
@@ -423,7 +511,7 @@ def _determined(theta: Theta) -> NumericalError:
 
 def _slopes(theta: Theta, c: Conditionals) -> _Slopes:
     """Return the derivatives of each row."""
-    L, w, rows, present, contract = _factored(theta, c, None, slopes=True)
+    L, w, rows, present, contract, s = _factored(theta, c, None, slopes=True)
     xp, k = namespace(w), c.width - 1
     y = (wide(c.y[rows]) * present[:, :, None]).transpose(0, 2, 1)  # (g, s, k + 1)
     ends = xp.zeros((len(w), 1 + y.shape[1], k + 1))  # w, then [beta, 0]
@@ -432,7 +520,7 @@ def _slopes(theta: Theta, c: Conditionals) -> _Slopes:
         L_cc = L[:, :k, :k]
         half = batched.whiten_stack(L_cc, y[:, :, :k])
         ends[:, 1:, :k] = batched.unwhiten_stack(L_cc, half, overwrite=True)
-    learned = theta.noise_variance * w
+    learned = s * w
     if c.noise is not None:
         learned = learned * wide(c.noise[rows])[..., 0]
     by_noise = xp.matmul(ends, learned[:, :, None]).transpose(0, 2, 1)

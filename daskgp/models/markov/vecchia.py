@@ -27,6 +27,7 @@ from daskgp.models.markov.conditionals import (
     MOST_COMPILED,
     Conditionals,
     combined,
+    prior_variances,
     scores,
     summed,
     weights,
@@ -186,10 +187,10 @@ class Vecchia(LMA):
         everything = Block.join([*blocks, Block(first.X, first.y, first.noise).at(at)])
         places = np.concatenate([places, to_host(first.places)[others]])
         own = np.arange(len(block.X)) if own is None else own
-        rank, points = ranks(places, self.seed, self.later), _scaled(everything.X, shared.lengths)
+        rank, points = ranks(places, self.seed, self.later), in_units(everything.X, shared.lengths)
         near = nearest_earlier(points, rank, own, self.n_neighbours)
         near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
-        return _compact(everything, own, near)
+        return compact(everything, own, near)
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -300,17 +301,20 @@ class Vecchia(LMA):
 
     def _nearest(self, state: Any, X: Array, near: Array, count: int) -> np.ndarray:
         """Return the ``count`` nearest of rows to each place (n, k), nearest first."""
-        return nearest(_scaled(near, state.lengths), _scaled(X, state.lengths), count)
+        return nearest(in_units(near, state.lengths), in_units(X, state.lengths), count)
 
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
     ) -> Moments:
         """Return the posterior of each place given the rows nearest to it.
 
-        A covariance is that given the rows nearest to any of the places.
+        A covariance is that given the rows nearest to any of the places; where hyper-parameters
+        vary, of places given rows and places before them.
         """
         if self.shares:
             return super().predict(theta, _of_lma(state), X, near, want)
+        if want == "covariance" and theta.varying is not None:
+            return self._one_after_another(theta, state, X, near)
         if want == "covariance":
             xp, host = namespace(X), to_host(X)
             own = near.at(xp.asarray(self.picks(state, host, to_host(near.X))))
@@ -327,40 +331,44 @@ class Vecchia(LMA):
     def _conditional(
         self, theta: Theta, state: Any, own: Block, near: Rows, nearest: np.ndarray
     ) -> tuple[Array, Array, Array, Array]:
-        """Return mean and variance of own rows given others and u = 0, and E, A of them.
-
-        Own rows without noise are places.
-        """
-        X, noise = own.X, own.noise
-        xp, n, w = namespace(X), len(X), len(near.X)
-        given = _noise(near.noise, near.X)
-        if noise is None:  # so little that rows may lie at places
-            noise = xp.stack([xp.zeros(n), TINY * wide(theta.kernel.diag(X))], axis=1)
-        y = xp.concatenate([wide(near.y), xp.zeros((n, near.y.shape[1]))])
-        A = self.features(theta, state, X)
-        c = Conditionals(
-            xp.concatenate([near.X.astype(X.dtype, copy=False), X]),
-            y,
-            xp.concatenate([given, noise]),
-            xp.arange(w, w + n),
-            xp.asarray(nearest),
-        )
-        features = xp.concatenate([near.features, A]) if A.shape[1] else None
+        """Return mean and variance of own rows given others and u = 0, and E, A of them."""
+        c = _after(theta, own, near, nearest)
+        A = self.features(theta, state, own.X)
+        features = namespace(A).concatenate([near.features, A]) if A.shape[1] else None
         found = weights(theta, c, features)
         scale = 1.0 / found[:, -1:]
-        mean = -scale * combined(found, c, y)
+        mean = -scale * combined(found, c, c.y)
         E = A if features is None else scale * combined(found, c, features)
         return mean, scale[:, 0] ** 2, E, A
 
+    def _one_after_another(self, theta: Theta, state: Any, X: Array, near: Rows) -> Moments:
+        """Return the joint posterior of places, each given rows and places before it.
+
+        With the weights B of places, lower triangular, and those of rows, whose sum is e, B f + e
+        is white noise.
+        """
+        xp, n, w = namespace(X), len(X), len(near.X)
+        points = np.concatenate([in_units(own, state.lengths) for own in (near.X, X)])
+        rank = np.arange(w + n, dtype=np.uint64)
+        before = nearest_earlier(points, rank, np.arange(w, w + n), self.predict_neighbours)
+        c = _after(theta, Block(X, X[:, :0]), near, before)
+        found = weights(theta, c)
+        rows, columns = xp.nonzero(c.rows >= w)
+        B = xp.zeros((n, n))
+        B[rows, c.rows[rows, columns] - w] = found[rows, columns]
+        spread = linalg.solve_lower(B, xp.eye(n))
+        return Moments(-spread @ combined(found, c, c.y), covariance=spread @ spread.T)
+
     def _far(self, theta: Theta, X: Array, near: Array, variance: Array, A: Array) -> Array:
         """Return a mask (n,) of places correlated below FAR with all rows and support inputs."""
-        prior = wide(theta.kernel.diag(X))
+        prior = wide(prior_variances(theta, X))
         far = to_host((prior - variance < HINT * prior) & (linalg.row_squares(A) < FAR * prior))
         doubtful = np.flatnonzero(far)
         if len(doubtful):
             xp = namespace(X)
-            K = theta.kernel(X[xp.asarray(doubtful)], near.astype(X.dtype, copy=False))
-            far[doubtful] = to_host(xp.abs(K).max(axis=1)) < FAR * to_host(prior)[doubtful]
+            places = X[xp.asarray(doubtful)]
+            K = theta.kernel(places, near.astype(X.dtype, copy=False))
+            far[doubtful] = to_host(xp.abs(K).max(axis=1) < FAR * theta.kernel.diag(places))
         return far
 
     def predict_from(
@@ -424,6 +432,24 @@ class Vecchia(LMA):
         )
 
 
+def _after(theta: Theta, own: Block, near: Rows, before: np.ndarray) -> Conditionals:
+    """Return own rows, numbered after those near, conditioned on the rows ``before`` (n, k) each.
+
+    Own rows without noise are places.
+    """
+    X, noise = own.X, own.noise
+    xp, n, w = namespace(X), len(X), len(near.X)
+    if noise is None:  # so little that rows may lie at places
+        noise = xp.stack([xp.zeros(n), TINY * wide(prior_variances(theta, X))], axis=1)
+    return Conditionals(
+        xp.concatenate([near.X.astype(X.dtype, copy=False), X]),
+        xp.concatenate([wide(near.y), xp.zeros((n, near.y.shape[1]))]),
+        xp.concatenate([_noise(near.noise, near.X), noise]),
+        xp.arange(w, w + n),
+        xp.asarray(before),
+    )
+
+
 def _noise(noise: Array | None, X: Array) -> Array:
     """Return ``Block.noise`` (n, 2) of rows X, also where all have the noise variance."""
     xp = namespace(X)
@@ -434,7 +460,7 @@ def _of_lma(state: RowState) -> State:
     return State(*state[:4])
 
 
-def _scaled(X: Array, lengths: np.ndarray) -> np.ndarray:
+def in_units(X: Array, lengths: np.ndarray) -> np.ndarray:
     """Return rows (n, d) on the host in units of distance, without columns that do not matter."""
     lengths = to_host(lengths)
     matters = np.isfinite(lengths)
@@ -443,7 +469,7 @@ def _scaled(X: Array, lengths: np.ndarray) -> np.ndarray:
     return np.asarray(to_host(X), np.float64)[:, matters] / lengths[matters]
 
 
-def _compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
+def compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
     """Return conditionals, by their numbers in ``rows``, of the rows that are used alone."""
     used = np.zeros(len(rows.X) + 1, bool)  # the last one stands for -1
     used[own] = used[near] = True

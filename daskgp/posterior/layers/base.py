@@ -18,6 +18,7 @@ from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments
+from daskgp.models.varying import Varying
 
 
 class Places(NamedTuple):
@@ -37,7 +38,8 @@ class Parts(NamedTuple):
     """Parts of a fit, of which layers are made.
 
     ``likelihood`` is None if y is f and Gaussian noise, ``products`` are those of a trend,
-    ``names`` those of the columns of X.
+    ``names`` those of the columns of X; ``varying`` hyper-parameters of which the noise variance is
+    the common one.
     """
 
     scaling: Scaling
@@ -46,6 +48,7 @@ class Parts(NamedTuple):
     likelihood: Likelihood | None = None
     products: Any = None
     known: Known | None = None
+    varying: Varying | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from daskgp.errors import InputError
 from daskgp.models.scaling import Scaling
 from daskgp.models.trend import Trend, posterior
 from daskgp.models.values import Moments
+from daskgp.models.varying import Varying
 from daskgp.posterior.layers.base import Layer, Parts, Places, register
 
 
@@ -101,9 +102,10 @@ class TrendLayer(Layer):
 @register
 @dataclass(frozen=True, eq=False)
 class Noise(Layer):
-    """Gaussian noise of a ``variance`` that all new observations have."""
+    """Gaussian noise of a ``variance`` that all new observations have, but for what varies."""
 
     variance: float
+    varying: Varying | None = None
 
     name = "noise"
     of_observations = True
@@ -111,13 +113,15 @@ class Noise(Layer):
     def moments(self, inner: Moments, at: Places | None) -> Moments:
         if inner.noisy or (at is not None and at.left_out):  # the method has added it
             return inner
+        own: Any = self.variance
+        if self.varying is not None:
+            assert at is not None
+            own = own * np.exp(self.varying.at(at.scaled)[:, -1])
         if inner.covariance is not None:
             covariance = np.array(inner.covariance, np.float64)
-            covariance[np.diag_indices(len(covariance))] += self.variance
+            covariance[np.diag_indices(len(covariance))] += own
             return inner._replace(covariance=covariance)
-        return inner._replace(
-            variance=None if inner.variance is None else inner.variance + self.variance
-        )
+        return inner._replace(variance=None if inner.variance is None else inner.variance + own)
 
     @property
     def described(self) -> None:
@@ -125,7 +129,7 @@ class Noise(Layer):
 
     @classmethod
     def of_fit(cls, parts: Parts) -> Noise | None:
-        return cls(parts.noise_variance) if parts.likelihood is None else None
+        return cls(parts.noise_variance, parts.varying) if parts.likelihood is None else None
 
 
 @register

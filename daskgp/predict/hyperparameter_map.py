@@ -1,0 +1,130 @@
+"""Hyper-parameters that vary over space, as labelled arrays in the units of the data."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskgp.checks import shown
+from daskgp.data import grids
+from daskgp.errors import SettingError
+from daskgp.fit.varying import Given
+from daskgp.models.varying import blended
+from daskgp.posterior.posterior import Posterior
+from daskgp.predict.hyperparameter_table import measures
+from daskgp.predict.lazy import rows_for
+
+ERROR = "_standard_error"
+"""End of the names of standard errors."""
+KNOT, ROW = "knot", "row"
+
+
+def at_knots(posterior: Posterior) -> Any:
+    """Return the hyper-parameters at the knots, a Dataset along ``knot``."""
+    varying = posterior.theta.varying
+    assert varying is not None
+    scaled = np.zeros((len(varying.knots), len(posterior.columns)))
+    scaled[:, varying.columns] = varying.knots
+    X = posterior.columns.places(np.asarray(posterior.scaling.places(scaled)))
+    common = np.append(
+        np.exp(posterior.theta.kernel.log_parameters), posterior.theta.noise_variance
+    )
+    values = np.hstack([common * np.exp(varying.logs), varying.errors])
+    return _labelled(posterior, _in_units(posterior, values), _coords(posterior, X, KNOT), (KNOT,))
+
+
+def at_places(posterior: Posterior, X: Any) -> Any:
+    """Return the hyper-parameters at places: a Dataset on the grid of X, or along its rows."""
+    if not grids.is_xarray(X):
+        places = np.asarray(rows_for(posterior, X), np.float64)
+        values, coords = _values(places, posterior=posterior), _coords(posterior, places, ROW)
+        return _labelled(posterior, values, coords, (ROW,))
+    names = _features(posterior)
+    found = [posterior.feature_names.index(name) for name in names]
+    units = tuple(posterior.wanted_units[j] for j in found)
+    known = {i: posterior.trained_on[j] for i, j in enumerate(found) if j in posterior.trained_on}
+    grid = grids.grid_of(X, names, False, units, known)
+    width = 2 * len(measures(posterior))
+    lazy = grid.map(partial(_values, posterior=posterior, columns=found), width)
+    return _labelled(posterior, lazy if grid.lazy else lazy.compute(), grid.coords, grid.dims)
+
+
+def given(fields: Any) -> Given:
+    """Return the hyper-parameters that a user gives as a Dataset.
+
+    Raises
+    ------
+    SettingError
+        If it has no coordinates, or values that are not positive.
+    """
+    columns, names = grids.flat(fields)
+    names = tuple(name for name in names if not name.endswith(ERROR))
+    features = tuple(name for name in columns if name not in (*grids.as_dataset(fields), KNOT, ROW))
+    if not names or not features:
+        raise SettingError(
+            f"varying={shown(fields)}: give hyper-parameters as variables and features as "
+            "coordinates, as hyperparameter_map_ has them"
+        )
+    X = np.column_stack([np.asarray(columns[name], np.float64) for name in features])
+    values = {name: np.asarray(columns[name], np.float64) for name in names}
+    kept = np.isfinite(X).all(axis=1) & np.all([np.isfinite(v) for v in values.values()], axis=0)
+    values = {name: v[kept] for name, v in values.items()}
+    wrong = [name for name, v in values.items() if not len(v) or (v <= 0).any()]
+    if wrong:
+        raise SettingError(f"varying has no positive numbers of {wrong[0]}: correct them")
+    return Given(features, X[kept], values)
+
+
+def _values(X: np.ndarray, posterior: Posterior, columns: list[int] | None = None) -> np.ndarray:
+    """Return hyper-parameters and their standard errors (n, 2 c) at rows X of some features."""
+    theta, places = posterior.theta, X
+    if columns is not None:
+        places = np.tile(posterior.columns.places(posterior.scaling.x_shift[None]), (len(X), 1))
+        places[:, columns] = X
+    scaled = posterior.scaled(places)
+    values = np.broadcast_to(theta.at(scaled), (len(X), len(theta.kernel.log_parameters) + 1))
+    errors = np.full(values.shape, np.nan)
+    if theta.varying is not None:
+        errors = blended(theta.varying.blend(scaled), theta.varying.errors)
+    missing = ~np.isfinite(scaled).all(axis=1)
+    values = np.where(missing[:, None], np.nan, values)
+    return _in_units(posterior, np.hstack([values, errors]))
+
+
+def _in_units(posterior: Posterior, both: np.ndarray) -> np.ndarray:
+    """Return values and errors of their logarithms (n, 2 k) in the units of the data (n, 2 c)."""
+    values, errors = np.hsplit(both, 2)
+    known = measures(posterior)
+    sizes = [one.size for one in known.values()]
+    own = values[:, [*known]] * sizes
+    return np.hstack([own, own * errors[:, [*known]]])
+
+
+def _features(posterior: Posterior) -> tuple[str, ...]:
+    """Return the features that hyper-parameters vary over; all where they do not vary."""
+    varying, pairs = (
+        posterior.theta.varying,
+        zip(posterior.feature_names, posterior.columns.where, strict=True),
+    )
+    if varying is None:
+        return posterior.feature_names
+    return tuple(name for name, where in pairs if np.isin(where, varying.columns).any())
+
+
+def _coords(posterior: Posterior, X: np.ndarray, dim: str) -> dict[str, Any]:
+    """Return the places as coordinates along one dimension."""
+    names = posterior.feature_names
+    return {name: (dim, X[:, names.index(name)]) for name in _features(posterior)}
+
+
+def _labelled(posterior: Posterior, values: Any, coords: Any, dims: Any) -> Any:
+    """Return values and standard errors (..., 2 c) as a Dataset."""
+    known, variables = measures(posterior), {}
+    for i, one in enumerate(known.values()):
+        said = {"units": one.unit, "long_name": one.name.replace("_", " ")}
+        variables[one.name] = values[..., i], said | {"ancillary_variables": one.name + ERROR}
+        of_error = {"units": one.unit, "long_name": f"standard error of the {said['long_name']}"}
+        variables[one.name + ERROR] = values[..., len(known) + i], of_error
+    return grids.labelled(variables, coords, dims)

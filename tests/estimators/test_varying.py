@@ -1,0 +1,400 @@
+"""Hyper-parameters of VecchiaGP that vary over space: trained, compared, shown and handed back."""
+
+import logging
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from commands import rows
+from distributed import Client
+from fits import same_bits, zarr_rows
+from sklearn.base import clone
+
+import daskgp
+from daskgp import VecchiaGP, kernels
+from daskgp.errors import InputError, RunError, SettingError
+from daskgp.fit import varying
+from daskgp.fit.conditionals import Drawn
+
+KERNEL = kernels.Matern32(0.3, variance=1.0)
+QUICK = {"kernel": KERNEL, "n_neighbours": 10, "predict_neighbours": 20, "progress": False}
+FIXED = QUICK | {"optimizer": None, "noise_variance": 0.05}
+
+
+def changing(n=1_200, seed=0, wide=1.0, loud=1.0):
+    """Rows of a field whose height grows with x, and whose noise falls, e^4 in variance each."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 3, (n, 2))
+    K = kernels.Matern32(0.3)(X) + 1e-9 * np.eye(n)
+    f = np.linalg.cholesky(K) @ rng.standard_normal(n)
+    along = (X[:, 0] - 1.5) / 1.5
+    y = np.exp(wide * along) * f + 0.2 * np.exp(-loud * along) * rng.standard_normal(n)
+    return X, y
+
+
+def nlpd(model, X, y):
+    mean, std = model.predict(X, return_std=True, include_noise=True)
+    return float(np.mean(0.5 * np.log(2 * np.pi * std**2) + 0.5 * ((y - mean) / std) ** 2))
+
+
+@pytest.fixture(scope="module")
+def field():
+    return changing()
+
+
+@pytest.fixture(scope="module")
+def fitted(field):
+    X, y = field
+    return VecchiaGP(**QUICK, varying=6, random_state=1).fit(X[:900], y[:900])
+
+
+@pytest.fixture(scope="module")
+def table():
+    return rows(300, seed=5)
+
+
+def fields(**more):
+    """Hyper-parameters on a grid, as a user gives them."""
+    x = np.linspace(0, 3, 5)
+    shape = (("x1", "x0"), np.exp(np.linspace(-1, 1, 5))[None, :] * np.ones((3, 1)))
+    coords = {"x1": np.linspace(0, 3, 3), "x0": x}
+    return xr.Dataset(
+        {"variance": shape, "noise_variance": (shape[0], 0.05 / shape[1])} | more, coords
+    )
+
+
+# -- training ----------------------------------------------------------------------------------
+
+
+def test_predictions_are_better_and_the_map_is_that_of_the_field(field, fitted):
+    X, y = field
+    common = VecchiaGP(**QUICK, random_state=1).fit(X[:900], y[:900])
+    assert nlpd(fitted, X[900:], y[900:]) < nlpd(common, X[900:], y[900:]) - 0.1
+    T = np.column_stack([[0.4, 2.6], [1.5, 1.5]])
+    found = fitted.hyperparameter_map(T)
+    height, noise = (np.log(found[name].values) for name in ("variance", "noise_variance"))
+    assert 1.5 < height[1] - height[0] < 4.5  # 2.9 is true
+    assert 1.5 < noise[0] - noise[1] < 4.5
+    assert (found["variance_standard_error"] > 0).all()
+
+
+@pytest.mark.slow
+def test_what_does_not_vary_stays_the_same():
+    X, y = changing(2_000, wide=0.0, loud=0.0)
+    model = VecchiaGP(**QUICK, varying=8).fit(X[:1_500], y[:1_500])
+    common = VecchiaGP(**QUICK).fit(X[:1_500], y[:1_500])
+    logs = model.solved_.theta.varying.logs
+    assert np.abs(logs).max() < 0.4
+    assert nlpd(model, X[1_500:], y[1_500:]) < nlpd(common, X[1_500:], y[1_500:]) + 0.01
+
+
+@pytest.mark.parametrize(("wide", "varies"), [(1.0, True), (0.0, False)])
+def test_auto_takes_the_better_and_says_so(wide, varies, caplog, monkeypatch):
+    monkeypatch.setattr(varying, "EACH", 150)
+    X, y = changing(wide=wide, loud=wide)
+    with caplog.at_level(logging.INFO, "daskgp"):
+        model = VecchiaGP(**QUICK, varying="auto").fit(X, y)
+    assert (model.solved_.theta.varying is not None) == varies
+    assert ("they vary" in caplog.text) == varies
+    assert "nats a row on rows held out" in caplog.text
+    assert (model.history_[-1]["varying_gain"] > 0.05) == varies
+    if not varies:
+        common = VecchiaGP(**QUICK).fit(X, y)
+        same_bits(model.predict(X[:50], True), common.predict(X[:50], True))
+        with pytest.raises(AttributeError, match="same everywhere"):
+            _ = model.hyperparameter_map_
+
+
+def test_few_rows_do_not_vary(table, caplog):
+    with caplog.at_level(logging.INFO, "daskgp"):
+        model = VecchiaGP(**QUICK, varying="auto").fit(*table)
+    assert model.solved_.theta.varying is None
+    assert "too few rows" in caplog.text
+
+
+def test_names_hold_the_others(field):
+    X, y = field
+    model = VecchiaGP(**QUICK, varying=("noise_variance",), fixed="variance")
+    model.set_params(varying_over=["x0"]).fit(X[:900], y[:900])
+    found = model.solved_.theta.varying
+    assert found is None or np.ptp(found.logs[:, :-1]) == 0.0
+
+
+def test_noise_alone(field, monkeypatch):
+    monkeypatch.setattr(varying, "EACH", 150)
+    X, y = changing(wide=0.0)
+    model = VecchiaGP(**QUICK, varying=("noise_variance",), varying_over=("x0",)).fit(X, y)
+    found = model.hyperparameter_map_
+    assert list(found.coords) == ["x0"]
+    assert np.ptp(found["variance"].values) == 0.0
+    order = np.argsort(found["x0"].values)
+    noise = found["noise_variance"].values[order]
+    assert noise[0] > 4 * noise[-1]
+    std = [model.predict(T, True, include_noise=True)[1] for T in ([[0.2, 1.5]], [[2.8, 1.5]])]
+    assert std[0][0] > 1.5 * std[1][0]
+
+
+def test_fixed_ones_do_not_vary(field):
+    X, y = field
+    model = VecchiaGP(**QUICK, varying=4, fixed={"lengthscale": 0.3}).fit(X, y)
+    found = model.hyperparameter_map_
+    np.testing.assert_allclose(found["lengthscale"], 0.3, rtol=1e-12)
+    assert np.ptp(found["variance"].values) > 0
+
+
+@pytest.mark.parametrize("mean", ["linear", "constant"])
+def test_a_trend_and_several_targets(field, mean):
+    X, y = field
+    both = np.column_stack([y + 2 * X[:, 0], 3 - y])
+    model = VecchiaGP(**QUICK, varying=4, mean=mean).fit(X[:900], both[:900])
+    mean, std = model.predict(X[900:], return_std=True)
+    assert mean.shape == std.shape == (300, 2)
+    assert np.corrcoef(mean[:, 1], 3 - y[900:])[0, 1] > 0.8
+
+
+def test_sums_of_kernels_vary_part_by_part(field):
+    X, y = field
+    kernel = kernels.Matern32(0.3) + kernels.RBF(1.0, variance=0.2)
+    model = VecchiaGP(**QUICK | {"kernel": kernel}, varying=4).fit(X, y)
+    found = model.hyperparameter_map_
+    assert {"0.variance", "0.lengthscale", "1.variance", "1.lengthscale"} <= {*found}
+
+
+def test_places_on_a_globe():
+    X, y = changing()
+    X = X * [20.0, 10.0] + [150.0, -20.0]  # across the date line
+    model = VecchiaGP(**QUICK | {"kernel": kernels.Matern32(600.0)}, varying=4, geographic=(0, 1))
+    model.fit(X, y)
+    found = model.hyperparameter_map_
+    assert set(found.coords) == {"x0", "x1"}
+    assert found["lengthscale"].attrs["units"] == "km"
+    moved = np.where(X > 180.0, X - [360.0, 0.0], X)[:20]
+    np.testing.assert_allclose(model.predict(moved), model.predict(X[:20]), rtol=1e-6, atol=1e-8)
+
+
+# -- bits --------------------------------------------------------------------------------------
+
+
+def test_a_store_gives_the_bits_back(field, fitted, tmp_path):
+    X, y = field
+    wanted = fitted.predict(X[:60], True), fitted.predict(X[:9], return_cov=True)
+    again = clone(fitted).fit(X[:900], y[:900])
+    again.save(tmp_path / "m.zarr")
+    found = daskgp.load(tmp_path / "m.zarr")
+    assert found.solved_.token == again.solved_.token != common_token(fitted)
+    for pair, own in zip(
+        (found.predict(X[:60], True), found.predict(X[:9], return_cov=True)), wanted, strict=True
+    ):
+        same_bits(pair, own)
+    xr.testing.assert_identical(found.hyperparameter_map_, fitted.hyperparameter_map_)
+    lazy = found.predict(da.from_array(X[:60], (13, 2)), True)
+    same_bits([np.asarray(one) for one in lazy], wanted[0])
+
+
+def common_token(model):
+    from dataclasses import replace
+
+    posterior = model.solved_
+    return replace(posterior, theta=replace(posterior.theta, varying=None)).token
+
+
+@pytest.mark.slow
+def test_processes_of_a_cluster_give_the_bits_of_threads(field, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(varying, "EACH", 150)
+    given, settings = zarr_rows(tmp_path / "t.zarr", *field), QUICK | {"block_rows": 200}
+    with Client(cluster):
+        there = VecchiaGP(**settings, varying="auto").fit(*given)
+        moments = there.predict(field[0][:60], return_std=True)
+    here = VecchiaGP(**settings, varying="auto").fit(*given)
+    assert there.solved_.theta.varying is not None
+    xr.testing.assert_identical(here.hyperparameter_map_, there.hyperparameter_map_)
+    same_bits(here.predict(field[0][:60], return_std=True), moments)
+
+
+@pytest.mark.parametrize("asked", [4, "auto"])
+def test_a_stopped_fit_goes_on_with_the_same_bits(asked, field, tmp_path, monkeypatch):
+    monkeypatch.setattr(varying, "EACH", 150)
+    X, y = field
+    settings = QUICK | {"max_iter": 2, "varying": asked}
+    evaluate, made = Drawn.evaluate, []
+
+    def counted(self, theta, knots=False, held=None):
+        if knots:
+            made.append(held)
+            if len(made) == stop:
+                raise RunError("stopped")
+        return evaluate(self, theta, knots, held)
+
+    monkeypatch.setattr(Drawn, "evaluate", counted)
+    stop = None
+    wanted = VecchiaGP(**settings).fit(X, y)
+    stop, total = len(made) - 1, len(made)
+    made.clear()
+    with pytest.raises(RunError, match="stopped"):
+        VecchiaGP(**settings).fit(X, y, checkpoint=str(tmp_path / "c.zarr"))
+    stop = None
+    made.clear()
+    found = VecchiaGP(**settings).fit(X, y, checkpoint=str(tmp_path / "c.zarr"))
+    assert len(made) == 2 < total
+    xr.testing.assert_identical(found.hyperparameter_map_, wanted.hyperparameter_map_)
+
+
+# -- given -------------------------------------------------------------------------------------
+
+
+def test_a_map_handed_back_gives_the_same_predictions(field, fitted):
+    X, y = field
+    given = fitted.hyperparameter_map_
+    common = {"kernel": fitted.kernel_, "noise_variance": fitted.noise_variance_}
+    model = VecchiaGP(**FIXED | common, varying=given, random_state=1).fit(X[:900], y[:900])
+    for one, other in zip(model.predict(X[900:], True), fitted.predict(X[900:], True), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    shown = model.hyperparameter_map_
+    for name in ("variance", "lengthscale", "noise_variance"):
+        np.testing.assert_allclose(np.sort(shown[name]), np.sort(given[name]), rtol=1e-8)
+        assert np.isnan(shown[f"{name}_standard_error"]).all()
+
+
+def test_a_grid_is_taken_as_it_is_and_kept(table, tmp_path):
+    model = VecchiaGP(**FIXED, varying=fields()).fit(*table)
+    T = np.array([[0.0, 0.0], [3.0, 3.0]])
+    found = model.hyperparameter_map(T)
+    ratio = float(found["variance"][1] / found["variance"][0])
+    assert 3.0 < ratio < np.exp(2)  # knots blend
+    model.save(tmp_path / "m.zarr")
+    loaded = daskgp.load(tmp_path / "m.zarr")
+    xr.testing.assert_identical(loaded.varying, model.varying)
+    same_bits(loaded.predict(T, True), model.predict(T, True))
+    again = clone(loaded).fit(*table)
+    same_bits(again.predict(T, True), model.predict(T, True))
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (
+            lambda: fields().assign(variance=-fields()["variance"]),
+            "no positive numbers of variance",
+        ),
+        (lambda: fields(width=(("x1", "x0"), np.ones((3, 5)))), "names 'width', which is not a"),
+        (lambda: fields().rename(x0="east"), "names 'east', but the columns of X are x0, x1"),
+        (lambda: xr.Dataset({"variance": 1.0}), "features as coordinates"),
+    ],
+)
+def test_fields_that_cannot_be_taken_are_one_line(made, says, table):
+    with pytest.raises(SettingError, match=says):
+        VecchiaGP(**FIXED, varying=made()).fit(*table)
+
+
+def test_maps_lie_on_any_grid(fitted):
+    grid = xr.Dataset(coords={"x0": np.linspace(0, 3, 7), "x1": np.linspace(0, 3, 4)})
+    found = fitted.hyperparameter_map(grid)
+    assert dict(found.sizes) == {"x0": 7, "x1": 4}
+    rows_of = fitted.hyperparameter_map(np.column_stack([np.full(4, grid.x0[2]), grid.x1]))
+    np.testing.assert_allclose(found["variance"][2], rows_of["variance"])
+    assert found["variance"].attrs["ancillary_variables"] == "variance_standard_error"
+    lazy = fitted.hyperparameter_map(grid.assign(z=grid.x0 * grid.x1).chunk(x0=3))
+    assert lazy["variance"].chunks
+    xr.testing.assert_allclose(lazy.compute(), found)
+
+
+def test_maps_of_common_hyperparameters_are_the_same_everywhere(table):
+    model = VecchiaGP(**FIXED).fit(*table)
+    found = model.hyperparameter_map(table[0][:5])
+    assert np.ptp(found["variance"].values) == 0.0
+    assert np.isnan(found["variance_standard_error"]).all()
+
+
+# -- after the fit -----------------------------------------------------------------------------
+
+
+def test_rows_that_come_give_the_sums_of_a_fit(field):
+    X, y = field
+    given = fields()
+    model = VecchiaGP(**FIXED | {"n_neighbours": 600, "predict_neighbours": 200}, varying=given)
+    model.fit(X[:400], y[:400]).update(X[400:500], y[400:500])
+    T = X[600:650]
+    mean, std = model.predict(T, True)
+    whole = clone(model).fit(X[:500], y[:500]).predict(T, True)
+    np.testing.assert_allclose(std, whole[1], rtol=0.1)
+    assert np.abs(mean - whole[0]).max() < 0.2 * np.std(y)
+
+
+def test_rows_that_go(field):
+    X, y = field
+    model = VecchiaGP(**FIXED, block_rows=100, varying=fields()).fit(X[:400], y[:400])
+    before = model.predict(X[600:650])
+    model.update(X[400:500], y[400:500]).forget(X[400:500], y[400:500])
+    np.testing.assert_allclose(model.predict(X[600:650]), before, rtol=1e-6, atol=1e-8)
+
+
+def test_without_a_row_it_is_predicted_by_the_others(field):
+    X, y = field
+    settings = FIXED | {"predict_neighbours": 200, "n_neighbours": 200, "mean": "zero"}
+    settings |= {"standardize": False, "varying": fields()}
+    model = VecchiaGP(**settings).fit(X[:150], y[:150])
+    mean, std = model.loo(X[:150], y[:150])
+    for i in (0, 70, 149):
+        keep = np.arange(150) != i
+        other = VecchiaGP(**settings).fit(X[:150][keep], y[:150][keep])
+        wanted = other.predict(X[[i]], True, include_noise=True)
+        np.testing.assert_allclose([mean[i], std[i]], [wanted[0][0], wanted[1][0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["loo", "random"])
+def test_calibration(how, field):
+    X, y = field
+    model = VecchiaGP(**FIXED, varying=fields(), calibrate=how).fit(X[:500], y[:500])
+    assert 0.3 < model.spread_ < 3.0
+
+
+def test_samples_are_joint(field, fitted):
+    X = field[0][:40]
+    mean, cov = fitted.predict(X, return_cov=True)
+    single, std = fitted.predict(X, return_std=True)
+    assert np.linalg.eigvalsh(cov).min() > -1e-8
+    np.testing.assert_allclose(mean, single, atol=0.3 * std.max())
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=0.3)
+    assert fitted.sample_y(X, 3, random_state=0).shape == (40, 3)
+
+
+def test_training_begins_from_a_model_whose_hyperparameters_vary(field, fitted):
+    X, y = field
+    model = VecchiaGP(**QUICK).fit(X[:900], y[:900], start=fitted)
+    assert model.solved_.theta.varying is None
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda m, X: m.predict_average(X), "averages need .* average sample_y"),
+        (lambda m, X: m.sample_paths(2), "sample paths need .* or fit with varying=None"),
+    ],
+)
+def test_what_needs_one_prior_is_refused_in_a_line(call, says, field, fitted):
+    with pytest.raises(SettingError, match=says) as error:
+        call(fitted, field[0][:5])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"varying": 1}, "varying=1: a whole number of at least 2"),
+        ({"varying": 2.5}, "varying=2.5: give 'auto', a whole number"),
+        ({"varying": True}, "varying=True"),
+        ({"varying": ("width",)}, "varying names 'width', .* choose among variance, lengthscale"),
+        ({"varying": 3, "varying_over": ["x7"]}, "varying_over names 'x7', but the columns"),
+        ({"varying": 3, "varying_over": 5}, "varying_over=5: give names or None"),
+        ({"varying_over": ["x0"]}, "varying_over=.* has no effect with varying=None"),
+        ({"varying": 3, "optimizer": None}, "varying=3 has no effect with optimizer=None"),
+        ({"varying": 3, "n_support": 8}, "n_support=8: support inputs have one set"),
+        ({"varying": 3, "predict_neighbours": 300}, "choose at most 256 or varying=None"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_met_are_one_line(settings, says, table):
+    with pytest.raises((SettingError, InputError), match=says) as error:
+        VecchiaGP(**QUICK | settings).fit(*table)
+    assert "\n" not in str(error.value)
