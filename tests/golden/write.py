@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 from sklearn.linear_model import LinearRegression
 
 import daskgp
@@ -91,6 +92,14 @@ def tailed(model):
     return fit
 
 
+def fields():
+    """Hyper-parameters that vary over space, as users give them."""
+    low, high = np.meshgrid([0.0, 1.5, 3.0], [0.0, 3.0])
+    at = {name: ("knot", one.ravel()) for name, one in (("x0", low), ("x1", high))}
+    variance, noise = (("knot", np.exp(sign * low.ravel() - 1)) for sign in (0.5, -0.5))
+    return xr.Dataset({"variance": variance, "noise_variance": noise}, at)
+
+
 MODELS = {
     **{f"method-{name}": (cases.fixed(name), "plain") for name in cases.SETTINGS},
     "trained-sgpr": (cases.make("sgpr", n_inducing=6), "coarse"),
@@ -146,6 +155,10 @@ MODELS = {
     ),
     "updated-sgpr": (updated(sgpr()), "plain"),
     "updated-lma": (updated(lma()), "plain"),
+    "varying-vecchia": (
+        cases.make("vecchia", varying=fields(), **FOUND),
+        "errors",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
@@ -32,10 +33,13 @@ def drawings():
     }
     model = daskgp.ExactGP(optimizer=None).fit(points, x)
     found = daskgp.check(model, points + 0.1, x)
+    dims, coords = ("knot",), {"x0": ("knot", x), "x1": ("knot", x[::-1])}
+    fields = xr.Dataset({"variance": (dims, x + 1), "lengthscale": (dims, values)}, coords)
     several = {
         "distances": lambda o: plot.distances(found, **o),
         "posterior_map": lambda o: plot.posterior_map(points, None, x, values, **o),
         "maps": lambda o: plot.maps(points, {"a": x, "b": values}, **o),
+        "hyperparameter_map": lambda o: plot.hyperparameter_map(fields, **o),
         "posterior_lines": lambda o: plot.posterior_lines(
             x, {"a": (x, values), "b": (x, values)}, **o
         ),
