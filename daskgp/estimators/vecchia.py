@@ -261,5 +261,5 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         >>> model.hyperparameter_map(X[::100])["lengthscale"].shape
         (4,)
         """
-        check_is_fitted(self, "solved_")
+        self._check_fitted()
         return hyperparameter_map.at_places(self.solved_, X)

@@ -32,6 +32,7 @@ DOORS: dict[str, Callable] = {
     "forget": lambda gp, X, y, url: gp.forget(X[:10], y[:10]),
     "partial_fit": lambda gp, X, y, url: gp.partial_fit(X, y),
     "save": lambda gp, X, y, url: gp.save(url),
+    "hyperparameter_map": lambda gp, X, y, url: gp.hyperparameter_map(T),
     "check": lambda gp, X, y, url: daskgp.check(gp, X, y),
     "variogram": lambda gp, X, y, url: daskgp.variogram(X, y, model=gp),
 }
