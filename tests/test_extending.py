@@ -137,7 +137,7 @@ def test_layers_and_likelihoods_have_names_of_their_own(kinds):
     with pytest.raises(SettingError, match="the name 'offset' is that of the layer Offset"):
         layers.register(Other)
     layers.register(kinds["Offset"])  # as a notebook does that is run again
-    with pytest.raises(SettingError, match="the name 'poisson' is that of another likelihood"):
+    with pytest.raises(SettingError, match="the name 'poisson' is that of the likelihood Poisson"):
         likelihoods.register(lambda: likelihoods.Poisson())
     with pytest.raises(SettingError, match="makes no likelihood"):
         likelihoods.register(dict)

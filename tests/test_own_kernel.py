@@ -84,10 +84,9 @@ def test_info_without_the_module_shows_the_rest_and_the_command_of_the_page(page
     for part in ("model sgpr", "rows 300", "features 1: x0", "kernel unknown: 'cosine'"):
         assert part in text
     (line,) = result.stderr.splitlines()
-    assert "no kernel class is registered as 'cosine': import the module" in line
-    _, code, arguments = line.partition("python -c ")[2].replace("MODULE", "cosine").split('"')
-    assert code == code_blocks(PAGE, "sh")[0].split('"')[1]
-    status, out, error = run(folder, "-c", code, *arguments.split())
+    assert "has the kernel 'cosine', which no module has registered: import the module" in line
+    arguments = line.partition("as in daskgp ")[2].replace("MODULE", "cosine").split()
+    status, out, error = run(folder, "-m", "daskgp", *arguments)
     assert status == 0, error
     assert "cosine matern32" in out
 
@@ -171,8 +170,8 @@ def test_classes_that_cannot_be_registered(registry):
 
     named = type("Spaced", (RBF,), {"name": "two words"})
     cases = {
-        Halved: "the name 'rbf' belongs to RBF: give Halved its own name",
-        type("Total", (RBF,), {"name": "sum"}): "the name 'sum' belongs to Sum",
+        Halved: "the name 'rbf' is that of the kernel RBF: give Halved its own name",
+        type("Total", (RBF,), {"name": "sum"}): "the name 'sum' is that of the kernel Sum",
         named: "Spaced.name is 'two words': a lower-case word is needed",
         type("None_", (RBF,), {"name": "none"}): "which text reads as a value",
         Forgetful: "Forgetful becomes a RBF with other hyper-parameters",

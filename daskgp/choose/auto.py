@@ -492,7 +492,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                 if self.kernel is not None:
                     own.set_params(kernel=self.kernel)
                 own.set_params(fill_values=self.fill_values)
-            elif isinstance(one, str) and one in ESTIMATORS:
+            elif isinstance(one, str) and ESTIMATORS.knows(one):
                 own = ESTIMATORS[one](**self._common())
             else:
                 raise SettingError(

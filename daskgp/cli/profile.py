@@ -150,23 +150,39 @@ def _leaves(kernel: Any) -> list[Any]:
 def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     """Return a model; of one that is not complete, or cannot be loaded by itself, what is known."""
     from daskgp.estimators import load
+    from daskgp.estimators.loading import regressor_of
 
     if group.attrs.get("complete") is False:
         kept = models.kept_of(group)
         kept_as = {} if kept is None else {kept[0]: kept[1]}
         return {"complete": False, "kept": kept_as, "lock": locks.holder_of(url)}
-    strange = _strange_kernel(url, group)
     stored = models.read(url)
-    kernel = strange or _kernel_alone(url, stored)
-    if kernel is None:
+    attributes, regressor = stored.attributes, regressor_of(stored)
+    strange = _unregistered(attributes)
+    if not strange and regressor is None:
         return load(url)
-    attributes = stored.attributes
+    if strange:
+        logger.warning(
+            "model store %s has the %s, which no module has registered: import the module, as in "
+            "daskgp info %s --plugin MODULE",
+            url,
+            " and the ".join(strange),
+            url,
+        )
+    if regressor is not None:
+        logger.warning(
+            "model store %s was fitted to the residuals of a %s, which stores do not hold: "
+            "daskgp.load(%r, mean=regressor) in Python tells more",
+            url,
+            regressor,
+            url,
+        )
     return {
         "model": attributes.get("model"),
         "rows": attributes.get("n_rows"),
         "features": attributes.get("feature_names"),
         "targets": attributes.get("target_names"),
-        "kernel": kernel,
+        "kernel": _kernel_alone(stored),
         "objective": attributes.get("objective"),
         "iterations": len(stored.notes.get("history", [])),
         "dtype": attributes.get("dtype"),
@@ -175,38 +191,22 @@ def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     }
 
 
-def _strange_kernel(url: str, group: Any) -> str | None:
-    """Return a kernel in words if no class is registered as one of its names, with a warning."""
-    attributes = group.attrs.get("model")
-    strange = unknown(attributes.get("kernel")) if isinstance(attributes, dict) else ()
-    if not strange:
-        return None
-    names = ", ".join(map(repr, strange))
-    logger.warning(
-        "model store %s: no kernel class is registered as %s: import the module that "
-        'registers it, as in python -c "import MODULE, daskgp.cli; daskgp.cli.main()" info %s',
-        url,
-        names,
-        url,
-    )
-    return f"unknown: {names}"
+def _unregistered(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the kinds that a model store names and that are in no registry, in words."""
+    from daskgp.estimators import ESTIMATORS
+
+    name = attributes.get("model")
+    named = isinstance(name, str) and not ESTIMATORS.knows(name)
+    of_kernels = [f"kernel {one!r}" for one in unknown(attributes.get("kernel"))]
+    return [f"model {name!r}"] * named + of_kernels
 
 
-def _kernel_alone(url: str, stored: models.Stored) -> str | None:
-    """Return the kernel of a model of residuals, which needs a regressor, with a warning."""
-    from daskgp.estimators.loading import regressor_of
+def _kernel_alone(stored: models.Stored) -> str:
+    """Return the kernel of a model that cannot be loaded by itself, in words."""
     from daskgp.predict.stored import part
 
-    regressor = regressor_of(stored)
-    if regressor is None:
-        return None
-    logger.warning(
-        "model store %s was fitted to the residuals of a %s, which stores do not hold: "
-        "daskgp.load(%r, mean=regressor) in Python tells more",
-        url,
-        regressor,
-        url,
-    )
+    if strange := unknown(stored.attributes["kernel"]):
+        return f"unknown: {', '.join(map(repr, strange))}"
     arrays: Any = part(stored.arrays, "scaling_")
     scale = Scaling(**arrays)
     kernel = kernels.from_dict(stored.attributes["kernel"])

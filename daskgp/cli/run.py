@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import click
@@ -51,8 +53,37 @@ def _quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         ctx.with_resource(silent())
 
 
+def _plugins(ctx: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> None:
+    """Import the modules that register what users write."""
+    if not names or ctx.resilient_parsing:
+        return
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # the last, so that no file there takes another's place
+    for name in names:
+        try:
+            import_module(name)
+        except Exception as error:  # each module has its own
+            what = f"{type(error).__name__}: {error}"
+            raise click.BadParameter(
+                f"cannot import {name!r} ({what}): give the name of a module that is installed or "
+                "in this folder, without .py",
+                ctx,
+                parameter,
+            ) from error
+
+
 _flag = partial(click.Option, is_flag=True, expose_value=False)
-VERBOSITY = (
+COMMON = (
+    click.Option(
+        ["--plugin"],
+        multiple=True,
+        metavar="MODULE",
+        envvar="DASKGP_PLUGINS",
+        expose_value=False,
+        callback=_plugins,
+        help="Import methods, kernels or the like from a module, installed or in this folder. "
+        "Repeatable.",
+    ),
     _flag(["-v", "--verbose"], callback=_verbose, help="Log what is done to stderr."),
     _flag(
         ["-q", "--quiet"],
@@ -68,7 +99,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += VERBOSITY
+        self.params += COMMON
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; a UsageError names the one that is blank."""
@@ -92,7 +123,7 @@ class Main(click.Group):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += VERBOSITY
+        self.params += COMMON
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run, and exit the process with the code of the outcome."""

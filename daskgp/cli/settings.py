@@ -18,6 +18,7 @@ from daskgp.checks import shown
 from daskgp.cli.methods import AUTO
 from daskgp.cli.options import numeric
 from daskgp.errors import SettingError
+from daskgp.registry import IMPORT
 from daskgp.typing import Predictor
 
 if TYPE_CHECKING:
@@ -61,15 +62,16 @@ def build_estimator(
 
     in_file, settings = read_config(config) if config else (None, {})
     name = model or in_file or AUTO
-    known: dict[str, Any] = {**ESTIMATORS, AUTO: AutoGP}
-    if name not in known:
-        raise SettingError(f"unknown model {name!r}: {_suggestion(name, known)}")
+    if name != AUTO and not ESTIMATORS.knows(name):
+        known = _suggestion(name, [*ESTIMATORS, AUTO])
+        raise SettingError(f"unknown model {name!r}: {known}; or {IMPORT}")
+    kind: Any = AutoGP if name == AUTO else ESTIMATORS[name]
     if mean is not None:
         assignments = (*assignments, f"mean={mean}")
     assigned = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
     settings = settings | dict(assigned)
-    typed = typed_settings(name, known[name], settings)
-    estimator: GaussianProcess | AutoGP = known[name](**{**typed, **(more or {})})
+    typed = typed_settings(name, kind, settings)
+    estimator: GaussianProcess | AutoGP = kind(**{**typed, **(more or {})})
     estimator._check()
     return estimator
 

@@ -11,7 +11,7 @@ from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
-from daskgp.estimators.loading import ESTIMATORS, load
+from daskgp.estimators.loading import ESTIMATORS, load, register
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.saving import save_into
 from daskgp.estimators.sgpr import SGPR
@@ -39,6 +39,7 @@ __all__ = [
     "cross_validate",
     "load",
     "plan",
+    "register",
     "save_into",
     "variogram",
 ]

@@ -8,11 +8,11 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from daskgp import kernels
+from daskgp import kernels, models
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data import grids
@@ -39,27 +39,86 @@ from daskgp.models.method import Method
 from daskgp.models.values import Want
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import stored
+from daskgp.registry import Registry
 from daskgp.typing import Device
 
 logger = logging.getLogger("daskgp")
 
-ESTIMATORS: dict[str, type[GaussianProcess]] = {
-    estimator.model_name: estimator
-    for estimator in (
-        SGPR,
-        LMA,
-        PIC,
-        VecchiaGP,
-        ExpertsGP,
-        OptiComGP,
-        CaGP,
-        CGGP,
-        DecoupledGP,
-        SVGP,
-        SparseSpectrumGP,
-        ExactGP,
-    )
-}
+E = TypeVar("E", bound=type[GaussianProcess])
+
+ESTIMATORS: Registry[type[GaussianProcess]] = Registry(
+    "model",
+    "daskgp.estimators",
+    {
+        estimator.model_name: estimator
+        for estimator in (
+            SGPR,
+            LMA,
+            PIC,
+            VecchiaGP,
+            ExpertsGP,
+            OptiComGP,
+            CaGP,
+            CGGP,
+            DecoupledGP,
+            SVGP,
+            SparseSpectrumGP,
+            ExactGP,
+        )
+    },
+)
+
+
+def register(kind: E) -> E:
+    """Make a class of estimators known by its ``model_name``, and the method that it makes.
+
+    ``daskgp.load``, ``AutoGP(candidates=...)`` and ``daskgp fit --model`` know it in processes
+    that have imported the module which registers it: do so where the class is defined.  The module
+    of an installed package is imported by itself where the package has an entry point for it,
+    such as ``idw = "package.module:IDW"`` in the group ``daskgp.estimators``.
+
+    Parameters
+    ----------
+    kind : type
+        A class derived from ``GaussianProcess``, each setting with a default, with a
+        ``model_name`` of its own.  Where other settings make a method of another class, register
+        that by ``daskgp.models.register``.
+
+    Returns
+    -------
+    type
+        The class itself, so that this is a decorator too.
+
+    Raises
+    ------
+    SettingError
+        If the class or its method has no name, or that of another.
+
+    Examples
+    --------
+    >>> from daskgp import SGPR, estimators
+    >>> @estimators.register
+    ... class Rough(SGPR):
+    ...     model_name = "rough"
+    ...     def _kernels(self):
+    ...         return super()._kernels()[1:] if self.kernel is None else super()._kernels()
+    >>> estimators.ESTIMATORS["rough"]().recipe().method.name
+    'sgpr'
+    """
+    name = getattr(kind, "model_name", None)
+    if not isinstance(name, str):
+        raise SettingError(
+            f"{kind.__name__}.model_name is {shown(name)}: give the class a name, by which stores "
+            "and --model know it"
+        )
+    method = type(kind()._model())
+    ESTIMATORS.add(name, kind)
+    try:
+        models.register(method)
+    except SettingError:
+        ESTIMATORS.pop(name)
+        raise
+    return kind
 
 
 def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianProcess:
@@ -191,10 +250,7 @@ def _restored(
     content: stores.Stored, device: Device | None, url: str, regressor: Any
 ) -> GaussianProcess:
     attributes, arrays = content.attributes, content.arrays
-    if attributes["model"] not in ESTIMATORS:
-        raise SettingError(
-            f"unknown model {attributes['model']!r}: known are {', '.join(ESTIMATORS)}"
-        )
+    kind = ESTIMATORS.find(attributes["model"])
     settings = dict(attributes["settings"])
     if settings.get("mean") == "linear" and "trend" not in attributes:  # of an earlier version
         settings["mean"] = "ols"
@@ -205,7 +261,7 @@ def _restored(
             settings[name] = _setting(value)
     settings |= stored.part(arrays, SETTING)
     settings["device"] = device or settings["device"]
-    estimator = ESTIMATORS[attributes["model"]](**settings)
+    estimator = kind(**settings)
     posterior = stored.restored(content, settings["device"], url, regressor)
     estimator._remember(_fit_of(content, url, posterior))
     if stored.KERNEL_UNITS not in attributes and estimator.kernel is not None:

@@ -57,8 +57,8 @@ def save(model: Model, url: str) -> Fit:
     name, kept = model.fit.posterior.method.name, model.fit.posterior.rows
     if name not in models.REGISTRY:
         raise SettingError(
-            f"{model.name} cannot be saved: a store names its method {name!r}, which "
-            "is not in daskgp.models.REGISTRY: add it there, or pickle the model"
+            f"{model.name} cannot be saved: a store names its method {name!r}, which is not "
+            "registered: decorate the class with daskgp.estimators.register, or pickle the model"
         )
     write_rows = None if kept is None else kept.write
     model, content = _stored(model)

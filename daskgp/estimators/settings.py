@@ -26,8 +26,7 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
 
     Settings in ``besides`` have an effect whatever the others are.
     """
-    for name, allowed in choices(type(estimator)).items():
-        choice(name, getattr(estimator, name), allowed)
+    _check_choices(estimator)
     place("store", estimator.store, "a folder")
     positive("noise_variance", estimator.noise_variance, squared=True)
     tol: Any = estimator.tol
@@ -62,6 +61,15 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
     unable = model.why_no_loo() if estimator.calibrate == "loo" else None
     if unable:
         raise SettingError(f"calibrate='loo': {unable}; or choose 'random'")
+
+
+def _check_choices(estimator: Any) -> None:
+    """Raise SettingError for a setting that is none of the values it may have."""
+    likelihood = getattr(estimator, "likelihood", None)
+    if isinstance(likelihood, str):
+        likelihoods.REGISTRY.knows(likelihood)  # which imports the package that has it
+    for name, allowed in choices(type(estimator)).items():
+        choice(name, getattr(estimator, name), allowed)
 
 
 def choices(kind: type) -> dict[str, tuple[Any, ...]]:

@@ -114,7 +114,7 @@ class VariationalGP(GaussianProcess):
 
     inducing: Chosen | ArrayLike = "greedy"
     batch_rows: int | None = None
-    likelihood: LikelihoodName = "gaussian"
+    likelihood: LikelihoodName | str = "gaussian"
     n_added: int = 128
     natural: float | Literal["auto"] | None = "auto"
     n_columns: int | None = field(default=None, init=False)

@@ -15,6 +15,7 @@ import numpy as np
 
 from daskgp.errors import SettingError
 from daskgp.kernels.weights import WeightedGradient, Weights, checked_weights
+from daskgp.registry import Registry
 from daskgp.typing import Array
 
 VARIANCE_BOUNDS = (1e-4, 1e4)
@@ -23,7 +24,7 @@ PERIOD_BOUNDS = (1e-2, 1e1)  # times the range of the input
 LENGTHSCALE_BOUNDS = (1e-3, 1e1)  # times the range of the input
 
 
-REGISTRY: dict[str, type[Kernel]] = {}
+REGISTRY: Registry[type[Kernel]] = Registry("kernel", "daskgp.kernels", {})
 """Classes of kernels by name; ``register`` adds to them."""
 OPERATORS: dict[str, Callable[[Any, Any], Kernel]] = {}
 """What makes a sum of two kernels or numbers, and a product; ``compose`` adds them."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.compose import Constant, Product, Sum
+from daskgp.registry import Registry
 
 _LONGEST = 4000
 WORDS = {"true": True, "false": False, "none": None}
 _NUMBERS = (int, float)
 
 
-def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
+def parse(text: str, registry: Registry[type[Kernel]]) -> Kernel:
     """Return the kernel that ``text`` describes, with names from ``registry``."""
     if len(text) > _LONGEST:
         raise SettingError(f"a kernel of {len(text)} characters is too long: {_LONGEST} at most")
@@ -31,7 +31,7 @@ def parse(text: str, registry: Mapping[str, type[Kernel]]) -> Kernel:
     return _kernel(tree, registry)
 
 
-def _kernel(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
+def _kernel(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
     # a long sum is nested to the left: walk down it instead of recursing
     steps: list[tuple[type, ast.expr]] = []
     while isinstance(node, ast.BinOp):
@@ -46,14 +46,14 @@ def _kernel(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
     return kernel
 
 
-def _leaf(node: ast.expr, registry: Mapping[str, type[Kernel]]) -> Kernel:
+def _leaf(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
     if isinstance(node, ast.Constant) and type(node.value) in _NUMBERS:
         return Constant(node.value)  # type: ignore[arg-type]
     if isinstance(node, ast.Name):
-        return _lookup(node.id, registry)()
+        return registry.find(node.id.lower())()
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise _unknown(node, f"write a number or one of {_known(registry)}")
-    kind = _lookup(node.func.id, registry)
+        raise _unknown(node, f"write a number or one of {', '.join(registry)}")
+    kind = registry.find(node.func.id.lower())
     for keyword in node.keywords:
         if keyword.arg is None:
             raise _unknown(keyword.value, "settings are name=value")
@@ -79,12 +79,6 @@ def _value(node: ast.expr, named: bool = False) -> Any:
     raise _unknown(node, "a setting is a number, true, false, none or a list of numbers")
 
 
-def _lookup(name: str, registry: Mapping[str, type[Kernel]]) -> type[Kernel]:
-    if name.lower() not in registry:
-        raise SettingError(f"unknown kernel {shown(name)}: choose one of {_known(registry)}")
-    return registry[name.lower()]
-
-
 def build(kind: type[Kernel], values: list[Any], named: dict[str, Any], what: str) -> Kernel:
     """Build a kernel of a class from untrusted settings; SettingError names those it has."""
     fields = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
@@ -97,10 +91,6 @@ def build(kind: type[Kernel], values: list[Any], named: dict[str, Any], what: st
         raise SettingError(f"{what} cannot be built ({error}): it has {', '.join(fields)}") from (
             error
         )
-
-
-def _known(registry: Mapping[str, type[Kernel]]) -> str:
-    return ", ".join(registry)
 
 
 def _unknown(node: ast.expr, remedy: str) -> SettingError:

@@ -18,6 +18,7 @@ from daskgp.kernels.parse import build as _build
 from daskgp.kernels.parse import parse as _parse
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from daskgp.registry import refuse_taken
 
 K = TypeVar("K", bound=type[Kernel])
 
@@ -71,12 +72,10 @@ def register(kind: K) -> K:
     2.0
     """
     name = _checked_name(kind)
-    before = (REGISTRY | COMPOSITES).get(name)
-    if before is not None and _address(before) != _address(kind):  # unless run again in a notebook
-        raise SettingError(
-            f"the name {name!r} belongs to {before.__name__}: give {kind.__name__} its own name"
-        )
-    REGISTRY[name] = kind
+    if name in COMPOSITES:
+        refuse_taken(name, COMPOSITES[name], kind, "kernel")
+    before = REGISTRY.get(name)
+    REGISTRY.add(name, kind)
     try:
         _check_round_trip(kind)
     except SettingError:
@@ -162,7 +161,7 @@ def unknown(description: Any) -> tuple[str, ...]:
         if not isinstance(one, dict):
             continue
         name, parts = one.get("kernel"), one.get("parts")
-        if isinstance(name, str) and name not in REGISTRY | COMPOSITES:
+        if isinstance(name, str) and name not in COMPOSITES and not REGISTRY.knows(name):
             names[name] = None
         left += parts if isinstance(parts, list) else []
     return tuple(names)
@@ -182,12 +181,7 @@ def _from_dict(description: Any, levels: int) -> Kernel:
             raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
         composite: Any = COMPOSITES[name]
         return composite(tuple(_from_dict(part, levels - 1) for part in parts))
-    if not isinstance(name, str) or name not in REGISTRY:
-        raise SettingError(
-            f"unknown kernel {shown(name)}: choose one of {', '.join(REGISTRY)}, or import the "
-            "module that registers it"
-        )
-    return _build(REGISTRY[name], [], settings, f"kernel {name!r}")
+    return _build(REGISTRY.find(name), [], settings, f"kernel {name!r}")
 
 
 def _checked_name(kind: Any) -> str:

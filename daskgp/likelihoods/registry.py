@@ -14,16 +14,21 @@ from daskgp.likelihoods.bernoulli import Bernoulli
 from daskgp.likelihoods.gaussian import Gaussian
 from daskgp.likelihoods.poisson import Poisson
 from daskgp.likelihoods.student_t import StudentT
+from daskgp.registry import Registry
 
 M = TypeVar("M", bound=Callable[[], Likelihood])
 
-REGISTRY: dict[str, Callable[[], Likelihood]] = {
-    "gaussian": Gaussian,
-    "student-t": StudentT,
-    "bernoulli": Bernoulli,
-    "bernoulli-logit": lambda: Bernoulli("logit"),
-    "poisson": Poisson,
-}
+REGISTRY: Registry[Callable[[], Likelihood]] = Registry(
+    "likelihood",
+    "daskgp.likelihoods",
+    {
+        "gaussian": Gaussian,
+        "student-t": StudentT,
+        "bernoulli": Bernoulli,
+        "bernoulli-logit": lambda: Bernoulli("logit"),
+        "poisson": Poisson,
+    },
+)
 
 NAMES = tuple(REGISTRY)
 """Names of the likelihoods of the package."""
@@ -65,16 +70,13 @@ def register(make: M) -> M:
     first = make()
     if not isinstance(first, Likelihood):
         raise SettingError(f"{shown(make)} makes no likelihood: derive a class from Likelihood")
-    name, before = first.name, REGISTRY.get(first.name)
-    if before is not None and _address(before) != _address(make):  # unless run again in a notebook
-        raise SettingError(f"the name {name!r} is that of another likelihood: choose another name")
     again = first.with_log_parameters(first.log_parameters)
-    if type(again) is not type(first) or again.name != name:
+    if type(again) is not type(first) or again.name != first.name:
         raise SettingError(
-            f"{name!r} becomes another likelihood with its own parameters: with_log_parameters "
-            "must return its own class"
+            f"{first.name!r} becomes another likelihood with its own parameters: "
+            "with_log_parameters must return its own class"
         )
-    REGISTRY[name] = make
+    REGISTRY.add(first.name, make)
     return make
 
 
@@ -93,11 +95,5 @@ def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = Non
     >>> by_name("student-t", [0.0, np.log(3.0)])
     StudentT(scale=1.0, df=3.0...)
     """
-    if name not in REGISTRY:
-        raise SettingError(f"unknown likelihood {name!r}: choose one of {', '.join(REGISTRY)}")
-    likelihood = REGISTRY[name]()
+    likelihood = REGISTRY.find(name)()
     return likelihood if log_parameters is None else likelihood.with_log_parameters(log_parameters)
-
-
-def _address(make: Callable[[], Likelihood]) -> str:
-    return f"{make.__module__}.{make.__qualname__}"

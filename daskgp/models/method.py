@@ -301,12 +301,14 @@ class Summed(Method, Protocol):
         """
 
 
-class Conditioned(Method, Protocol):
-    """A method whose predictions read training rows back (``keeps_rows``)."""
+class Conditioned(Protocol):
+    """What a method has whose predictions read training rows back (``keeps_rows``)."""
 
     def features(self, theta: Theta, state: Any, X: Array) -> Array:
         """Return the features of rows X (n, d) that ``condition`` can reuse for every group."""
+        return X[:, :0]
 
+    @abstractmethod
     def condition(
         self,
         theta: Theta,
@@ -324,9 +326,11 @@ class Conditioned(Method, Protocol):
 
         None stands for all of them.
         """
+        return None
 
     def factored(self, theta: Theta, state: Any, near: Any) -> Any:
         """Return the result of ``condition`` as ``predict_from`` takes it."""
+        return near
 
     def across(self, theta: Theta, state: Any, X: Array, near: Array) -> Across:
         """Return what ties places X (n, d) to training rows (w, d)."""

@@ -21,7 +21,7 @@ from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
-from daskgp.models import by_name, columns
+from daskgp.models import REGISTRY, columns
 from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
@@ -82,7 +82,7 @@ def sendable(posterior: Posterior) -> Node:
     origin = posterior.origin
     if origin is None or not all(layer.stored for layer in posterior.layers):
         return posterior
-    kinds = posterior.theta.kernel, *posterior.layers, posterior.likelihood
+    kinds = posterior.method, posterior.theta.kernel, *posterior.layers, posterior.likelihood
     if not all(map(_of_package, kinds)):  # workers may not know the class
         return posterior
     if models.checksum_at(origin.url) != origin.checksum:
@@ -121,7 +121,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
     Raise StoreError, or what the parts raise, if they do not fit together.
     """
     attributes, arrays = content.attributes, content.arrays
-    model_type = by_name(attributes.get("method", attributes["model"]))
+    model_type = REGISTRY.find(attributes.get("method", attributes["model"]))
     theta = Theta(
         kernels.from_dict(attributes["kernel"]),
         float(attributes["noise_variance"]),
@@ -208,7 +208,7 @@ def _ranges(notes: Mapping[str, Any], number: int) -> tuple[Any, ...]:
 
 
 def _of_package(value: Any) -> bool:
-    """Return whether the class of a kernel, a layer or a likelihood is one of daskgp; None is."""
+    """Return whether the class of a method, kernel or the like is one of daskgp; None is."""
     own = value is None or type(value).__module__.startswith("daskgp.")
     return own and all(map(_of_package, getattr(value, "parts", ())))
 

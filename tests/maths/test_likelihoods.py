@@ -371,7 +371,8 @@ def test_names():
     with pytest.raises(SettingError) as caught:
         by_name("cauchy")
     message = str(caught.value)
-    assert message == f"unknown likelihood 'cauchy': choose one of {', '.join(NAMES)}"
+    known = f"choose one of {', '.join(NAMES)}, or import the module that registers it"
+    assert message.startswith(f"unknown likelihood 'cauchy': {known}")
 
 
 @pytest.mark.parametrize("likelihood", EVERY, ids=repr)

@@ -14,11 +14,11 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from daskgp.data.regressor import Known
-from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.models.scaling import Scaling
 from daskgp.models.values import Moments
 from daskgp.models.varying import Varying
+from daskgp.registry import Registry
 
 
 class Places(NamedTuple):
@@ -285,7 +285,7 @@ class Mapped(Distribution):
         return np.asarray(self.inner.log_density(self.layer.inward(y)) + self.layer.log_slope(y))
 
 
-REGISTRY: dict[str, type[Layer]] = {}
+REGISTRY: Registry[type[Layer]] = Registry("layer", "daskgp.layers", {})
 """Kinds of layers by name, from the inside out."""
 
 
@@ -297,8 +297,5 @@ def register(kind: type[Layer]) -> type[Layer]:
     SettingError
         If the name is taken.
     """
-    before = REGISTRY.get(kind.name)
-    if before is not None and before.__qualname__ != kind.__qualname__:
-        raise SettingError(f"the name {kind.name!r} is that of the layer {before.__name__}")
-    REGISTRY[kind.name] = kind
+    REGISTRY.add(kind.name, kind)
     return kind

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from daskgp.errors import StoreError
 from daskgp.models.values import Moments
 from daskgp.posterior.layers.base import REGISTRY, Distribution, Layer, Parts
 
@@ -50,20 +49,16 @@ def restored(attributes: Mapping[str, Any], own: Mapping[str, np.ndarray], parts
 
     Raises
     ------
-    StoreError
+    SettingError
         If it has a layer of an unknown kind.
     """
     found = []
     for name in attributes.get(LAYERS, REGISTRY):
-        if name not in REGISTRY:
-            raise StoreError(
-                f"unknown layer {name!r}: choose a daskgp that knows it, or import the module "
-                "that registers it"
-            )
-        layer, prefix = REGISTRY[name].of_fit(parts), f"{name}_"
+        kind, prefix = REGISTRY.find(name), f"{name}_"
+        layer = kind.of_fit(parts)
         if layer is None and (LAYERS in attributes or name in attributes):
             mine = {k.removeprefix(prefix): a for k, a in own.items() if k.startswith(prefix)}
-            layer = REGISTRY[name].restored(attributes.get(name), mine)
+            layer = kind.restored(attributes.get(name), mine)
         found += [] if layer is None else [layer]
     return tuple(found)
 
