@@ -257,7 +257,7 @@ class _Search:
             value, bar = self._evaluated(theta.from_vector(vector[:k]), weights, batch)
             along = np.bincount(owner, weights.values * bar.weights, count)
             by_weights = (bar.weights - weights.values * along[owner]) / norms[owner]
-            return value, np.concatenate([bar.kernel, [bar.noise], PACE * by_weights])
+            return value, np.concatenate([bar.to_vector(False), PACE * by_weights])
 
         free = np.tile([-np.inf, np.inf], (len(start), 1))
         whole_run = run._replace(
@@ -290,7 +290,7 @@ class _Search:
 
             def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
                 value, bar = self._evaluated(theta.from_vector(vector), fixed)  # noqa: B023
-                return value, np.append(bar.kernel, bar.noise)
+                return value, bar.to_vector(False)
 
             start = self.run.start if i == 0 else theta.to_vector(False)
             tape = self.run.tape and self.run.tape.stage(i)

@@ -20,10 +20,14 @@ LEVELS = (0.05, 0.3, 0.5, 0.9)
 promise = partial(promised, CHECKS)
 
 
-def inside() -> tuple[Moments, Places]:
-    """Return moments (n, 1) of the layer inside, and the places (n, 2) that they are at."""
+def inside(further: int = 0) -> tuple[Moments, Places]:
+    """Return moments (n, 1) of the layer inside, and the places (n, 2) that they are at.
+
+    The mean has ``further`` columns.
+    """
     X = np.random.default_rng(0).uniform(0.2, 1.8, (6, 2))
-    mean, variance = np.sin(3 * X[:, :1]) + 1.5, np.linspace(0.01, 0.2, 6)
+    phases = np.arange(1 + further)
+    mean, variance = np.sin(3 * X[:, :1] + phases) + 1.5, np.linspace(0.01, 0.2, 6)
     return Moments(mean, variance), Places(X, X, np.ones(6, bool))
 
 
@@ -70,7 +74,7 @@ def _moments(layer: Layer) -> None:
 
 @promise("one place does not depend on the others, nor the variance on a covariance asked for")
 def _places(layer: Layer) -> None:
-    inner, at = inside()
+    inner, at = inside(layer.further)
     assert inner.variance is not None
     whole = _made(layer, inner, at)
     for rows in (slice(0, 1), slice(2, 5)):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from daskgp.errors import InputError
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
 from daskgp.models.experts.ensemble import Ensemble
-from daskgp.models.method import Conditioned
+from daskgp.models.method import Method
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, variances
 from daskgp.testing.check import Check, promised
 from daskgp.testing.computing import central_differences
@@ -25,6 +25,14 @@ CHECKS: list[Check] = []
 N = 24
 
 promise = partial(promised, CHECKS)
+
+
+Near: TypeAlias = Callable[[Any, Theta, Any, Sequence[Block]], Any]
+"""Returns what ``predict`` of a method reads blocks of training rows back from."""
+
+
+def _conditioned(model: Any, theta: Theta, state: Any, blocks: Sequence[Block]) -> Any:
+    return model.condition(theta, state, blocks)
 
 
 def rows_of(*units: Sequence[Block]) -> TaskRounds:
@@ -43,12 +51,10 @@ def check_model(
 
     Examples
     --------
-    >>> from daskgp import kernels, testing
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> from daskgp import kernels, models, testing
+    >>> X, y = np.random.default_rng(0).standard_normal((2, 12, 2))
     >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
-    >>> from daskgp.models.sparse.sgpr import SGPR
-    >>> testing.check_model(SGPR(), theta, X, y)
+    >>> testing.check_model(models.REGISTRY["sgpr"](), theta, X, y)
     """
     check_additive(model, theta, X, y, noise)
     check_gradient(model, theta, X, y, noise=noise)
@@ -66,12 +72,10 @@ def check_additive(
 
     Examples
     --------
-    >>> from daskgp import kernels, testing
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> from daskgp import kernels, models, testing
+    >>> X, y = np.random.default_rng(0).standard_normal((2, 12, 2))
     >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
-    >>> from daskgp.models.sparse.sgpr import SGPR
-    >>> testing.check_additive(SGPR(), theta, X, y)
+    >>> testing.check_additive(models.REGISTRY["sgpr"](), theta, X, y)
     """
     prepared = model.prepare(theta)
     rows = Block(X, y, noise)
@@ -93,7 +97,7 @@ def check_additive(
 
 
 def value_and_gradient(
-    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
+    model: Method, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
     """Return the objective and gradient (k,) of one block, without any Dask."""
     evaluation = model.evaluate(theta, rows_of([Block(X, y, noise)]))
@@ -101,7 +105,7 @@ def value_and_gradient(
 
 
 def check_gradient(
-    model: Additive,
+    model: Method,
     theta: Theta,
     X: np.ndarray,
     y: np.ndarray,
@@ -112,12 +116,10 @@ def check_gradient(
 
     Examples
     --------
-    >>> from daskgp import kernels, testing
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> from daskgp import kernels, models, testing
+    >>> X, y = np.random.default_rng(0).standard_normal((2, 12, 2))
     >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
-    >>> from daskgp.models.sparse.sgpr import SGPR
-    >>> testing.check_gradient(SGPR(), theta, X, y)
+    >>> testing.check_gradient(models.REGISTRY["sgpr"](), theta, X, y)
     """
     _, gradient = value_and_gradient(model, theta, X, y, noise)
     wanted = central_differences(
@@ -128,9 +130,16 @@ def check_gradient(
 
 
 def check_exact_limit(
-    model: Additive, theta: Theta, X: np.ndarray, y: np.ndarray, noise: np.ndarray | None = None
+    model: Method,
+    theta: Theta,
+    X: np.ndarray,
+    y: np.ndarray,
+    noise: np.ndarray | None = None,
+    near: Near = _conditioned,
 ) -> None:
     """Check that a method at its exact limit gives the exact GP's evidence, mean and variance.
+
+    ``near`` is that of ``MethodAt``.
 
     Raises
     ------
@@ -139,12 +148,10 @@ def check_exact_limit(
 
     Examples
     --------
-    >>> from daskgp import kernels, testing
-    >>> rng = np.random.default_rng(0)
-    >>> X, y = rng.uniform(size=(12, 2)), rng.standard_normal((12, 1))
+    >>> from daskgp import kernels, models, testing
+    >>> X, y = np.random.default_rng(0).standard_normal((2, 12, 2))
     >>> theta = Theta(kernels.Matern32(0.5), 0.1, X[:4])
-    >>> from daskgp.models.sparse.sgpr import SGPR
-    >>> testing.check_exact_limit(SGPR(), theta, X, y)
+    >>> testing.check_exact_limit(models.REGISTRY["sgpr"](), theta, X, y)
     """
     exact = model.exact_limit(theta, X)
     if exact is None:
@@ -152,16 +159,12 @@ def check_exact_limit(
             f"no setting of {model.name!r} is the exact GP: check_additive and check_gradient "
             "are what can be checked"
         )
-    limit, limit_theta = exact
-    test = X[:: max(1, len(X) // 7)] + 0.01
-    rows, near = Block(X, y, noise), None
-    state, value = limit.solve(limit_theta, rows_of([rows]))
-    if limit.keeps_rows:
-        near = cast(Conditioned, limit).condition(limit_theta, state, [rows])
-    moments = limit.predict(limit_theta, state, test, near, "variance")
-    computed = value, moments.mean, moments.variance
-    for a, b in zip(computed, _dense(theta, rows, test), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    rows, test = Block(X, y, noise), _places(X)
+    value, found = MethodAt(*exact, near=near)._solved(rows, test)
+    evidence, mean, variance = _dense(theta, rows, test)
+    variance = variance + (theta.noise_variance if found.noisy else 0.0)
+    for a, b in ((value, evidence), (found.mean, mean), (found.variance, variance)):
+        np.testing.assert_allclose(_array(a), b, rtol=1e-6, atol=1e-7, err_msg="exact limit")
 
 
 def check_ensemble(
@@ -199,7 +202,7 @@ def check_ensemble(
     >>> from daskgp.models.experts.exact import ExactExperts
     >>> testing.check_ensemble(ExactExperts(3), theta, X, y)
     """
-    test, rows = X[:: max(1, len(X) // 7)] + 0.01, Block(X, y, noise)
+    test, rows = _places(X), Block(X, y, noise)
     experts = [[block] for block in _ragged(rows, model.n_experts)]
     value, wanted = combine_experts(model, theta, experts, test)
     assert wanted.variance is not None, "a variance was asked for and there is none"
@@ -213,14 +216,14 @@ def check_ensemble(
             np.testing.assert_allclose(_array(a), _array(b), rtol=1e-6, atol=1e-8, err_msg=what)
     _, alone = combine_experts(model, theta, experts, test, "mean")
     np.testing.assert_allclose(alone.mean, wanted.mean, rtol=1e-9, atol=1e-9, err_msg="mean alone")
-    limit = model.exact_limit(theta, X)
-    if limit is None:
-        return
-    value, one = combine_experts(cast(Ensemble, limit[0]), limit[1], [[rows]], test)
-    evidence, mean, variance = _dense(theta, rows, test)
-    variance = variance + (theta.noise_variance if one.noisy else 0.0)
-    for a, b in ((value, evidence), (one.mean, mean), (one.variance, variance)):
-        np.testing.assert_allclose(_array(a), b, rtol=1e-6, atol=1e-7, err_msg="exact limit")
+    if model.exact_limit(theta, X) is not None:
+        check_exact_limit(model, theta, X, y, noise)
+
+
+def _places(X: np.ndarray) -> np.ndarray:
+    """Return places beside some of the rows."""
+    places: np.ndarray = X[:: max(1, len(X) // 7)] + 0.01
+    return places
 
 
 def _ragged(rows: Block, count: int) -> list[Block]:
@@ -317,6 +320,9 @@ class MethodAt:
         With inducing inputs if the method has any.
     fixed : int, default 0
         As for ``check_ensemble``.
+    near : callable
+        Called with the method, ``theta``, a state and blocks of rows, it returns what ``predict``
+        reads them back from, if the method ``keeps_rows``; by default its ``condition`` of them.
 
     Examples
     --------
@@ -330,11 +336,7 @@ class MethodAt:
     method: Any
     theta: Theta
     fixed: int = 0
-
-    @property
-    def _is_additive(self) -> bool:
-        """True for a method of summed summaries."""
-        return Additive in type(self.method).__mro__
+    near: Near = _conditioned
 
     @property
     def _is_ensemble(self) -> bool:
@@ -357,14 +359,13 @@ class MethodAt:
             return combine_experts(self.method, self.theta, experts, X, want)
         state, value = self.method.solve(self.theta, rows_of([rows]))
         assert isinstance(state, self.method.state_type), "solve returns another state_type"
-        near = None
-        if self.method.keeps_rows:
-            near = self.method.condition(self.theta, state, [rows])
-        return value, self.method.predict(self.theta, state, X, near, want)
+        read = self.near(self.method, self.theta, state, [rows]) if self.method.keeps_rows else None
+        return value, self.method.predict(self.theta, state, X, read, want)
 
 
 def _sums(subject: MethodAt) -> str | None:
-    return None if subject._is_additive else "it is no sum of summaries"
+    summed = getattr(type(subject.method), "summed", None)
+    return None if summed is Additive.summed else "it is no sum of summaries of blocks"
 
 
 def _trains(subject: MethodAt) -> str | None:
@@ -402,7 +403,7 @@ def _gradient(subject: MethodAt) -> None:
 @promise("where a setting makes it the exact GP, it has its evidence, mean and variance", _limit)
 def _exact_limit(subject: MethodAt) -> None:
     for rows in _with_noise(subject):
-        check_exact_limit(subject.method, subject.theta, *rows)
+        check_exact_limit(subject.method, subject.theta, *rows, subject.near)
 
 
 @promise(
@@ -499,7 +500,7 @@ def _float32(subject: MethodAt) -> None:
 
 @promise("footprint says how many bytes and operations it needs, no fewer of them for more rows")
 def _footprint(subject: MethodAt) -> None:
-    inputs = 0 if subject.theta.inputs is None else len(subject.theta.inputs)
+    inputs = 1 if subject.theta.inputs is None else len(subject.theta.inputs)
     one = Shape(10_000, 2, 1, 500, inputs, 8, subject.theta.kernel.tiles, 1_000, 50)
     few, many = (subject.method.footprint(one._replace(rows=n)) for n in (10_000, 40_000))
     assert isinstance(few, Footprint), "footprint returns a Footprint"

@@ -6,7 +6,11 @@ import numpy as np
 
 from daskgp import kernels
 from daskgp.estimators import ESTIMATORS, requirements
-from daskgp.testing import of_estimators
+from daskgp.kernels.weights import Weights
+from daskgp.models.actions.sums import ActionTheta, Panel
+from daskgp.models.sparse import sparse_grid
+from daskgp.models.values import Theta
+from daskgp.testing import MethodAt, of_estimators, of_methods
 from daskgp.testing.of_estimators import bits, moments  # noqa: F401 - of every contract test
 
 N = 150
@@ -82,6 +86,29 @@ def make(name, **settings):
 def method(name):
     """The method of a case, which declares what holds for it."""
     return make(name)._model()
+
+
+def method_at(name, kernel, low=0.0, high=1.0):
+    """The method of a case at hyper-parameters, with any inputs in a box of two columns."""
+    recipe, rng = make(name).recipe(), np.random.default_rng(1)
+    method = recipe.method.of_units(3)
+    theta = Theta(kernel, 0.1, rng.uniform(low, high, (5, 2)) if recipe.inputs.count else None)
+    if name == "opticom":  # on the points of a sparse grid
+        grid = sparse_grid.build(2, method.level).points
+        return MethodAt(method, dataclasses.replace(theta, inputs=low + (high - low) * grid))
+    if name == "vecchia":  # with neighbours that stay where they are, and all rows for a place
+        method = dataclasses.replace(method, lengths=(1.0, 1.0), predict_neighbours=100)
+    if name.startswith("cagp"):  # whose points are the rows
+        weights = Weights.dense(rng.standard_normal((of_methods.N, 5)))
+        theta = ActionTheta(kernel, 0.1, weights=weights)
+        return MethodAt(method, theta, near=_points)
+    return MethodAt(method, theta)
+
+
+def _points(method, theta, state, blocks):
+    """The rows as points of actions."""
+    (rows,) = blocks
+    return [Panel(rows.X, theta.weights)]
 
 
 def those(holds):

@@ -3,17 +3,19 @@
 Those of kernels and likelihoods are made in tests/maths.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from daskgp import kernels, likelihoods
-from daskgp.estimators import ESTIMATORS
+from daskgp.data.regressor import Known, Regressor
 from daskgp.models import REGISTRY
-from daskgp.models.sparse import sparse_grid
-from daskgp.models.sparse.opticom import OptiCom
+from daskgp.models.scaling import identity
 from daskgp.models.transform import Transform
-from daskgp.models.values import Theta
+from daskgp.models.trend import Trend
 from daskgp.posterior import layers
-from daskgp.testing import MethodAt, parametrize_with_checks
+from daskgp.posterior.layers.base import REGISTRY as KINDS
+from daskgp.testing import parametrize_with_checks
 from tests.contract import cases
 
 LIKELIHOODS = {name: likelihoods.by_name(name) for name in likelihoods.NAMES}
@@ -21,28 +23,41 @@ TRANSFORMS = {
     kind: layers.TransformLayer(Transform(kind, np.array([power])))
     for kind, power in (("log", 0.0), ("sqrt", 0.5), ("boxcox", 0.4))
 }
+TREND = Trend(
+    (0, 1),
+    shift=np.array([1.0, 0.9]),
+    scale=np.array([0.5, 2.0]),
+    intercept=np.array([0.4]),
+    slope=np.array([[0.3], [-0.2]]),
+    basis=np.array([[1.0, 0.3], [0.0, 0.9]]),
+)
+"""A trend of both columns, with three functions."""
+COEFFICIENTS = np.array([[0.1], [0.5], [-0.4]]), 0.2 * np.tri(3)
+SCALE = replace(identity(2, 1), intercept=np.array([2.0]), y_scale=np.array([3.0]))
+NAMES = ("a", "b")
+
+
+class Product:
+    """A regressor."""
+
+    def predict(self, X):
+        return X.prod(axis=1)
+
+
+REGRESSOR = Regressor(Product(), NAMES, 1)
 LAYERS = {
+    "trend": layers.TrendLayer(TREND, np.ones(1), COEFFICIENTS, NAMES),
+    "ols": layers.TrendLayer(replace(TREND, basis=None), np.ones(1), None, NAMES),
     "noise": layers.Noise(0.3),
+    "units": layers.Units(SCALE),
+    "regressor": layers.RegressorLayer(Known(REGRESSOR, np.ones((1, 2)), np.ones((1, 1)))),
     "spread": layers.Spread(1.3),
     "tails": layers.Tails((0.5, 0.95), (0.5, 2.4)),
     **{name: layers.Response(one) for name, one in LIKELIHOODS.items()},
     **TRANSFORMS,
 }
 KERNEL = kernels.Matern32((0.7, 1.3), variance=1.4)
-INPUTS = np.random.default_rng(1).uniform(-1.5, 1.5, (4, 2))
-OWN = {"vecchia", "cagp", "cggp"}
-"""Methods that take more than blocks and ``Theta``, which tests of their own have."""
-
-
-def at(name):
-    """A method of the registry at hyper-parameters, small."""
-    if name == "opticom":  # on the points of a sparse grid
-        return MethodAt(OptiCom(2), Theta(KERNEL, 0.1, 3 * sparse_grid.build(2, 2).points - 1.5))
-    made = REGISTRY[name](3) if "experts" in name else REGISTRY[name]()
-    return MethodAt(made, Theta(KERNEL, 0.1, None if "exact" in name else INPUTS))
-
-
-METHODS = {name: at(name) for name in REGISTRY if name not in OWN}
+METHODS = {name: cases.method_at(name, KERNEL, -1.5, 1.5) for name in cases.SETTINGS}
 FORMS = {name: cases.make(name) for name in cases.SETTINGS} | {
     "sgpr-linear": cases.make("sgpr", mean="linear"),
     "exact-log": cases.make("exact", target_transform="log"),
@@ -66,5 +81,11 @@ def test_estimators(subject, check):
     check(subject)
 
 
-def test_every_estimator_is_here():
-    assert {cases.kind(name).model_name for name in cases.SETTINGS} == set(ESTIMATORS)
+OF_THE_PACKAGE = set(REGISTRY), set(KINDS)
+"""Names of methods and of kinds of layers, before tests add theirs."""
+
+
+def test_every_method_and_every_kind_of_layers_is_here():
+    methods, kinds = OF_THE_PACKAGE
+    assert {subject.method.name for subject in METHODS.values()} == methods
+    assert {layer.name for layer in LAYERS.values()} == kinds

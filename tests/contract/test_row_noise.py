@@ -23,16 +23,21 @@ WEIGHTS = np.random.default_rng(2).uniform(0.3, 3.0, cases.N)
 every = pytest.mark.parametrize("name", cases.SETTINGS)
 
 
+def with_noise(url, X, y, weights=WEIGHTS):
+    """A dataset store whose rows have error variances and weights."""
+    dataset(url, X, y, step=40)
+    group = zarr.open_group(url, mode="r+")
+    for array, values in (("y_variance", ERRORS), ("weight", weights)):
+        group.create_array(array, data=values, chunks=(40,))
+    return str(url)
+
+
 @pytest.mark.sampled
 @every
 def test_rows_of_a_store_bring_theirs(name, tmp_path):
     X, y = cases.rows()
     model = cases.make(name).fit(X, y, y_variance=ERRORS, sample_weight=WEIGHTS)
-    dataset(tmp_path / "t.zarr", X, y, step=40)
-    group = zarr.open_group(tmp_path / "t.zarr", mode="r+")
-    for array, values in (("y_variance", ERRORS), ("weight", WEIGHTS)):
-        group.create_array(array, data=values, chunks=(40,))
-    given = daskgp.open_dataset(tmp_path / "t.zarr")
+    given = daskgp.open_dataset(with_noise(tmp_path / "t.zarr", X, y))
     stored = cases.make(name).fit(*given)
     equal(cases.moments(stored, T), cases.moments(model, T), rtol=1e-6, atol=1e-8)
     without = cases.make(name).fit(*given, y_variance=False, sample_weight=False)
@@ -178,15 +183,6 @@ def test_large_weights_beside_others_of_their_kind_are_taken(weights):
     daskgp.ExactGP(optimizer=None, progress=False).fit(X, np.sin(X[:, 0]), sample_weight=weights)
 
 
-def with_noise(url, X, y, step=40):
-    """A dataset store whose rows have error variances and weights."""
-    dataset(url, X, y, step=step)
-    group = zarr.open_group(url, mode="r+")
-    for array, values in (("y_variance", ERRORS), ("weight", WEIGHTS)):
-        group.create_array(array, data=values, chunks=(step,))
-    return str(url)
-
-
 def test_scores_know_the_noise_of_each_row(tmp_path):
     X, y = cases.rows()
     url = with_noise(tmp_path / "t.zarr", X, y)
@@ -266,11 +262,7 @@ def test_the_computational_part_is_what_the_dense_gp_knows_more(name, stored, tm
     weights[9] = 0.0
     rows, noise = (X, y), {"y_variance": ERRORS, "sample_weight": weights}
     if stored:
-        dataset(tmp_path / "t.zarr", X, y, step=40)
-        group = zarr.open_group(tmp_path / "t.zarr", mode="r+")
-        for array, values in (("y_variance", ERRORS), ("weight", weights)):
-            group.create_array(array, data=values, chunks=(40,))
-        rows, noise = daskgp.open_dataset(tmp_path / "t.zarr"), {}
+        rows, noise = daskgp.open_dataset(with_noise(tmp_path / "t.zarr", X, y, weights)), {}
     model = cases.fixed(name).fit(*rows, **noise)
     known = np.delete(np.arange(len(y)), [4, 9])
     _, exact = dense(X[known], y[known], ERRORS[known], model, WEIGHTS[known])

@@ -2,35 +2,22 @@
 
 import json
 import shutil
+from functools import partial
 
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels
 from daskgp.data import rows
 from daskgp.data.stores import checkpoints
+from tests.contract import cases
 
-FAST = {"optimizer": None, "progress": False}
-RBF = {"kernel": "rbf(0.5)", **FAST}
-MODELS = {
-    "sgpr": daskgp.SGPR(n_inducing=12, **RBF),
-    "trained": daskgp.SGPR(n_inducing=12, max_iter=2, progress=False),
-    "lma": daskgp.LMA(n_support=10, block_rows=40, **RBF),
-    "pic": daskgp.PIC(n_support=10, block_rows=40, **RBF),
-    "vecchia": daskgp.VecchiaGP(n_neighbours=12, block_rows=40, **RBF),
-    "exact-experts": daskgp.ExpertsGP(expert="exact", n_experts=3, aggregation="rbcm", **RBF),
-    "sparse-experts": daskgp.ExpertsGP(n_inducing=6, n_experts=3, **RBF),
-    "opticom": daskgp.OptiComGP(**RBF),
-    "cagp": daskgp.CaGP(n_actions=12, **RBF),
-    "cggp": daskgp.CGGP(kernel="rbf(0.5)", progress=False),
-    "ssgp": daskgp.SparseSpectrumGP(n_spectral=8, **FAST),
-    "svgp": daskgp.SVGP(n_inducing=8, max_iter=3, progress=False),
-    "exact": daskgp.ExactGP(**RBF),
+FITS = {name: partial(cases.fixed, name) for name in cases.SETTINGS} | {
+    "trained": partial(cases.make, "sgpr")
 }
 
 
@@ -76,9 +63,9 @@ def test_dataset_stores_and_prepared_ones(p, tmp_path):
     assert {"X", "y", "block_cuts", "block_centroids"} == set(prepared.variables)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FITS)
 def test_model_stores_of_every_method_with_the_rows_they_keep(name, tmp_path):
-    model = clone(MODELS[name]).fit(*table())
+    model = FITS[name]().fit(*table())
     model.save(tmp_path / "m.zarr")
     found = opened(tmp_path / "m.zarr")
     assert found.scaling_x_shift.dims == ("feature",)
@@ -90,7 +77,7 @@ def test_model_stores_of_every_method_with_the_rows_they_keep(name, tmp_path):
 def test_prediction_stores_name_what_they_hold(p, tmp_path):
     units = ["m"] if p < 2 else ["m", "m3 s-1"]
     source = dataset(tmp_path / "t.zarr", p, units)
-    model = clone(MODELS["sgpr"]).fit(*daskgp.open_dataset(source))
+    model = cases.fixed("sgpr").fit(*daskgp.open_dataset(source))
     model.save(tmp_path / "m.zarr")
     loaded = daskgp.load(tmp_path / "m.zarr")
     assert loaded.solved_.target_units == tuple(units)
@@ -110,10 +97,10 @@ def test_units_come_along_through_blocks_and_prepared_stores(tmp_path):
     source = dataset(tmp_path / "t.zarr", units=["m"])
     daskgp.prepare(source, str(tmp_path / "p.zarr"), block_rows=40)
     for url in (source, tmp_path / "p.zarr"):
-        model = clone(MODELS["lma"]).fit(*daskgp.open_dataset(url))
+        model = cases.fixed("lma").fit(*daskgp.open_dataset(url))
         assert model.solved_.target_units == ("m",)
     X, y = daskgp.open_dataset(source)
-    assert clone(MODELS["sgpr"]).fit(X[5:], y[5:]).solved_.target_units == ()
+    assert cases.fixed("sgpr").fit(X[5:], y[5:]).solved_.target_units == ()
 
 
 def grid():
@@ -124,7 +111,7 @@ def grid():
 
 def test_predictions_of_a_grid_have_names_of_their_own(tmp_path):
     y = grid()
-    model = clone(MODELS["sgpr"]).fit(y, y)
+    model = cases.fixed("sgpr").fit(y, y)
     mean, std = model.predict(y.chunk({"t": 4}), return_std=True, include_noise=True)
     assert (mean.name, std.name) == ("level_mean", "level_std")
     xr.merge([y, mean, std]).to_zarr(tmp_path / "g.zarr", consolidated=False)
@@ -136,7 +123,7 @@ def test_predictions_of_a_grid_have_names_of_their_own(tmp_path):
     xr.testing.assert_allclose(found.level_mean, model.predict(y))
     average = model.predict_average(y)
     assert [a.name for a in average] == ["level_mean", "level_std"]
-    two = clone(MODELS["sgpr"]).fit(*table(p=2))
+    two = cases.fixed("sgpr").fit(*table(p=2))
     places = xr.Dataset(coords={"x0": [0.5, 1.0], "x1": [0.2]})
     assert [a.name for a in two.predict(places, return_std=True)] == ["mean", "std"]
 
@@ -163,7 +150,7 @@ def test_what_a_run_keeps_can_be_looked_at(tmp_path):
 @pytest.mark.parametrize("name", ["sgpr", "lma", "cagp"])
 def test_stores_without_names_of_dimensions_are_read_as_ever(name, tmp_path):
     source = dataset(tmp_path / "t.zarr")
-    model = clone(MODELS[name]).fit(*daskgp.open_dataset(source))
+    model = cases.fixed(name).fit(*daskgp.open_dataset(source))
     model.save(tmp_path / "m.zarr")
     output, part = str(tmp_path / "out.zarr"), table(70)[0]
     model.predict_store(source, output)
@@ -179,13 +166,13 @@ def test_stores_without_names_of_dimensions_are_read_as_ever(name, tmp_path):
     np.testing.assert_array_equal(loaded.predict(part), model.predict(part))
     again = str(tmp_path / "old" / "out.zarr")
     assert loaded.predict_store(source, again, resume=True) == (0, 180)
-    old = clone(MODELS[name]).fit(*daskgp.open_dataset(tmp_path / "old" / "t.zarr"))
+    old = cases.fixed(name).fit(*daskgp.open_dataset(tmp_path / "old" / "t.zarr"))
     np.testing.assert_array_equal(old.predict(part), model.predict(part))
 
 
 def test_kernels_and_settings_that_are_arrays_open_too(tmp_path):
     X, y = table()
     kernel = kernels.RBF((0.5, 0.7), ard=True) + kernels.Linear()
-    model = daskgp.SGPR(kernel, inducing=X[:9], mean="linear", **FAST).fit(X, y)
+    model = cases.fixed("sgpr", kernel=kernel, inducing=X[:9], mean="linear").fit(X, y)
     model.save(tmp_path / "m.zarr")
     assert opened(tmp_path / "m.zarr").setting_inducing.shape == (9, 2)

@@ -1,27 +1,29 @@
 """Every method of the registry, all of it on a device that refuses what a GPU refuses."""
 
 import itertools
+from dataclasses import fields, replace
 from functools import partial
+from typing import get_type_hints
 
 import numpy as np
 import pytest
 
 from daskgp import kernels
+from daskgp.checks import options
 from daskgp.kernels import fused
-from daskgp.models import REGISTRY, collapsed
+from daskgp.models import collapsed
 from daskgp.models.actions.cagp import CaGP
 from daskgp.models.actions.cggp import CGGP
+from daskgp.models.additive import Additive
 from daskgp.models.exact import Exact
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.markov.lma import LMA
-from daskgp.models.markov.vecchia import Vecchia
-from daskgp.models.sparse import sparse_grid
-from daskgp.models.sparse.opticom import OptiCom
 from daskgp.models.sparse.sgpr import SGPR
-from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Theta, move
 from daskgp.models.variational.decoupled import Decoupled, Draw
+from daskgp.testing import MethodAt
 from tests.agree import assert_close
+from tests.contract import cases
 from tests.maths import fakecuda
 from tests.models import test_cagp_device as cagp
 from tests.models import test_decoupled_device as decoupled
@@ -31,18 +33,38 @@ ARD = kernels.Matern32(lengthscale=(0.5, 0.8), variance=1.4)
 N, SIZES = 17, (7, 1, 9)
 WANTS = ("mean", "variance", "covariance")
 
-MODELS = {
-    "sgpr": SGPR(tile_rows=4),
-    "exact": Exact(),
-    "ssgp": SparseSpectrum(tile_rows=4),
-    "opticom": OptiCom(2, tile_rows=4),
-    "opticom, paper": OptiCom(2, weights="paper", variance="paper"),
-    "opticom, plain": OptiCom(2, weights="combination"),
-    "pic": LMA(markov_order=0),
-    "lma": LMA(markov_order=1),
-    "lma, paper": LMA(markov_order=1, prediction="paper"),
-}
-"""Every method of the registry with every setting that changes what it computes."""
+
+def variants(subject):
+    """A method, and it with every other value of a setting that is a word."""
+    method = subject.method
+    if hasattr(method, "tile_rows"):
+        method = replace(method, tile_rows=4)
+    yield replace(subject, method=method)
+    hints = get_type_hints(type(method))
+    for field in fields(method):
+        words = options(hints[field.name])
+        for word in words if all(isinstance(one, str) for one in words) else ():
+            if word != getattr(method, field.name):
+                yield replace(subject, method=replace(method, **{field.name: word}))
+
+
+def is_additive(method):
+    """Whether a method is a sum of summaries of blocks, and no combination of experts.
+
+    Those are in test_experts_device.
+    """
+    summed = getattr(type(method), "summed", None) is Additive.summed
+    return summed and not isinstance(method, Ensemble)
+
+
+SUBJECTS = [
+    one
+    for name in cases.SETTINGS
+    if is_additive(cases.method(name))
+    for one in variants(cases.method_at(name, ARD))
+]
+"""Every method that sums over blocks, with every setting that changes what it computes."""
+every = pytest.mark.parametrize("subject", SUBJECTS, ids=[repr(one.method) for one in SUBJECTS])
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +81,8 @@ def blocks_of(dtype="float64", seed=0):
     return [Block(X[a:b].astype(dtype), y[a:b]) for a, b in itertools.pairwise(edges)]
 
 
-def theta_of(model, kernel):
-    inputs = {
-        OptiCom: lambda: sparse_grid.build(2, 2).points,
-        SparseSpectrum: lambda: np.random.default_rng(1).standard_normal((5, 2)),
-        Exact: lambda: None,
-    }
-    of = inputs.get(type(model), lambda: np.random.default_rng(1).uniform(0, 1, (5, 2)))
-    return Theta(kernel, 0.1, of())
+def theta_of(kernel):
+    return Theta(kernel, 0.1, np.random.default_rng(1).uniform(0, 1, (5, 2)))
 
 
 def arrays_of(value):
@@ -87,9 +103,9 @@ def noisy(block):
     return block._replace(noise=noise)
 
 
-def on(device, model, kernel, dtype="float64", rows=tuple):
+def on(device, subject, dtype="float64", rows=tuple):
     """What every function of a method gives, all of it computed on one device."""
-    theta = move(theta_of(model, kernel), device)
+    model, theta = subject.method, move(subject.theta, device)
     blocks = [move(block, device) for block in rows(blocks_of(dtype))]
     prepared = model.prepare(theta)
     near = [tuple(blocks[max(0, i - 1) : i]) for i in range(len(blocks))]
@@ -112,31 +128,24 @@ def on(device, model, kernel, dtype="float64", rows=tuple):
     return there, numbers
 
 
-def test_every_method_of_the_registry_is_here():
-    additive = {method for method in REGISTRY.values() if hasattr(method, "local_vjp")}
-    # combinations of experts are in test_experts_device, rows one by one in test_vecchia
-    alone = {method for method in additive if Ensemble not in method.__mro__} - {Vecchia}
-    assert {type(model) for model in MODELS.values()} == alone
-
-
 @pytest.mark.parametrize("rows", [tuple, partial(map, noisy)], ids=["alike", "noisy"])
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_value_gradient_and_predictions(gpu, model, rows):
-    there, found = on("gpu", model, ARD, rows=rows)
-    _, wanted = on("cpu", model, ARD, rows=rows)
+@every
+def test_value_gradient_and_predictions(gpu, subject, rows):
+    there, found = on("gpu", subject, rows=rows)
+    _, wanted = on("cpu", subject, rows=rows)
     assert {type(array) for array in there if array.size} == {gpu.ndarray}
     assert_close(found, wanted)
 
 
 @pytest.mark.skipif(fakecuda.COMPILER is None, reason="there is no C compiler")
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_value_gradient_and_predictions_by_compiled_kernels(gpu, monkeypatch, model):
+@every
+def test_value_gradient_and_predictions_by_compiled_kernels(gpu, monkeypatch, subject):
     monkeypatch.setattr(fused, "THREADS", 8)
     launched = fakecuda.give(gpu).launched
-    there, found = on("gpu", model, ARD)
+    there, found = on("gpu", subject)
     assert {type(array) for array in there if array.size} == {gpu.ndarray}
-    assert_close(found, on("cpu", model, ARD)[1])
-    no_kernel = model.name == "ssgp"
+    assert_close(found, on("cpu", subject)[1])
+    no_kernel = subject.method.name == "ssgp"
     assert set(launched) == (set() if no_kernel else {"tile", "pull_rows", "pull_columns"})
 
 
@@ -144,15 +153,16 @@ def test_value_gradient_and_predictions_by_compiled_kernels(gpu, monkeypatch, mo
 @pytest.mark.parametrize("model", [SGPR(tile_rows=4), LMA(), Exact()], ids=lambda model: model.name)
 def test_every_kernel(model, kernel):
     # K(Z, Z) of a linear kernel has the rank of its columns: its gradient has few digits
-    assert_close(on("gpu", model, kernel)[1], on("cpu", model, kernel)[1], rtol=1e-4)
+    subject = MethodAt(model, theta_of(kernel))
+    assert_close(on("gpu", subject)[1], on("cpu", subject)[1], rtol=1e-4)
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_float32_rows_with_sums_in_float64(gpu, model):
-    _, found = on("gpu", model, ARD, "float32")
-    _, wanted = on("cpu", model, ARD)
+@every
+def test_float32_rows_with_sums_in_float64(gpu, subject):
+    _, found = on("gpu", subject, "float32")
+    _, wanted = on("cpu", subject)
     (stats, value, *_, moments), (_, exact, *_, expected) = found, wanted
-    if type(model) is not Exact:  # its summary is the rows themselves
+    if not isinstance(subject.method, Exact):  # its summary is the rows themselves
         matrices = [array for array in arrays_of(stats) if array.ndim == 2]
         assert {array.dtype for array in matrices} == {np.dtype(np.float64)}
     assert value == pytest.approx(exact, rel=1e-4)
@@ -161,7 +171,7 @@ def test_float32_rows_with_sums_in_float64(gpu, model):
 
 def test_rows_without_a_block_near_them(gpu):
     # nothing is solved with a matrix that has no entry: cuBLAS refuses it
-    model, theta = LMA(), theta_of(LMA(), ARD)
+    model, theta = LMA(), theta_of(ARD)
     block = blocks_of()[0]
     prepared = model.prepare(theta)
     objective = model.objective(prepared, model.local(prepared, block))
@@ -172,7 +182,7 @@ def test_rows_without_a_block_near_them(gpu):
 
 def test_windows_side_by_side(gpu):
     model, blocks = LMA(), [*blocks_of(), *blocks_of(seed=5), *blocks_of(seed=6)]
-    prepared = model.prepare(theta_of(model, ARD))
+    prepared = model.prepare(theta_of(ARD))
     windows = [(block, blocks[max(0, i - 1) : i]) for i, block in enumerate(blocks)]
     wanted = model.local_many(prepared, windows)
     there = [(move(block, "gpu"), [move(b, "gpu") for b in near]) for block, near in windows]
@@ -184,7 +194,7 @@ def test_windows_side_by_side(gpu):
 def test_a_gradient_leaves_the_tile_of_its_pullback_alone():
     # a pullback goes on using its tile, which no flag of a device array protects
     model, blocks = LMA(), blocks_of()
-    prepared = model.prepare(theta_of(model, COMPOSITE))
+    prepared = model.prepare(theta_of(COMPOSITE))
     objective = model.objective(prepared, model.local(prepared, blocks[1], blocks[:1]))
     given = prepared, blocks[1], objective.cotangent
     wanted = model.local_vjp(*given, blocks[:1])
@@ -193,7 +203,7 @@ def test_a_gradient_leaves_the_tile_of_its_pullback_alone():
 
 
 def test_a_tile_brings_few_numbers_back(gpu):
-    model, theta = SGPR(), theta_of(SGPR(), ARD)
+    model, theta = SGPR(), theta_of(ARD)
     prepared, block = move(model.prepare(theta), "gpu"), move(blocks_of()[2], "gpu")
     gpu.moves = 0
     model.local(prepared, block)

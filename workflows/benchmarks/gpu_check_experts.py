@@ -6,7 +6,6 @@ As ``gpu_check.py`` for the other methods: values of experts, weights and predic
 and exact experts side by side; it ends with an error where a difference is beyond tolerance.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -22,30 +21,10 @@ from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.inducing import Prepared
 from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta, add, move
+from daskgp.testing import HeldExperts
 
 INDUCING, EXPERTS = 24, arrays.BLOCKS
 RULES = ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")
-
-
-@dataclass(frozen=True, eq=False)
-class ReadBack:
-    """Experts' rows, as predictions of a method that reads them back want them."""
-
-    model: Any
-    theta: Theta
-    state: Any
-    blocks: Sequence[Block]
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def rows(self, i: int) -> Block:
-        """Return the rows of expert i."""
-        return self.blocks[i]
-
-    def conditioned(self, *experts: int) -> Any:
-        """Return what the method makes of the rows of some experts together."""
-        return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +64,7 @@ def combined(model: Any, inputs: int, machine: Machine, dtype: str) -> list:
     at, own = machine.theta(D, inputs), blocks(machine, dtype)
     each, state = (sparse if inputs else exact)(model, at, own, machine)
     state = move(state, machine.device)
-    read = ReadBack(model, at, state, own) if model.keeps_rows else None
+    read = HeldExperts(model, at, state, own) if model.keeps_rows else None
     moments = model.predict(at, state, places(machine, dtype), read, "variance")
     return [*(expert.value for expert in each), moments.mean, moments.variance]
 

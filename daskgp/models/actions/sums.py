@@ -39,6 +39,10 @@ class ActionBar(NamedTuple):
     noise: float
     weights: np.ndarray | None
 
+    def to_vector(self, with_inputs: bool) -> np.ndarray:
+        """Return the gradient in the layout of ``Theta.to_vector``, in which no weights are."""
+        return np.append(self.kernel, self.noise)
+
 
 class Panel(NamedTuple):
     """Some of the points that actions are made of: X (a, d) and the actions' weights on them.

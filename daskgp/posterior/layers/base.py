@@ -85,6 +85,11 @@ class Layer:
 
     # -- moments ---------------------------------------------------------------------------------
 
+    @property
+    def further(self) -> int:
+        """Number of columns of the mean inside, after those of the targets, that it takes off."""
+        return 0
+
     def moments(self, inner: Moments, at: Places | None) -> Moments:
         """Return mean and variance, or covariance, given those inside.
 

@@ -44,6 +44,10 @@ class TrendLayer(Layer):
 
     name = "trend"
 
+    @property
+    def further(self) -> int:
+        return 0 if self.coefficients is None else self.trend.n_functions
+
     def moments(self, inner: Moments, at: Places | None) -> Moments:
         assert at is not None
         trend, p = self.trend, len(self.y_scale)
