@@ -1,6 +1,7 @@
 """The checks that ship with the package notice what they are for, and name it."""
 
 import dataclasses
+from typing import ClassVar, NamedTuple
 from unittest import SkipTest
 
 import dask
@@ -15,8 +16,9 @@ from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.models.exact import Exact
 from daskgp.models.markov.lma import LMA
+from daskgp.models.method import Declared, Pass
 from daskgp.models.sparse.sgpr import SGPR
-from daskgp.models.values import Theta
+from daskgp.models.values import Footprint, Moments, Theta, add
 
 COMPUTE = {
     "compute": lambda x: x.compute(),
@@ -129,6 +131,39 @@ class Rising(Exact):
         return found._replace(gradient=gradient)
 
 
+class Middle(NamedTuple):
+    total: np.ndarray
+    square: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, piece):
+        y = piece.own.y
+        return cls(y.sum(axis=0), np.array((y**2).sum()), np.array(len(y)))
+
+
+@dataclasses.dataclass(frozen=True)
+class MiddleOfRows(Declared):
+    """Predicts the mean of the rows everywhere, without an objective."""
+
+    name: ClassVar[str] = "middle"
+    state_type: ClassVar[type] = Middle
+
+    def solve(self, theta, rows):
+        return rows.sum(Pass("middle-rows", Middle.of, add)), None
+
+    def predict(self, theta, state, X, near=None, want="mean"):
+        mean = state.total / state.rows
+        variance = state.square / state.rows / len(mean) - (mean**2).mean()
+        return Moments(np.tile(mean, (len(X), 1)), variance=np.full(len(X), variance))
+
+    def why_no_joint(self):
+        return "there is none"
+
+    def footprint(self, shape):
+        return Footprint(64, 64, 64, 64, float(shape.rows), 64, 0)
+
+
 class WindowsGP(GaussianProcess):
     """Forgets to arrange rows so that its method gets neighbours."""
 
@@ -181,6 +216,13 @@ def test_what_is_forgotten_has_a_failing_check_of_its_name(subject, name, line):
     with pytest.raises((AssertionError, SettingError), match=line) as caught:
         check(subject)
     assert caught.value.__notes__ == [f"{name}: {check.promise}"]
+
+
+def test_a_method_without_an_objective_passes_the_checks_that_are_about_it():
+    checks = testing.checks_of(at(MiddleOfRows(), None))
+    assert {check.name for check in checks} == {"moments", "takes_noise", "footprint", "value"}
+    for check in checks:
+        check(at(MiddleOfRows(), None))
 
 
 def test_checks_have_names_of_their_own_and_a_line():
