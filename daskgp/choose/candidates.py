@@ -144,7 +144,7 @@ class Candidate:
 
     def held(self) -> Candidate:
         """Return the candidate without training, or settings that have no effect then."""
-        other = self.having(optimizer=None)
+        other = self if self.estimator.optimizer is None else self.having(optimizer=None)
         usual = requirements.defaults(type(other.estimator))
         return other.having(**{name: usual[name] for name in requirements.idle(other.estimator)})
 
