@@ -95,7 +95,7 @@ def test_prediction_stores_name_what_they_hold(p, tmp_path):
 
 def test_units_come_along_through_blocks_and_prepared_stores(tmp_path):
     source = dataset(tmp_path / "t.zarr", units=["m"])
-    daskgp.prepare(source, str(tmp_path / "p.zarr"), block_rows=40)
+    daskgp.prepare(source, str(tmp_path / "p.zarr"), block_rows=30)
     for url in (source, tmp_path / "p.zarr"):
         model = cases.fixed("lma").fit(*daskgp.open_dataset(url))
         assert model.solved_.target_units == ("m",)
