@@ -6,6 +6,7 @@ of any size never becomes a table of coordinates in memory.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -626,19 +627,12 @@ def _identity(X: np.ndarray) -> np.ndarray:
 def _ravelled(grid: da.Array, width: int) -> da.Array:
     """Return the blocks of a grid with a last axis of ``width`` as chunks of rows (n, width)."""
     blocks = grid.to_delayed().ravel()
-    shapes = [(math.prod(sizes), width) for sizes in _block_sizes(grid.chunks[:-1])]
+    shapes = [(math.prod(sizes), width) for sizes in itertools.product(*grid.chunks[:-1])]
     flat = [
         da.from_delayed(dask.delayed(_flatten)(block, width), shape, dtype=np.float64)
         for block, shape in zip(blocks, shapes, strict=True)
     ]
     return da.concatenate(flat, axis=0)
-
-
-def _block_sizes(chunks: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
-    counts = [len(c) for c in chunks]
-    return [
-        tuple(c[i] for c, i in zip(chunks, index, strict=True)) for index in np.ndindex(*counts)
-    ]
 
 
 def _flatten(block: np.ndarray, width: int) -> np.ndarray:

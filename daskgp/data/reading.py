@@ -149,9 +149,9 @@ def numbers_of(X: Any, j: int) -> np.ndarray | None:
     if _index(X) is not None:
         X, j = timed(X.iloc[:, j : j + 1]).to_numpy(), 0
     X = behind(X)
-    if not isinstance(X, np.ndarray | zarr.Array) or X.ndim != 2 or X.dtype.kind not in "iuf":
+    if not isinstance(X, np.ndarray | zarr.Array) or X.ndim != 2 or j >= X.shape[1]:
         return None
-    if j >= X.shape[1]:
+    if X.dtype.kind not in "iuf":
         return None
     return np.asarray(X[: X.chunks[0], j] if isinstance(X, zarr.Array) else X[:, j])
 

@@ -421,8 +421,7 @@ def rows_of(
     if grids.is_xarray(X):
         own = tuple(map(feature_units.counted, own))
     passing = rows.passing or said.get(PASSING) is True
-    rows = replace(rows, target_units=units, feature_units=own, geographic=place)
-    return replace(rows, passing=passing)
+    return replace(rows, target_units=units, feature_units=own, geographic=place, passing=passing)
 
 
 def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -483,15 +482,13 @@ def _rows_of(
         n = arrays["X"].shape[0]
         arrays |= {name: reading.Repeated(value, (n,)) for name, value in numbers.items()}
         return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
-    if any(isinstance(a, da.Array | zarr.Array) for a in arrays.values()):
-        arrays = {name: _lazy_or_here(a) for name, a in arrays.items()}
-        _check_shapes(arrays, numbers)
-        arrays = _by_row(arrays, numbers)
-        return _spilled(arrays, names, spill, block_rows)
-    arrays = {name: reading.unmasked(a) for name, a in arrays.items()}
+    lazy = any(isinstance(a, da.Array | zarr.Array) for a in arrays.values())
+    arrays = {name: _lazy_or_here(a) for name, a in arrays.items()}
     _check_shapes(arrays, numbers)
-    arrays = _by_row(arrays, numbers)
-    if not shared_memory:
+    n = arrays["X"].shape[0]
+    flat = {name: a[:, 0] for name, a in arrays.items() if name in GIVEN and a.ndim == 2}
+    arrays |= flat | {name: np.broadcast_to(value, n) for name, value in numbers.items()}
+    if lazy or not shared_memory:
         return _spilled(arrays, names, spill, block_rows)
     return _rows(arrays, None, names)
 
@@ -510,13 +507,6 @@ def _number(name: str, given: Any) -> float:
     return float(value)
 
 
-def _by_row(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Return arrays in memory or of dask, with (n,) of columns and numbers beside X and y."""
-    flat = {name: a if name in ("X", "y") or a.ndim == 1 else a[:, 0] for name, a in arrays.items()}
-    n = arrays["X"].shape[0]
-    return flat | {name: np.broadcast_to(value, n) for name, value in numbers.items()}
-
-
 def is_zarr(x: Any) -> bool:
     """Return whether x is a Zarr array."""
     return isinstance(x, zarr.Array)
@@ -526,10 +516,9 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     """Return the column names that an object carries: of a data frame, labels or of a store."""
     if grids.is_table(X):
         return grids.labels(X)
-    if hasattr(X, "column_names"):  # Arrow's columns are arrays
-        return tuple(str(name) for name in X.column_names)
-    if hasattr(X, "columns"):
-        return tuple(str(name) for name in X.columns)
+    named = getattr(X, "column_names", getattr(X, "columns", None))  # Arrow's columns are arrays
+    if named is not None:
+        return tuple(map(str, named))
     if hasattr(X, "name") and hasattr(X, "iloc"):
         return (str(X.name),)
     names = _said_behind(X, "X").get("feature_names") or _said_behind(X, "y").get("target_names")

@@ -65,8 +65,7 @@ class Source:
 
     def emptied(self) -> Source:
         """Return the store as one of which no rows were seen."""
-        nothing = self.marks[:0], self.checksums[:0]
-        return replace(self, rows=0, start=0, marks=nothing[0], checksums=nothing[1])
+        return replace(self, rows=0, start=0, marks=self.marks[:0], checksums=self.checksums[:0])
 
     def begins(self, rows: Rows, executor: Executor) -> bool:
         """Return True if the first chunk that the model has is that of rows of another store."""

@@ -29,8 +29,8 @@ class Central(NamedTuple):
             rng = np.random.default_rng([self.seed, CENTRAL_STREAM, first])
             drawn = first + int(rng.integers(max(last - first, 1)))
             return np.arange(start, stop) == drawn
-        keys = np.random.PCG64([self.seed, CENTRAL_STREAM]).advance(start)
-        return keys.random_raw(stop - start) < np.uint64(self.share * (2.0**64 - 2048))
+        keys = row_keys((self.seed, CENTRAL_STREAM), start, stop - start)
+        return keys < np.uint64(self.share * (2.0**64 - 2048))
 
 
 class Some(NamedTuple):

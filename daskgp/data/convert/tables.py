@@ -50,9 +50,9 @@ HEAD_ROWS = 100
 """Rows of a csv that tell the kinds of its columns."""
 
 
-def opened(source: str, **how: Any) -> Any:
-    """Return a file at a path or URL, to be opened by ``with``, with the options given for it."""
-    return fsspec.open(source, "rb", **how, **(remote.options(source) or {}))
+def opened(source: str) -> Any:
+    """Return a file, which may be compressed, to be opened by ``with``, with its options."""
+    return fsspec.open(source, "rb", compression="infer", **(remote.options(source) or {}))
 
 
 def frame(values: np.ndarray, names: list[str]) -> Any:
@@ -63,21 +63,17 @@ def frame(values: np.ndarray, names: list[str]) -> Any:
 @contextmanager
 def csv_file(source: str, targets: Names) -> Iterator[Table]:
     """Yield the table in a csv, also a compressed one."""
-
-    def whole() -> Any:
-        return opened(source, compression="infer")
-
     begin = _begin(source)
     given, repeated = _names(begin.names)
     # All columns are read: with usecols, pandas lets rows with too many fields pass.
     # low_memory would guess the type of a column piece by piece.
     how: dict[str, Any] = {"names": given + begin.beyond, "low_memory": False, **EXACTLY}
     how |= {"header": 0, "skiprows": begin.above}
-    with whole() as file:
+    with opened(source) as file:
         head = pd.read_csv(file, nrows=HEAD_ROWS, **how)
     columns = tuple(given)
     check_known("target", targets, columns, source)
-    unused = _all_unused(head[given], targets, _empty(whole, head[given], targets, how))
+    unused = _all_unused(head[given], targets, _empty(source, head[given], targets, how))
     defaults = tuple(name for name in columns if name not in unused)
 
     def kinds(names: Names) -> dict[str, str]:
@@ -91,9 +87,9 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         return refusing(source, found, targets)(names)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
-        with whole() as file:  # evenly spaced numbers in front pass for an index of rows
+        with opened(source) as file:  # evenly spaced numbers in front pass for an index of rows
             _refuse_wide(file, begin, source, None if EARLIER else HEAD_ROWS)
-        with whole() as file, pd.read_csv(file, chunksize=rows, **how) as frames:
+        with opened(source) as file, pd.read_csv(file, chunksize=rows, **how) as frames:
             for frame in frames:
                 _refuse_index(frame, source, begin)
                 start = int(frame.index[0]) if len(frame) else 0
@@ -120,7 +116,7 @@ BEGIN_LINES = 50
 
 def _begin(source: str) -> _Begin:
     """Return how a csv begins; InputError if it is empty."""
-    with reading(source), opened(source, compression="infer") as file:
+    with reading(source), opened(source) as file:
         with io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
             rows = csv.reader(text)
             lines = [(rows.line_num, row) for row in islice(rows, BEGIN_LINES) if row]
@@ -182,13 +178,13 @@ def _names(written: list[str]) -> tuple[list[str], dict[str, str]]:
     return names, repeated
 
 
-def _empty(whole: Callable[[], Any], head: Any, targets: Names, how: Mapping[str, Any]) -> set[str]:
+def _empty(source: str, head: Any, targets: Names, how: Mapping[str, Any]) -> set[str]:
     """Return the columns of a csv, beside the targets, that hold nothing in any row."""
     found = {name for name in head.columns if len(head) and head[name].isna().all()}
     found -= {*targets}
     if not found:
         return found
-    with whole() as file:
+    with opened(source) as file:
         for part in pd.read_csv(file, chunksize=WRITE_ROWS, usecols=[*found], **how):
             found -= {name for name in found if part[name].notna().any()}
             if not found:
@@ -264,7 +260,7 @@ def write_beside(
     text |= {"header": 0, "skiprows": begin.above}
     text["names"] = range(len(begin.names) + len(begin.beyond))
     try:
-        with opened(source, compression="infer") as file, pd.read_csv(file, **text) as frames:
+        with opened(source) as file, pd.read_csv(file, **text) as frames:
             for frame in (part[range(len(begin.names))] for part in frames):
                 values = columns(slice(start, start + len(frame))).reshape(len(frame), -1)
                 whole = pd.concat([frame, pd.DataFrame(values, frame.index)], axis=1)

@@ -109,8 +109,9 @@ def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
         return _opened(url, mode)
     except (FileNotFoundError, KeyError) as error:
         if not exists(url):
-            hint = remote.pattern_hint(url)
-            raise StoreError(f"no {what} at {url}: the path does not exist{hint}") from error
+            hint = "; a pattern is not expanded: give one path or address at a time"
+            said = f"no {what} at {url}: the path does not exist"
+            raise StoreError(said + (hint if remote.is_pattern(url) else "")) from error
         raise StoreError(f"no {what} at {url}: it is not a Zarr group{_instead(url)}") from error
     except StoreError:
         raise
@@ -292,20 +293,20 @@ def writing(url: str, what: str) -> Iterator[None]:
             yield
     except OSError as error:
         kind = FullDiskError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        raise kind(f"cannot write {what} {url}: {_reason(error)}") from error
+        reason = REMEDIES.get(error.errno or 0, first_line(error))
+        raise kind(f"cannot write {what} {url}: {reason}") from error
 
 
-def _reason(error: OSError) -> str:
-    remedies = {
-        errno.ENOSPC: "the disk is full: free some space or choose another path",
-        errno.EDQUOT: "the disk quota is used up: free some space or choose another path",
-        errno.EFBIG: "the file system refuses files of this size: choose smaller blocks",
-        errno.EROFS: "the file system is read-only: choose another path",
-        errno.EACCES: "permission denied: choose a path that you may write",
-        errno.EPERM: "permission denied: choose a path that you may write",
-        errno.ENOTDIR: "part of the path is a file: choose another path",
-    }
-    return remedies.get(error.errno or 0, first_line(error))
+REMEDIES = {
+    errno.ENOSPC: "the disk is full: free some space or choose another path",
+    errno.EDQUOT: "the disk quota is used up: free some space or choose another path",
+    errno.EFBIG: "the file system refuses files of this size: choose smaller blocks",
+    errno.EROFS: "the file system is read-only: choose another path",
+    errno.EACCES: "permission denied: choose a path that you may write",
+    errno.EPERM: "permission denied: choose a path that you may write",
+    errno.ENOTDIR: "part of the path is a file: choose another path",
+}
+"""Remedies by the number of an error of the system."""
 
 
 def array_of(group: zarr.Group, name: str) -> zarr.Array:

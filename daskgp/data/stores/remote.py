@@ -247,13 +247,6 @@ def is_pattern(url: str) -> bool:
     return any(sign in str(url) for sign in "*?[")
 
 
-def pattern_hint(url: str) -> str:
-    """Return a hint on an address where nothing exists, if it looks like a pattern."""
-    if not is_pattern(url):
-        return ""
-    return "; a pattern is not expanded: give one path or address at a time"
-
-
 def exists(url: str) -> bool:
     """Return whether anything is at a local path or fsspec URL."""
     fs, path = filesystem(url)
@@ -264,17 +257,14 @@ def exists(url: str) -> bool:
 def reach(url: str, what: str) -> None:
     """Raise StoreError unless the location of a store answers; asked once per process."""
     fs, path = filesystem(url)
-    with plainly(url, what):
-        _reach(fs, path.split("/", 1)[0], path)
+    bucket = path.split("/", 1)[0]
+    if isinstance(fs, AsyncFileSystem) and (fs, bucket) not in _asked:
+        with plainly(url, what):
+            _answered(fs, f"{path.rstrip('/')}/zarr.json")
+        _asked.add((fs, bucket))
 
 
 _asked: set[tuple[Any, str]] = set()
-
-
-def _reach(fs: Any, bucket: str, path: str) -> None:
-    if isinstance(fs, AsyncFileSystem) and (fs, bucket) not in _asked:
-        _answered(fs, f"{path.rstrip('/')}/zarr.json")
-        _asked.add((fs, bucket))
 
 
 def _answered(fs: Any, path: str) -> bool:
