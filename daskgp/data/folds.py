@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
@@ -283,21 +283,7 @@ class Parts:
     spans: list[Span]
     number: zarr.Array
     counts: np.ndarray
-    folds: list[Fold] = field(default_factory=list)
-
-    @classmethod
-    def make(cls, rows: Rows, scheme: Scheme, count: int, url: str, executor: Executor) -> Parts:
-        """Return the rows with the number of the part of each in a new store at a URL."""
-        spans = even_spans(rows)
-        with stores.creating(url, "temporary dataset", writers.marks()) as group:
-            step = max(spans[0].rows, 1)
-            number = group.create_array(
-                "part", shape=(len(rows),), chunks=(step,), dtype="int16", fill_value=LEFT_OUT
-            )
-            task = partial(_number, rows, scheme, count, number)
-            counts = np.array(map_all(task, spans, executor, "folds"))
-            group.attrs["complete"] = True
-        return cls(rows, spans, number, counts)
+    folds: list[Fold]
 
     def of(self, span: Span) -> np.ndarray:
         """Return the parts (r,) of some rows."""
@@ -442,16 +428,22 @@ class Wanted(NamedTuple):
             )
 
     def made(self, rows: Rows, url: str, executor: Executor) -> Parts:
-        """Return the rows in parts, in a store at a URL, with their folds."""
+        """Return the rows in parts, the number of each one's in a store at a URL, and the folds."""
         scheme = getattr(self, f"_{self.scheme}")(rows, url, executor)
-        parts = Parts.make(rows, scheme, self.parts, f"{url}-parts", executor)
+        spans = even_spans(rows)
+        with stores.creating(f"{url}-parts", "temporary dataset", writers.marks()) as group:
+            size = {"shape": (len(rows),), "chunks": (max(spans[0].rows, 1),)}
+            number = group.create_array("part", **size, dtype="int16", fill_value=LEFT_OUT)
+            task = partial(_number, rows, scheme, self.parts, number)
+            counts = np.array(map_all(task, spans, executor, "folds"))
+            group.attrs["complete"] = True
         each = np.eye(self.parts, dtype=bool)
         if self.scheme == "time":
             chosen = range(1, self.parts) if self.folds > 1 else [self.parts - 1]
             found = [Fold(np.arange(self.parts) < i, each[i]) for i in chosen]
         else:
             found = [Fold(~each[i], each[i]) for i in range(self.folds)]
-        parts.folds.extend(found)
+        parts = Parts(rows, spans, number, counts, found)
         for i, fold in enumerate(found):
             for what, number in (("train on", parts.trained(fold)), ("test", parts.tested(fold))):
                 if not number:

@@ -1,13 +1,11 @@
 """The command: what it prints and writes, its settings, and that it survives being killed."""
 
 import json
-import os
 import re
 import runpy
 import signal
 import subprocess
 import sys
-import time
 import warnings
 
 import numpy as np
@@ -19,7 +17,6 @@ from commands import (
     files,
     invoke,
     one_line,
-    predictions,
     refused,
     rows,
     start,
@@ -581,31 +578,6 @@ def test_resume_never_touches_a_store_of_another_kind(data, fitted, tmp_path):
     assert "is not a model store" in refused("fit", data, data, *FIT, "--resume")
     assert "is not a prediction store" in refused("predict", fitted, data, data, "--resume")
     assert files(data) == before
-
-
-@pytest.mark.slow
-def test_a_killed_prediction_does_only_what_is_missing(fitted, tmp_path, scheduler):
-    X, y = rows(1_600, seed=2)
-    inputs = dataset(tmp_path / "in.zarr", X, y, step=8)
-    killed, whole = tmp_path / "killed.zarr", tmp_path / "whole.zarr"
-    process = start("predict", fitted, inputs, killed, "--scheduler", scheduler)
-    flags = killed / "done" / "c"
-    code, _ = stop_when(process, lambda: flags.exists() and len(os.listdir(flags)) > 5)
-    assert code == -signal.SIGKILL
-    time.sleep(0.5)  # the workers finish what they had begun
-    done = {name: (killed / "mean" / "c" / name).stat().st_mtime_ns for name in os.listdir(flags)}
-    assert 5 < len(done) < 200
-    assert "--resume continues" in shown("info", killed)
-    again = ("--clear-lock", "--scheduler", scheduler)
-    assert "exist already" in refused("predict", fitted, inputs, killed, *again)
-    resume = ("--resume", "--scheduler", scheduler)
-    found = succeed("predict", fitted, inputs, killed, *resume)
-    assert (found["rows"], found["skipped"]) == (1_600 - 8 * len(done), 8 * len(done))
-    assert done == {n: (killed / "mean" / "c" / n).stat().st_mtime_ns for n in done}
-    succeed("predict", fitted, inputs, whole, "--scheduler", scheduler)
-    assert predictions(killed) == predictions(whole)
-    again = succeed("predict", fitted, inputs, killed, *resume)
-    assert (again["rows"], again["skipped"]) == (0, 1_600)
 
 
 def test_places_where_y_is_unknown_are_converted_and_predicted(fitted, tmp_path):

@@ -467,21 +467,29 @@ def test_the_lock_of_a_killed_run_is_explained_and_taken_over(stored, tmp_path, 
     process, command, ready = long_run(tmp_path, stored, scheduler)
     code, _ = stop_when(process, ready)
     assert code == -signal.SIGKILL
-    line = refused(*(word for word in command if word != "--resume"), code=1)
-    lock = tmp_path / "out.zarr.lock"
+    once, output = [word for word in command if word != "--resume"], tmp_path / "out.zarr"
+    line, lock = refused(*once, code=1), tmp_path / "out.zarr.lock"
     left = f"the lock {lock} was left by process {process.pid} on host {platform.node()}, which"
     assert f"{left} is no longer running: add --resume to continue from it" in line
     assert "or --clear-lock" in line
-    shown = re.sub(r"[\s│]+", " ", invoke("info", tmp_path / "out.zarr").stdout)
+    time.sleep(0.5)  # the workers finish what they had begun
+    chunks = {name: output / "mean" / "c" / name for name in os.listdir(output / "done" / "c")}
+    kept = {name: path.stat().st_mtime_ns for name, path in chunks.items()}
+    shown = re.sub(r"[\s│]+", " ", invoke("info", output).stdout)
     assert f"lock held by process {process.pid} on host" in shown
     assert "no longer running" in shown
+    assert "--resume continues" in shown
     record = json.loads((tmp_path / "out.zarr.run.json").read_text())
     assert (record["finished"], record["exit"]) == (None, None)  # it never came to an end
     done = invoke(*command, *option)
     found = json.loads(done.stdout)
     assert (done.exit_code, found["rows"] + found["skipped"]) == (0, 400)
-    assert min(found["rows"], found["skipped"]) > 0
+    assert 0 < found["skipped"] == 4 * len(kept) < 400
+    assert {name: path.stat().st_mtime_ns for name, path in chunks.items()} == kept
     assert not lock.exists()
+    assert "exist already" in refused(*once)
+    succeed("predict", stored, command[2], tmp_path / "whole.zarr")
+    assert predictions(output) == predictions(tmp_path / "whole.zarr")
 
 
 @pytest.mark.slow
