@@ -46,22 +46,18 @@ def message(*arguments, **settings):
     return str(caught.value)
 
 
-def sources(tmp_path):
+def forms(frame, folder):
     """The same table in every form that is read."""
-    frame, values = table(), {name: table()[name].to_numpy() for name in table()}
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_parquet(tmp_path / "t.parquet", row_group_size=2)
-    np.savez(tmp_path / "t.npz", **values)
     pa, dd = pytest.importorskip("pyarrow"), pytest.importorskip("dask.dataframe")
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_csv(folder / "t.csv.gz", index=False)
+    frame.to_parquet(folder / "t.parquet", row_group_size=2)
     arrow = pa.Table.from_pandas(frame)
     return {
-        "csv": tmp_path / "t.csv",
-        "parquet": tmp_path / "t.parquet",
-        "npz": tmp_path / "t.npz",
+        "csv": folder / "t.csv",
+        "gz": folder / "t.csv.gz",
+        "parquet": folder / "t.parquet",
         "pandas": frame,
-        "index": frame.set_index("when"),
-        "zone": frame.assign(when=frame["when"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
-        "nullable": frame.convert_dtypes(),
         "dask": dd.from_pandas(frame, npartitions=2),
         "arrow": arrow,
         "stream": pa.RecordBatchReader.from_batches(arrow.schema, arrow.to_batches(2)),
@@ -73,8 +69,16 @@ FORMS = ["csv", "parquet", "npz", "pandas", "index", "zone", "nullable", "dask",
 
 @pytest.mark.parametrize("form", FORMS)
 def test_times_become_days_since_1970_in_every_form(tmp_path, form):
-    out = tmp_path / "o.zarr"
-    done = convert(sources(tmp_path)[form], out, "y", ["a", "when"], block_rows=2)
+    out, frame = tmp_path / "o.zarr", table()
+    np.savez(tmp_path / "t.npz", **{name: frame[name].to_numpy() for name in frame})
+    source = {
+        **forms(frame, tmp_path),
+        "npz": tmp_path / "t.npz",
+        "index": frame.set_index("when"),
+        "zone": frame.assign(when=frame["when"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
+        "nullable": frame.convert_dtypes(),
+    }[form]
+    done = convert(source, out, "y", ["a", "when"], block_rows=2)
     assert done[:4] == (5, 0, ("a", "when"), ("y",))
     np.testing.assert_allclose(rows(out), expected(), rtol=1e-15)
     assert said(out) == ["", DAYS]
@@ -105,14 +109,7 @@ ADVICE = "correct such cells or leave them empty; write two classes as 0 and 1"
 @pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "arrow"])
 def test_columns_of_text_and_categories_are_all_named(tmp_path, form):
     frame = table().assign(city="Oslo", kind=pd.Categorical(list("uvuvu")))
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_parquet(tmp_path / "t.parquet")
-    source = {
-        "csv": tmp_path / "t.csv",
-        "parquet": tmp_path / "t.parquet",
-        "pandas": frame,
-        "arrow": pytest.importorskip("pyarrow").Table.from_pandas(frame),
-    }[form]
+    source = forms(frame, tmp_path)[form]
     said = message(source, tmp_path / "o.zarr", "y")
     assert said.startswith("columns 'city', 'kind' of ")
     assert "hold neither numbers nor times" in said
@@ -316,32 +313,19 @@ def test_files_are_closed(tmp_path):
     gc.collect()
 
 
-def with_empty(tmp_path, n=7):
-    """The same table in many forms: features a and b, of which b is empty, and a target."""
-    pa, dd = pytest.importorskip("pyarrow"), pytest.importorskip("dask.dataframe")
+def with_empty(form, folder, n=7):
+    """A table in some form: features a and b, of which b is empty, and a target."""
     frame = pd.DataFrame({"a": np.arange(n) ** 2.0, "b": np.full(n, np.nan), "z": np.ones(n)})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_csv(tmp_path / "t.csv.gz", index=False)
-    frame.assign(b=None).to_parquet(tmp_path / "t.parquet", row_group_size=3)
-    frame.to_parquet(tmp_path / "floats.parquet", row_group_size=3)
-    return {
-        "csv": tmp_path / "t.csv",
-        "gz": tmp_path / "t.csv.gz",
-        "parquet": tmp_path / "t.parquet",
-        "floats": tmp_path / "floats.parquet",
-        "pandas": frame,
-        "objects": frame.assign(b=None),
-        "dask": dd.from_pandas(frame, npartitions=3),
-        "arrow": pa.Table.from_pandas(frame),
-    }
+    frame = frame.assign(b=None) if form.startswith("null ") else frame
+    return forms(frame, folder)[form.removeprefix("null ")]
 
 
-EMPTY_IN = ["csv", "gz", "parquet", "floats", "pandas", "objects", "dask", "arrow"]
+EMPTY_IN = ["csv", "gz", "parquet", "pandas", "dask", "arrow", "null parquet", "null pandas"]
 
 
 @pytest.mark.parametrize("form", EMPTY_IN)
 def test_an_empty_column_is_left_out_with_one_line(form, tmp_path, caplog):
-    found = convert(with_empty(tmp_path)[form], tmp_path / "out.zarr", target="z")
+    found = convert(with_empty(form, tmp_path), tmp_path / "out.zarr", target="z")
     assert found.features == ("a",)
     (line,) = caplog.messages
     assert line.startswith("column 'b' of")
@@ -352,13 +336,13 @@ def test_an_empty_column_is_left_out_with_one_line(form, tmp_path, caplog):
 
 def test_an_empty_column_of_a_polars_frame_is_left_out(tmp_path):
     polars = pytest.importorskip("polars")
-    frame = polars.from_pandas(with_empty(tmp_path)["pandas"])
+    frame = polars.from_pandas(with_empty("pandas", tmp_path))
     assert convert(frame, tmp_path / "out.zarr", target="z").features == ("a",)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "dask"])
 def test_an_empty_column_that_is_named_is_taken_as_said(form, tmp_path, caplog):
-    source = with_empty(tmp_path)[form]
+    source = with_empty(form, tmp_path)
     found = convert(source, tmp_path / "out.zarr", target="z", features=["a", "b"])
     assert found.features == ("a", "b")
     assert not caplog.text
