@@ -432,8 +432,13 @@ class Wanted(NamedTuple):
         scheme = getattr(self, f"_{self.scheme}")(rows, url, executor)
         spans = even_spans(rows)
         with stores.creating(f"{url}-parts", "temporary dataset", writers.marks()) as group:
-            size = {"shape": (len(rows),), "chunks": (max(spans[0].rows, 1),)}
-            number = group.create_array("part", **size, dtype="int16", fill_value=LEFT_OUT)
+            number = group.create_array(
+                "part",
+                shape=(len(rows),),
+                chunks=(max(spans[0].rows, 1),),
+                dtype="int16",
+                fill_value=LEFT_OUT,
+            )
             task = partial(_number, rows, scheme, self.parts, number)
             counts = np.array(map_all(task, spans, executor, "folds"))
             group.attrs["complete"] = True
@@ -445,8 +450,8 @@ class Wanted(NamedTuple):
             found = [Fold(~each[i], each[i]) for i in range(self.folds)]
         parts = Parts(rows, spans, number, counts, found)
         for i, fold in enumerate(found):
-            for what, number in (("train on", parts.trained(fold)), ("test", parts.tested(fold))):
-                if not number:
+            for what, count in (("train on", parts.trained(fold)), ("test", parts.tested(fold))):
+                if not count:
                     raise InputError(f"fold {i} has no rows to {what}: {self.remedy}")
         return parts
 
