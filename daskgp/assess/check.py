@@ -189,20 +189,10 @@ def checked(
     seed: int,
     executor: Executor,
 ) -> Check:
-    """Hold predictions against rows that they were not made from, see `daskgp.check`.
+    """Hold predictions against X and y with their noise, see `daskgp.check`.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    rows : tuple
-        X, y, and their error variances and weights.
-    fill_values : "auto", list of float or None
-    remedy : str
-        What mends intervals of y whose tails are not normal; empty if nothing does.
-    parts : pair of int
-        Numbers of regions, and of classes of distance.
-    store, seed, executor
-        Where rows may be written, the seed of the sample, and where tasks run.
+    ``remedy`` says what mends intervals whose tails are not normal; ``parts`` are the numbers of
+    regions and of classes of distance.
     """
     (X, y, (y_variance, weight)), (regions, distances) = rows, parts
     _refuse_without_effect(posterior, y_variance=y_variance, sample_weight=weight)

@@ -124,11 +124,6 @@ class Candidate:
                 found[one.name] = value if plain else str(value)[:80]
         return found
 
-    @property
-    def key(self) -> str:
-        """Text that tells candidates apart: method, structure and settings."""
-        return f"{self.method}|{self.structure}|{sorted(self.settings.items())}"
-
     def began(self, kernel: Kernel | None, noise_variance: float | None) -> Candidate:
         """Return the candidate with hyper-parameters to start from."""
         if kernel is None or noise_variance is None:

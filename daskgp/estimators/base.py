@@ -10,16 +10,18 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from daskgp.assess.calibration import learned_layers
+from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import MemoryRunError, RunError, SettingError
 from daskgp.estimators import documented, requirements, saving, settings_of_fit
+from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.requirements import ADAM, TRAINED, Requirements
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.estimators.updated import UpdatedGP
 from daskgp.fit import constraints, inputs, means, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
 from daskgp.fit.arrange import Arrangement, AsStored
@@ -37,7 +39,7 @@ from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
 from daskgp.train.stochastic import Stopped
 from daskgp.typing import Device, DtypeName, Mean, OptimizerName
-from daskgp.update import changing
+from daskgp.update import changing, growing
 
 logger = logging.getLogger("daskgp")
 
@@ -65,7 +67,7 @@ COMMON = (
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcess(UpdatedGP):
+class GaussianProcess(FittedGP):
     """Base of all estimators; use one of its subclasses.
 
     Constructor parameters are settings and are never changed; learned attributes end in an
@@ -413,6 +415,14 @@ class GaussianProcess(UpdatedGP):
         self._settings_of_fit = settings_of_fit.of(self)
 
     @property
+    def leaderboard_(self) -> Leaderboard:
+        """All trials of the search by `AutoGP` that has chosen this model."""
+        check_is_fitted(self, "solved_")
+        if self._board is None:
+            raise AttributeError("leaderboard_ belongs to models that AutoGP has chosen")
+        return self._board
+
+    @property
     def trend_(self) -> hyperparameter_table.Table:
         """Intercept and slopes of a trend that is integrated over, with their standard errors.
 
@@ -447,6 +457,108 @@ class GaussianProcess(UpdatedGP):
         The errors come from the curvature of the objective on the rows that were trained on.
         """
         return hyperparameter_table.table(self.solved_, self._fitted.errors)
+
+    # -- rows that come and go -----------------------------------------------------------------
+
+    def update(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        window: float | None = None,
+        along: str | int | None = None,
+    ) -> Self:
+        """Add rows to the fitted model, in a pass over these rows alone.
+
+        The result is that of a fit of all rows with the same hyper-parameters, inducing inputs and
+        units (`standardize`), which an update keeps: sums over the rows are added to those that the
+        model has.  LMA and PIC put the new rows into blocks of their own after the others.  Of a
+        dataset store that has grown since the model saw its first rows, only the others are added.
+
+        Parameters
+        ----------
+        X, y, y_variance, sample_weight : array-like
+            As for ``fit``, in the columns of the fit; rows with missing values are left out.
+        window : float, optional
+            Number of the last rows of the dataset store that the model keeps, others are forgotten;
+            with ``along``, the length that it keeps of that column, in its unit.  LMA and PIC keep
+            the blocks that lie in it in part.
+        along : str or int, optional
+            Feature, such as a time, that does not decrease from row to row.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        SettingError
+            If the method cannot add rows, or with ``window`` forget some; the line says what to do
+            instead.
+        InputError
+            If the rows cannot be used.  The model is unchanged after any error.
+        StoreError
+            If rows of the store have changed that the model has seen.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(300, 1))
+        >>> y = np.sin(6 * X[:, 0])
+        >>> model = daskgp.SGPR(n_inducing=20, optimizer=None).fit(X[:200], y[:200])
+        >>> model.update(X[200:], y[200:]).n_rows_
+        300
+        """
+        self._check_fitted()
+        recipe, noise = self.recipe(), (y_variance, sample_weight)
+        fit = changing.with_totals(recipe, self._fitted)
+        growth = growing.look(recipe, fit, X, y, noise, window, along)
+        if growth is None:
+            self._fitted = changing.changed(recipe, fit, X, y, *noise)
+        elif growth.changes:
+            self._fitted = growth.taken(Executor.current(recipe.progress, recipe.device))
+        else:  # maybe with another URL of the same store
+            self._fitted = growth.fit
+        return self
+
+    def forget(self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows out of the fitted model, in a pass over these rows alone.
+
+        It undoes ``update``: sums over the rows are subtracted, so the rows must be among those of
+        the model, with the noise that they came with.  Blocks of LMA and PIC are taken out whole.
+        A dataset store that is forgotten as a whole may be added again.
+
+        Parameters
+        ----------
+        X, y, y_variance, sample_weight : array-like
+            As for ``update``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        SettingError
+            If the method cannot take out rows; the line says what to do instead.
+        InputError
+            If the rows are not those of the model.  The model is unchanged after any error.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(300, 1))
+        >>> y = np.sin(6 * X[:, 0])
+        >>> model = daskgp.SGPR(n_inducing=20, optimizer=None).fit(X, y)
+        >>> model.forget(X[:100], y[:100]).n_rows_
+        200
+        """
+        self._check_fitted()
+        noise = y_variance, sample_weight
+        self._fitted = growing.forget(self.recipe(), self._fitted, X, y, noise)
+        return self
 
     # -- what it will take -----------------------------------------------------------------------
 
@@ -575,7 +687,7 @@ def _token_of(start: Any) -> str | None:
     """Return what tells a model to start from; SettingError for anything but a fitted one."""
     if start is None:
         return None
-    if not isinstance(start, UpdatedGP) or not hasattr(start, "solved_"):
+    if not isinstance(start, GaussianProcess) or not hasattr(start, "solved_"):
         raise SettingError(
             f"start={shown(start)}: a fitted estimator is needed, such as daskgp.load(...)"
         )

@@ -20,6 +20,7 @@ from daskgp.arrays import linalg
 from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
+from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import place, shown
 from daskgp.data import axes, reading
 from daskgp.data.stores import locks
@@ -85,6 +86,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def solved_(self, posterior: Posterior) -> None:
         self._fitted = self._fitted.of(posterior)
 
+    _board: Leaderboard | None = None
+    """Trials of the search that has chosen this estimator; None if nothing was searched."""
     acting: ClassVar[frozenset[str]] = frozenset({"progress", "store"})
     """Settings that a fitted estimator reads anew; others have to be those of the fit."""
     _settings_of_fit: Mapping[str, Any] | None = None

@@ -538,17 +538,6 @@ def test_labels_outside_the_support_of_a_likelihood(likelihood, y, says, where, 
         assert not (tmp_path / "checkpoint").exists()
 
 
-def test_steps_that_are_far_too_long(data, tmp_path, scheduler):
-    for model in ("svgp", "decoupled"):
-        settings = ("batch_rows=50", "learning_rate=1e200", "hyperparameters=bound")
-        options = ("--model", model, *(part for text in settings for part in ("--set", text)))
-        functions = "n_inducing=20" if model == "svgp" else "n_covariance=20"
-        options = (*options, "--set", functions, "--scheduler", scheduler)
-        line = refuse_fit(data, tmp_path, *options, code=1)
-        assert line.startswith("Error: step ")
-        assert "training stopped and the estimator holds the step before" in line
-
-
 def test_labels_of_rows_that_are_left_out_may_be_anything():
     holed, y = X.copy(), LABELS.copy()
     holed[5, 0], y[5], y[9] = np.nan, 7.0, np.nan

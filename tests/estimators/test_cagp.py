@@ -196,25 +196,6 @@ def test_dense_actions_are_what_they_are_called(table):
     np.testing.assert_array_equal(found["given"].points_, X)
 
 
-@pytest.mark.parametrize("kind", ["sparse", "as they lie", "random", "given"])
-@pytest.mark.parametrize("p", [1, 2])
-def test_as_many_actions_as_rows_are_the_exact_gp(kind, p, T):
-    X, y = rows(60)
-    y = np.column_stack([y, -3 * y + X[:, 0]]) if p == 2 else y
-    chosen = {"actions": np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]}
-    settings = chosen if kind == "given" else ACTIONS[kind]
-    made = {**FIXED, "n_actions": 60, **settings}
-    exact = ExactGP(kernel=GIVEN, optimizer=None).fit(X, y)
-    for loss in ("elbo", "projected"):
-        model = build(**made, loss=loss).fit(X, y)
-        assert model.n_actions_ == 60
-        assert model.objective_ == pytest.approx(exact.objective_, rel=1e-7)
-        equal(model.predict(T, True), exact.predict(T, True), rtol=1e-6, atol=1e-7)
-        equal([model.predict(T, return_cov=True)[1]], [exact.predict(T, return_cov=True)[1]],
-              atol=1e-6)  # fmt: skip
-    assert model.log_marginal_likelihood() == pytest.approx(exact.log_marginal_likelihood())
-
-
 @pytest.mark.parametrize("actions", ["sparse", "random", "eigen"])
 def test_few_rows_need_no_number_of_actions(actions, T):
     X, y = rows(40)

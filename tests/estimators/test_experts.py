@@ -13,7 +13,7 @@ from logs import warnings_in
 from sklearn.base import clone
 
 import daskgp
-from daskgp import ExactGP, ExpertsGP, kernels, testing
+from daskgp import ExpertsGP, kernels, testing
 from daskgp.data.blocks.draws import Central
 from daskgp.data.partition import Span
 from daskgp.errors import InputError, NumericalError, SettingError
@@ -209,20 +209,6 @@ def test_weights_are_there_for_optimal_weights_alone(table):
     other = build(**FIXED, expert="exact", aggregation="poe").fit(*table)
     assert not hasattr(other, "weights_")
     assert not hasattr(other, "inducing_")
-
-
-@pytest.mark.parametrize("expert", ["exact", "sparse"])
-def test_one_exact_expert_is_the_exact_gp(expert, table, T):
-    X, y = (a[:60] for a in table)
-    settings = {"kernel": kernels.Matern32(0.5), "optimizer": None}
-    more = {"expert": expert, "inducing": X, "ridge": 0.0, "n_experts": 1}
-    found = build(**settings, **more).fit(X, y)
-    exact = ExactGP(**settings).fit(X, y)
-    equal(found.predict(T, True), exact.predict(T, True), rtol=1e-4, atol=1e-6)
-    assert found.objective_ == pytest.approx(exact.objective_, rel=1e-5)
-    assert found.log_marginal_likelihood() == pytest.approx(
-        exact.log_marginal_likelihood(), rel=1e-5
-    )
 
 
 @pytest.mark.parametrize(

@@ -159,27 +159,6 @@ def test_rows_are_read_back_in_blocks_along_the_order(fitted, table):
     assert layout.block_rows == 38
 
 
-@pytest.mark.parametrize("neighbours", ["order", "nearest"])
-@pytest.mark.parametrize("p", [1, 2])
-def test_with_all_blocks_it_is_the_exact_gp(neighbours, p):
-    X, y = rows(120)
-    y = np.column_stack([y, -3 * y]) if p == 2 else y
-    T = rows(25, seed=1)[0]
-    settings = {k: FIXED[k] for k in ("kernel", "noise_variance", "optimizer")}
-    model = LMA(**{**FIXED, "block_rows": 30}, markov_order=3, neighbours=neighbours).fit(X, y)
-    exact = ExactGP(**settings).fit(X, y)
-    assert model.n_blocks_ == 4
-    assert model.objective_ == pytest.approx(exact.objective_, rel=1e-8)
-    assert model.log_marginal_likelihood() == pytest.approx(
-        exact.log_marginal_likelihood(), rel=1e-8
-    )
-    for a, b in zip(model.predict(T, True), exact.predict(T, True), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(
-        model.predict(T, return_cov=True)[1], exact.predict(T, return_cov=True)[1], atol=1e-8
-    )
-
-
 def test_pic_is_lma_of_markov_order_0(table):
     X, y = table
     T = rows(40, seed=1)[0]
