@@ -449,7 +449,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         kernel_of(self.kernel)
         valid.numbers_of(self.fill_values)
         self._bytes()
-        self._estimators()
+        self._given()
         if places is not None and self.task != "gaps":
             raise SettingError("places are those of gaps: set task='gaps', or leave places out")
         if self.time is not None and self.task != "forecast":
@@ -470,7 +470,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         positive("memory", size)
         return size
 
-    def _estimators(self) -> list[GaussianProcess] | None:
+    def _given(self) -> list[Candidate] | None:
         """Return the candidates given, None for those that suit the data."""
         from daskgp.estimators.loading import ESTIMATORS
 
@@ -503,12 +503,8 @@ feature_names_in_, n_rows_ : as of ``best_``
             if missing and self.metric != "rmse":
                 raise SettingError(f"candidate {own.model_name}: {missing}")
             check_settings(own)
-            found.append(own)
+            found.append(Candidate("method", own))
         return found
-
-    def _given(self) -> list[Candidate] | None:
-        own = self._estimators()
-        return None if own is None else [Candidate("method", one) for one in own]
 
     def _common(self) -> dict[str, Any]:
         """Return the settings of all candidates."""

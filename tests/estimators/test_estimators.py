@@ -488,17 +488,6 @@ def _profiles(dask_worker):
     return "profile" in dask_worker.periodic_callbacks
 
 
-def test_no_scheduler_at_an_address_is_one_plain_error():
-    with (
-        pytest.raises(
-            InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"
-        ) as error,
-        daskgp.connect("tcp://127.0.0.1:1", timeout=1),
-    ):
-        pass
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 def test_plain_schedulers_give_the_same_bits(scheduler):
     X, y = data(150)

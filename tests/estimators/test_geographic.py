@@ -1,7 +1,6 @@
 """Longitude and latitude in estimators, stores and the command."""
 
 import logging
-import pickle
 from functools import partial
 from pathlib import Path
 
@@ -296,19 +295,6 @@ def test_blocks_along_a_curve_are_near_in_space_and_time(order, tmp_path):
         daskgp.prepare(url, f"{tmp_path}/c.zarr", order=("lon", "lat", "day", "x"), **common)
 
 
-def test_settings_survive_clone_pickle_and_save(tmp_path):
-    X, y = globe()
-    model = daskgp.LMA(n_support=10, block_rows=30, geographic=PLACE, **FIXED).fit(frame(X), y)
-    assert clone(model).get_params()["geographic"] == PLACE
-    assert pickle.loads(pickle.dumps(model)).predict(X).tobytes() == model.predict(X).tobytes()
-    model.save(f"{tmp_path}/m.zarr")
-    loaded = daskgp.load(f"{tmp_path}/m.zarr")
-    assert tuple(loaded.geographic) == PLACE
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-    assert loaded.kernel_ == model.kernel_
-    assert str(loaded.hyperparameters_) == str(model.hyperparameters_)
-
-
 def test_stores_of_versions_without_the_setting_load(tmp_path, monkeypatch):
     X, y = globe()
     model = daskgp.SGPR(n_inducing=10, **FIXED).fit(X, y)
@@ -320,17 +306,6 @@ def test_stores_of_versions_without_the_setting_load(tmp_path, monkeypatch):
     loaded = daskgp.load(f"{tmp_path}/m.zarr")
     assert loaded.solved_.geographic is None
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-
-
-def test_a_fit_resumes_only_with_the_same_place(tmp_path):
-    X, y = globe()
-    common = {"n_inducing": 10, "max_iter": 4, **QUIET}
-    url = f"{tmp_path}/c"
-    first = daskgp.SGPR(geographic=(0, 1), **common).fit(X, y, checkpoint=url)
-    again = daskgp.SGPR(geographic=(0, 1), **common).fit(X, y, checkpoint=url)
-    assert again.predict(X).tobytes() == first.predict(X).tobytes()
-    with pytest.raises(InputError, match="checkpoint"):
-        daskgp.SGPR(**common).fit(X, y, checkpoint=url)
 
 
 def test_more_rows_are_of_the_columns_of_the_first(tmp_path):
