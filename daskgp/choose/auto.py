@@ -324,11 +324,6 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Facts recognised in the data, and what was done about them."""
         return self.leaderboard_.findings
 
-    @property
-    def hyperparameters_(self) -> Any:
-        """Hyper-parameters in the units of the data, with standard errors where they are known."""
-        return self.best_.hyperparameters_
-
     @offered_unless(lambda gp: _no_classes(gp))
     def predict_proba(self, X: Any) -> Any:
         """Return the posterior probabilities of classes 0 and 1, of a target of these.
@@ -344,11 +339,6 @@ feature_names_in_, n_rows_ : as of ``best_``
         """
         best: Any = self.best_
         return best.predict_proba(X)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, **more: Any) -> float:
-        """Return the score of the estimator chosen, see its ``score``."""
-        self._check_fitted()
-        return self.best_.score(X, y, sample_weight, **more)
 
     def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store, of which ``daskgp.load`` makes ``best_``.

@@ -450,14 +450,6 @@ class GaussianProcess(FittedGP):
         tails = self.solved_.layer(Tails)
         return None if tails is None else dict(zip(tails.levels, tails.widths, strict=True))
 
-    @property
-    def hyperparameters_(self) -> hyperparameter_table.Table:
-        """Hyper-parameters in the units of the data, with standard errors where they are known.
-
-        The errors come from the curvature of the objective on the rows that were trained on.
-        """
-        return hyperparameter_table.table(self.solved_, self._fitted.errors)
-
     # -- rows that come and go -----------------------------------------------------------------
 
     def update(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
+import dask.array as da
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
@@ -34,13 +35,14 @@ from daskgp.fit.fitted import Fit
 from daskgp.fit.run import Noise
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
+from daskgp.likelihoods import Likelihood
 from daskgp.output import csv as to_csv
 from daskgp.output import job as outputs
 from daskgp.output import store as to_store
 from daskgp.output.job import Job, Written
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import average as averaging
-from daskgp.predict import known_errors
+from daskgp.predict import hyperparameter_table, known_errors
 from daskgp.predict import lazy as prediction
 from daskgp.predict import paths as sampling
 from daskgp.predict.paths import Paths
@@ -778,27 +780,22 @@ class FittedGP(RegressorMixin, BaseEstimator):
             )
 
     def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
-        layers = self.solved_.outer(False).layers
-        observed = any(layer.needs_variance for layer in layers)  # and so on the noise
-        mean = self.predict(X, include_noise=observed)
-        return 1.0 - self._error(X, y, mean, metrics.nmse, weighing.nmse, weights)
-
-    def _error(
-        self,
-        X: Any,
-        y: Any,
-        mean: Any,
-        error: Callable[..., Any],
-        weighted: Callable[..., Any] | None = None,
-        weights: tuple[Any, ...] = (None, None),
-    ) -> float:
-        """Return an error of the mean, that with weights where any are given."""
-        executor = Executor.current(self.progress, self.solved_.device)
-        weight = weighing.weights(self.solved_, mean, *weights)
-        chosen = error if weight is None or weighted is None else weighted
-        return scoring.compared(
-            self.solved_, X, y, mean, chosen, executor, weight, self.fill_values
-        )
+        posterior, likelihood = self.solved_, self.solved_.likelihood
+        executor = Executor.current(self.progress, posterior.device)
+        compared = partial(scoring.compared, posterior, X, y, fill_values=self.fill_values)
+        coded, classes = False, False
+        if likelihood is not None and not likelihood.standardised:
+            coded, classes = True, likelihood.classes
+            wrong = partial(_unobservable, likelihood)
+            likelihood.refuse(int(compared(y, wrong, executor)))
+        # a mean that depends on the variance depends on the noise
+        observed = any(layer.needs_variance for layer in posterior.outer(False).layers)
+        mean = self.predict(X, include_noise=coded or observed)
+        weight = weighing.weights(posterior, mean, *weights)
+        errors: tuple[Callable[..., Any], ...] = metrics.nmse, weighing.nmse
+        if classes:
+            errors = _wrong_classes, weighing.wrong
+        return 1.0 - compared(mean, errors[weight is not None], executor, weight)
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training targets in their own units, or the best bound.
@@ -824,6 +821,14 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return self.objective_ - free * float(np.log(scale.y_scale).sum()) + slopes
 
     @property
+    def hyperparameters_(self) -> hyperparameter_table.Table:
+        """Hyper-parameters in the units of the data, with standard errors where they are known.
+
+        The errors come from the curvature of the objective on the rows that were trained on.
+        """
+        return hyperparameter_table.table(self.solved_, self._fitted.errors)
+
+    @property
     def n_iter_(self) -> int:
         """Iterations of the search for hyper-parameters; 0 without one."""
         return len(self.history_)
@@ -833,6 +838,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         tags.input_tags.allow_nan = True  # such rows are left out, and predicted as NaN
         tags.target_tags.multi_output = True
         return tags
+
+
+def _wrong_classes(y: Any, mean: Any) -> Any:
+    """Return the share of classes 0 and 1 that are not the likelier one."""
+    return metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
+
+
+def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
+    """Return how many values the likelihood cannot produce."""
+    y = y if isinstance(y, da.Array) else np.asarray(y)
+    reading.check_kind("y", y)
+    return (~likelihood.supports(y)).sum()
 
 
 @contextmanager

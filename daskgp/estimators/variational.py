@@ -6,17 +6,15 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import likelihoods, metrics
-from daskgp.assess import weighing
+from daskgp import likelihoods
 from daskgp.checks import choice, share, shown, whole
-from daskgp.data import grids, reading
+from daskgp.data import grids
 from daskgp.errors import SettingError
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess
@@ -292,16 +290,6 @@ class VariationalGP(GaussianProcess):
         stack = da.stack if isinstance(one, da.Array) else np.stack
         return stack([1.0 - one, one], axis=1)
 
-    def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
-        if likelihoods.by_name(self._likelihood_name).standardised:
-            return super()._score(X, y, weights)
-        likelihood = self.likelihood_
-        likelihood.refuse(int(self._error(X, y, y, partial(_unobservable, likelihood))))
-        mean = self.predict(X, include_noise=True)
-        if likelihood.classes:
-            return 1.0 - self._error(X, y, mean, _wrong_classes, weighing.wrong, weights)
-        return 1.0 - self._error(X, y, mean, metrics.nmse, weighing.nmse, weights)
-
     def partial_fit(
         self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None
     ) -> Self:
@@ -358,15 +346,3 @@ class VariationalGP(GaussianProcess):
     def _take_notes(self, notes: Mapping[str, Any]) -> None:
         left = Left(streamed=notes.get("streamed") is True)
         self._fitted = dataclasses.replace(self._fitted, left=left)
-
-
-def _wrong_classes(y: Any, mean: Any) -> Any:
-    """Return the share of classes 0 and 1 that are not the likelier one."""
-    return metrics.mae(y, np.where(np.isnan(mean), np.nan, mean > 0.5))
-
-
-def _unobservable(likelihood: Likelihood, y: Any, _: Any) -> Any:
-    """Return how many values the likelihood cannot produce."""
-    y = y if isinstance(y, da.Array) else np.asarray(y)
-    reading.check_kind("y", y)
-    return (~likelihood.supports(y)).sum()
