@@ -19,7 +19,7 @@ import daskgp
 from daskgp import CaGP, ExpertsGP, kernels
 from daskgp.errors import RunError, StoreError
 from daskgp.fit.experts import Objectives
-from daskgp.fit.steps import Steps
+from daskgp.fit.svi import Steps
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.models.additive import Additive
 
