@@ -274,6 +274,8 @@ def test_no_module_runs_what_it_reads():
                 assert not names & RUNS_WHAT_IT_LOADS - own, path
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if ast.unparse(node.func) == "re.compile":
+                    continue
                 named = all(map(is_named_here, node.args))
                 at = (path.name, node.lineno)
                 named |= path.name == "run.py" and path.parent.name == "cli"  # --plugin MODULE
