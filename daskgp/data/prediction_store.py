@@ -71,8 +71,12 @@ class Outputs(NamedTuple):
         return {**self._asdict(), "quantiles": list(self.quantiles), "samples": pair}
 
 
-class Shape(Protocol):
-    """Targets of a fitted method."""
+class Model(Protocol):
+    """A fitted method: its checksum and its targets."""
+
+    @property
+    def token(self) -> str:
+        """Checksum of all that it predicts from."""
 
     @property
     def n_targets(self) -> int:
@@ -145,16 +149,16 @@ class Inputs(NamedTuple):
         """Return whether all arrays of a store are there."""
         return (DONE if self.grid is None else f"{CHUNKS}/{DONE}") in _afresh(group)
 
-    def create(self, group: zarr.Group, shape: Shape) -> None:
+    def create(self, group: zarr.Group, model: Model) -> None:
         """Create the predicted arrays, of a map its coordinates too, and last what is done."""
-        tail = {} if shape.vector_target else {groups.TARGET: shape.n_targets}
+        tail = {} if model.vector_target else {groups.TARGET: model.n_targets}
         for name in self.names:
             own, cut = dict(tail), dict(tail)
             if name == "quantiles":
                 own["quantile"] = cut["quantile"] = len(self.outputs.quantiles)
             if name == "samples" and self.outputs.samples is not None:
                 own["sample"], cells = self.outputs.samples[0], math.prod(self.steps)
-                most = SAMPLE_BYTES // (8 * cells * shape.n_targets)
+                most = SAMPLE_BYTES // (8 * cells * model.n_targets)
                 cut["sample"] = min(own["sample"], max(1, most))
             group.create_array(
                 name,
@@ -164,13 +168,13 @@ class Inputs(NamedTuple):
                 fill_value=np.nan,
                 compressors=groups.CHECKED,
                 dimension_names=(*self.dims, *own),
-                attributes=self._attributes(name, shape),
+                attributes=self._attributes(name, model),
                 overwrite=True,
             )
         flags, numbers, ends, kind = group, ["chunk"], list[tuple[str, int]](), "bool"
         if self.grid is not None:
             if tail:
-                names = np.array(shape.target_names, object)
+                names = np.array(model.target_names, object)
                 coordinates.write_plain(group, groups.TARGET, names, str)
             if self.outputs.quantiles:
                 levels = np.array(self.outputs.quantiles)
@@ -193,9 +197,9 @@ class Inputs(NamedTuple):
         if self.grid is not None:
             _consolidate(group)
 
-    def _attributes(self, name: str, shape: Shape) -> dict[str, Any]:
+    def _attributes(self, name: str, model: Model) -> dict[str, Any]:
         """Return the attributes of an array, which in a map name those that belong to it."""
-        targets, units = shape.target_names, shape.target_units
+        targets, units = model.target_names, model.target_units
         limit = self.outputs.exceedance
         own = moments.describe(name, targets, units, name != "samples", limit)
         if self.grid is None:
@@ -470,8 +474,7 @@ def steps_of_map(url: str) -> Index | None:
 def open_or_create(
     url: str,
     inputs: Inputs,
-    shape: Shape,
-    model_checksum: str,
+    model: Model,
     notes: dict[str, Any],
     resume: bool,
 ) -> Target:
@@ -486,23 +489,23 @@ def open_or_create(
         of inputs with another layout, or of more rows.
     """
     if refuse_taken(url, resume):
-        return _existing(url, inputs, shape, model_checksum)
+        return _existing(url, inputs, model)
     attributes = {
         "format": FORMAT,
         "version": VERSION,
         **notes,
-        "model_checksum": model_checksum,
+        "model_checksum": model.token,
         "input_layout": inputs.layout,
-        "target_names": list(shape.target_names),
-        **({UNITS: list(shape.target_units)} if shape.target_units else {}),
+        "target_names": list(model.target_names),
+        **({UNITS: list(model.target_units)} if model.target_units else {}),
         "complete": False,
     }
     with groups.creating(url, "predictions", attributes) as group:
-        inputs.create(group, shape)
+        inputs.create(group, model)
     return inputs.target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
-def find_complete(url: str, inputs: Inputs, shape: Shape, model_checksum: str) -> Target | None:
+def find_complete(url: str, inputs: Inputs, model: Model) -> Target | None:
     """Return the prediction store if all of it was written, None if it is missing or unfinished.
 
     Raises
@@ -515,7 +518,7 @@ def find_complete(url: str, inputs: Inputs, shape: Shape, model_checksum: str) -
     group = groups.open_group(url, "prediction store", mode="r")
     if group.attrs.get("complete") is not True or not inputs.made(group):
         return None
-    return _existing(url, inputs, shape, model_checksum)
+    return _existing(url, inputs, model)
 
 
 def refuse_taken(url: str, resume: bool) -> bool:
@@ -531,21 +534,21 @@ def refuse_taken(url: str, resume: bool) -> bool:
     return True
 
 
-def _existing(url: str, inputs: Inputs, shape: Shape, model_checksum: str) -> Target:
+def _existing(url: str, inputs: Inputs, model: Model) -> Target:
     group = groups.open_group(url, "prediction store", mode="r+")
     if group.attrs.get("version") != VERSION:
         raise StoreError(
             f"predictions {url} have format version {group.attrs.get('version')}, this daskgp "
             f"writes version {VERSION}: {REMEDY}"
         )
-    if group.attrs.get("model_checksum") != model_checksum:
+    if group.attrs.get("model_checksum") != model.token:
         raise StoreError(
             f"predictions {url} were made by another model (model_checksum "
-            f"{group.attrs.get('model_checksum')}, not {model_checksum}): {REMEDY}"
+            f"{group.attrs.get('model_checksum')}, not {model.token}): {REMEDY}"
         )
     _refuse_layout(url, group.attrs.get("input_layout"), inputs)
     if not inputs.made(group):  # killed while it was being made
-        inputs.create(group, shape)
+        inputs.create(group, model)
     target = inputs.target(url, group)
     inputs.refuse_shrunk(target)
     return target

@@ -106,9 +106,7 @@ def residuals(rows: Rows, regressor: Regressor, executor: Executor, url: str) ->
     if not is_zarr(rows.X):
         left = np.empty(rows.y.shape)
         for span in parts(0, len(rows), PIECE_ROWS):
-            part = slice(*span)
-            predicted = regressor(rows.values("X", *span)).reshape(left[part].shape)
-            left[part] = rows.values("y", *span) - predicted
+            _write(rows, left, span, regressor)
         return rows.with_other_y(left)
     step = groups.row_step(rows.X)
     with groups.creating(url, "temporary dataset", writers.marks()) as group:

@@ -77,7 +77,7 @@ def is_done(job: Job) -> bool:
     """
     with work_of(job) as work:
         posterior = job.posterior
-        target = prediction_store.find_complete(job.output, work.inputs, posterior, posterior.token)
+        target = prediction_store.find_complete(job.output, work.inputs, posterior)
         if target is None or job.verify or target.rows != work.inputs.rows:
             return False
         return work.unchanged(target)
@@ -96,7 +96,7 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
     """
     with work_of(job) as work:
         posterior, inputs = job.posterior, work.inputs
-        target = prediction_store.find_complete(job.output, inputs, posterior, posterior.token)
+        target = prediction_store.find_complete(job.output, inputs, posterior)
         known = 0 if target is None else target.rows
         read = 0 if target is None or (not job.verify and work.unchanged(target)) else known
         new = inputs.rows - known
@@ -148,9 +148,7 @@ def _write(
     check_visible(executor, posterior, remedy)
     notes = {"model": job.model, "input": inputs.url}
     new = data.vacant(job.output)
-    target = prediction_store.open_or_create(
-        job.output, inputs, posterior, posterior.token, notes, job.resume
-    )
+    target = prediction_store.open_or_create(job.output, inputs, posterior, notes, job.resume)
     if target.rows < inputs.rows or not target.done().all():
         target.refuse_shared(inputs)
     try:

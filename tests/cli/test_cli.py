@@ -453,8 +453,7 @@ def test_a_killed_conversion_is_no_dataset(tmp_path):
 
 @pytest.mark.slow
 def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler, monkeypatch):
-    killed, whole = tmp_path / "failed.zarr", tmp_path / "whole.zarr"
-    options = (*FIT, "--scheduler", scheduler)
+    killed, options = tmp_path / "failed.zarr", (*FIT, "--scheduler", scheduler)
     evaluated, left = Additive.evaluate, []
 
     def fail(error, after):
@@ -468,9 +467,6 @@ def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler
 
         monkeypatch.setattr(Additive, "evaluate", evaluate)
 
-    fail(RunError("workers died"), 0)
-    assert refused("fit", data, killed, *options, code=1) == "Error: workers died"
-    assert not killed.exists()
     fail(InputError("a mistake"), 3)
     assert refused("fit", data, killed, *options) == "Error: a mistake"
     assert not killed.exists()
@@ -483,10 +479,6 @@ def test_a_failed_fit_keeps_what_a_resumed_one_can_use(data, tmp_path, scheduler
     assert "connection lost" in line
     assert "--resume continues" in line
     assert len(list(killed.rglob("evaluations/c/*/0"))) == 5
-    monkeypatch.undo()
-    resumed = succeed("fit", data, killed, *options, "--resume")
-    undisturbed = succeed("fit", data, whole, *options)
-    assert resumed["objective"] == undisturbed["objective"]
 
 
 @pytest.mark.slow
