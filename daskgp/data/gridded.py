@@ -170,6 +170,17 @@ def is_grid(source: Any) -> bool:
     return on_axes or (any(dims.values()) and "format" not in group.attrs)
 
 
+def counts_of(shape: Index, steps: Index) -> Index:
+    """Return the number of boxes of ``steps`` cells along each dimension."""
+    return tuple(-(-n // step) for n, step in zip(shape, steps, strict=True))
+
+
+def region_of(index: Index, shape: Index, steps: Index) -> Region:
+    """Return the cells of a box."""
+    sizes = zip(index, steps, shape, strict=True)
+    return tuple(slice(i * step, min((i + 1) * step, n)) for i, step, n in sizes)
+
+
 class Box(NamedTuple):
     """Values of the features, and of a mask, in a box of a grid; the box grows at its ends."""
 
@@ -267,11 +278,6 @@ class Gridded:
         return self.url != IN_MEMORY
 
     @property
-    def counts(self) -> Index:
-        """Number of boxes along each dimension."""
-        return tuple(-(-n // step) for n, step in zip(self.shape, self.steps, strict=True))
-
-    @property
     def layout(self) -> dict[str, Any]:
         """Description of the grid that a run which goes on must find again."""
         masked = self.zeros is not None
@@ -280,13 +286,6 @@ class Gridded:
             "columns": list(self.names[: len(self.names) - masked]),
             "mask": self.names[-1] if masked else None,
         }
-
-    def region(self, index: Index) -> Region:
-        """Return the cells of a box."""
-        return tuple(
-            slice(i * step, min((i + 1) * step, n))
-            for i, step, n in zip(index, self.steps, self.shape, strict=True)
-        )
 
     def reader(self) -> Reader:
         """Return what tasks read boxes with."""
@@ -320,9 +319,10 @@ class Gridded:
                 self.names, self.grid.parts, self.grid.axes, self.per_day, strict=True
             )
         ]
-        marks = np.full(self.counts, chunk_marks.UNKNOWN, np.uint64)
-        for index in np.ndindex(*self.counts):
-            region = self.region(index)
+        counts = counts_of(self.shape, self.steps)
+        marks = np.full(counts, chunk_marks.UNKNOWN, np.uint64)
+        for index in np.ndindex(*counts):
+            region = region_of(index, self.shape, self.steps)
             tokens = [token(tuple(region[a] for a in own)) for token, own in each]
             if None not in tokens:
                 digest = hashlib.blake2b(repr(tokens).encode(), digest_size=8).digest()

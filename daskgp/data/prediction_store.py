@@ -23,7 +23,7 @@ import zarr
 
 from daskgp.data import coordinates, moments
 from daskgp.data.coordinates import REMEDY
-from daskgp.data.gridded import Gridded, Index, Region
+from daskgp.data.gridded import Gridded, Index, Region, counts_of, region_of
 from daskgp.data.reading import behind
 from daskgp.data.rows import UNITS, column_names
 from daskgp.data.stores import chunk_marks, groups
@@ -119,7 +119,7 @@ class Inputs(NamedTuple):
     @property
     def counts(self) -> Index:
         """Number of chunks along each dimension."""
-        return tuple(-(-n // step) for n, step in zip(self.shape, self.steps, strict=True))
+        return counts_of(self.shape, self.steps)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,10 +130,7 @@ class Inputs(NamedTuple):
 
     def region(self, index: Index) -> Region:
         """Return the rows, or cells, of a chunk."""
-        return tuple(
-            slice(i * step, min((i + 1) * step, n))
-            for i, step, n in zip(index, self.steps, self.shape, strict=True)
-        )
+        return region_of(index, self.shape, self.steps)
 
     def named(self, region: Region) -> str:
         """Return rows, or cells, in words."""
@@ -213,8 +210,7 @@ class Inputs(NamedTuple):
     def refuse_shrunk(self, target: Target) -> None:
         """Raise StoreError for a store that is larger, or has other chunks than its marks."""
         flags = groups.array_of(target.flags, MARK).shape
-        before = (-(-n // step) for n, step in zip(target.shape, target.steps, strict=True))
-        ends = zip(before, flags, self.counts, strict=True)
+        ends = zip(counts_of(target.shape, target.steps), flags, self.counts, strict=True)
         if not all(least <= own <= max(least, most) for least, own, most in ends):
             raise StoreError(
                 f"predictions {target.url} were rewritten in other chunks or shards than they "
@@ -377,7 +373,7 @@ class Target:
 
     def _of_chunks(self, name: str) -> np.ndarray:
         """Return the entries of chunks; there are more of them where growth was interrupted."""
-        counts = (-(-n // step) for n, step in zip(self.shape, self.steps, strict=True))
+        counts = counts_of(self.shape, self.steps)
         return np.asarray(groups.array_of(self.flags, name)[tuple(map(slice, counts))])
 
     def _flags(self) -> dict[str, zarr.Array]:

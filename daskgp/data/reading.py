@@ -11,7 +11,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -161,11 +161,7 @@ def refuse_other_order(X: Any, **beside: Any) -> None:
 
     Rows are paired by their order; objects with other indexes do not say that they should not be.
     """
-    index = _index(X)
-    for name, given in beside.items():
-        own = _index(given)
-        if index is None or own is None or len(own) != len(index) or own.equals(index):
-            continue
+    for name, own, index in _unlike(X, beside):
         if own.isin(index).all() and index.isin(own).all():
             pairs = enumerate(zip(own, index, strict=True))
             row, (seen, wanted) = next((i, pair) for i, pair in pairs if len({*pair}) > 1)
@@ -182,11 +178,7 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
 
     So it is where rows were left out of one of them before it was numbered anew.
     """
-    index = _index(X)
-    for name, given in beside.items():
-        own = _index(given)
-        if index is None or own is None or len(own) != len(index) or own.equals(index):
-            continue
+    for name, own, index in _unlike(X, beside):
         if _numbers_rows(index) and _numbers_rows(own) and own.isin(index).any():
             logger.warning(
                 "rows of %s are numbered from %s to %s and those of X from %s to %s, but paired by "
@@ -194,6 +186,18 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
                 "together as they are",
                 *(name, own[0], own[-1], index[0], index[-1], name),
             )
+
+
+def _unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield names of objects of pandas that have as many rows as X, their indexes and that of X.
+
+    Those with the same index are left out.
+    """
+    index = _index(X)
+    for name, own in ((name, _index(given)) for name, given in beside.items()):
+        known = index is not None and own is not None
+        if known and len(own) == len(index) and not own.equals(index):
+            yield name, own, index
 
 
 def _index(x: Any) -> Any:

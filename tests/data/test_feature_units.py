@@ -318,7 +318,7 @@ def test_marks_and_checksums_of_times_do_not_depend_on_their_unit():
         grid = xr.Dataset(coords=coords)
         for model in (DAYS, "hours since 2000-01-01"):
             with gridded.opened(grid, ("time", "depth"), units=(model, "")) as grids:
-                box = grids.reader().read(grids.region((0, 0)), ())
+                box = grids.reader().read(tuple(slice(0, n) for n in grids.shape), ())
                 found.add((model, int(grids.marks[0, 0]), box.checksum(box.shape)))
     assert len(found) == 2  # one for each model
     later = xr.Dataset(
