@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskgp.models.method import Method, Pass, Rounds
-from daskgp.models.values import Block, Objective, Piece, Theta, ThetaBar, add_gradients
+from daskgp.models.values import Block, Objective, Piece, Theta, ThetaBar, add, add_gradients
 
 
 class Additive(Method, Protocol):
@@ -31,9 +31,9 @@ class Additive(Method, Protocol):
     def local(self, prepared: Any, block: Block, near: Sequence[Block] = ()) -> Any:
         """Return the summary of one block, given the blocks that it is conditioned on."""
 
-    @abstractmethod
     def combine(self, a: Any, b: Any) -> Any:
-        """Return the summary of both sets of blocks; may overwrite ``a``."""
+        """Return the summary of both sets of blocks, of tuples the sum; may overwrite ``a``."""
+        return add(a, b)
 
     @abstractmethod
     def objective(self, prepared: Any, total: Any) -> Objective:

@@ -32,7 +32,6 @@ from daskgp.models.values import (
     Shape,
     Theta,
     ThetaBar,
-    add,
 )
 from daskgp.typing import Array
 
@@ -262,10 +261,6 @@ class Collapsed(Additive):
             prior, logs = prior * scaled.root**2, scaled.logs
         trace = number(prior.sum(dtype=np.float64))
         return Stats(gram, projection, trace, square, float(len(X)), logs)
-
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """Return the statistics of both sets of rows."""
-        return add(a, b)
 
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
         """Return Titsias' bound, [OPT] eq. 11 (Titsias 2009), and its adjoint in closed form.

@@ -154,9 +154,6 @@ class Exact(Additive):
         """Return the rows themselves."""
         return "training row", state.X
 
-    def why_no_loo(self) -> None:
-        """Return None: the factor has all rows."""
-
     def loo(self, theta: Theta, state: State, block: Block, near: Any = None) -> Moments:
         """Return y - alpha / [C^-1]_ii with variance 1 / [C^-1]_ii (Sundararajan & Keerthi 2001).
 
@@ -169,9 +166,6 @@ class Exact(Additive):
         variance = 1.0 / linalg.row_squares(linalg.whiten_rows(L, units(places, len(L), L)))
         found = Moments(block.y - weights[places] * variance[:, None], variance, noisy=True)
         return less_trend(block.y, found, state.trend, self.trend)
-
-    def why_no_paths(self) -> None:
-        """Return None: there is one posterior."""
 
     def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
         """Return sample paths with the weights C^-1 (y - g(X) - e), e of the rows' noise."""

@@ -228,6 +228,8 @@ class Declared(Protocol):
 
     def why_no_paths(self) -> str | None:
         """Return why there are no sample paths, with a remedy; None if ``paths`` draws them."""
+        if hasattr(self, "paths"):
+            return None
         return (
             f"{self.name} has no sample paths: choose LMA, SGPR or SVGP, or sample_y for a few rows"
         )
@@ -238,6 +240,8 @@ class Declared(Protocol):
 
     def why_no_loo(self) -> str | None:
         """Return why there are no leave-one-out predictions; None if ``loo`` makes them."""
+        if hasattr(self, "loo"):
+            return None
         return (
             f"{self.name} has no leave-one-out predictions of its fit: take daskgp.cross_validate "
             "with a number of folds, or SGPR, LMA, SparseSpectrumGP or ExactGP"
@@ -269,12 +273,12 @@ class Method(Declared, Protocol):
     ) -> Moments:
         """Return the posterior of f at X (n, d); ``near`` is the result of ``condition`` if any."""
 
-    @abstractmethod
     def exact_limit(self, theta: Theta, X: Array) -> tuple[Method, Theta] | None:
         """Return settings and hyper-parameters at which the method is the exact GP on rows X.
 
         None if no finite setting is exact.
         """
+        return None
 
     @abstractmethod
     def footprint(self, shape: Shape) -> Footprint:

@@ -333,9 +333,6 @@ class CaGP(Method):
             return Moments(mean, variance=theta.kernel.diag(X) - linalg.row_squares(A))
         return Moments(mean, covariance=theta.kernel(X) - A @ A.T)
 
-    def why_no_paths(self) -> None:
-        """Return None: the mean is linear in the targets."""
-
     def paths(
         self, theta: Theta, state: State, draw: PathDraw, seen: Array, count: int
     ) -> tuple[Paths, PathState]:

@@ -199,10 +199,6 @@ class LMA(Additive):
         """Return the pass that sums gradients, from the factors that were kept, if any."""
         return self._pass("gradient", partial(_pull, self), add, together=True)
 
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """Return the statistics of both sets of blocks."""
-        return add(a, b)
-
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
         """Return the log evidence of all targets and its derivative with respect to the sums.
 
@@ -406,9 +402,6 @@ class LMA(Additive):
             mean[inside], variance[inside] = found.mean, found.variance
         found = Moments(mean, variance, noisy=True)
         return less_trend(block.y, found, state.trend, self.trend)
-
-    def why_no_paths(self) -> None:
-        """Return None: the mean is linear in the targets."""
 
     def paths(
         self, theta: Theta, state: State, draw: PathDraw, rows: Rounds

@@ -164,10 +164,6 @@ class OptiCom(Collapsed):
             draw, inputs_of(theta), state.factor, state.weights, lambda normal: spread @ normal
         )
 
-    def exact_limit(self, theta: Theta, X: Array) -> None:
-        """Return None: grid points are not rows, and the predictor is not a posterior."""
-        return
-
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint of the sums, and of a solve with all partial grids at once."""
         m, p = shape.inputs, shape.targets

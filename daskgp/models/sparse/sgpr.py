@@ -78,9 +78,6 @@ class SGPR(Collapsed):
 
         return posterior(theta.kernel, inputs_of(theta), L, weights, X, want, spread)
 
-    def why_no_loo(self) -> None:
-        """Return None: rows are summed."""
-
     def loo(self, theta: Theta, state: State, block: Block, near: Any = None) -> Moments:
         """Return predictions of training rows from the sums without them.
 
@@ -95,9 +92,6 @@ class SGPR(Collapsed):
         spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, A, overwrite=True))
         found = less_trend(block.y, without(block.y, mean, spread, noise), state.trend, self.trend)
         return found._replace(variance=found.variance + namespace(rest).maximum(rest, 0.0))
-
-    def why_no_paths(self) -> None:
-        """Return None: q(u) is one posterior."""
 
     def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
         """Return sample paths, whose whitened inducing values have covariance B^-1."""

@@ -35,7 +35,6 @@ from daskgp.models.values import (
     Theta,
     ThetaBar,
     Want,
-    add,
     variances,
 )
 from daskgp.typing import Array
@@ -138,10 +137,6 @@ class SparseSpectrum(Additive):
         logs = 0.0 if scaled is None else scaled.logs
         return Stats(gram, projection, square, float(len(X)), logs)
 
-    def combine(self, a: Stats, b: Stats) -> Stats:
-        """Return the statistics of both sets of rows."""
-        return add(a, b)
-
     def objective(self, prepared: Prepared, total: Stats) -> Objective:
         """Return the log evidence and its adjoint.
 
@@ -211,18 +206,12 @@ class SparseSpectrum(Additive):
     def stands_for_rows(self, theta: Theta, state: State) -> None:
         """Return None: spectral points are frequencies."""
 
-    def why_no_loo(self) -> None:
-        """Return None: rows are summed."""
-
     def loo(self, theta: Theta, state: State, block: Block, near: Any = None) -> Moments:
         """Return predictions of training rows from the sums without them, as of B without them."""
         found = self.predict(theta, state, block.X.astype(np.float64), want="variance")
         noise = variances(theta.noise_variance, block.noise)
         left = without(block.y, found.mean, found.variance, noise)
         return less_trend(block.y, left, state.trend, self.trend)
-
-    def why_no_paths(self) -> None:
-        """Return None: the weights have one posterior."""
 
     def paths(self, theta: Theta, state: State, draw: PathDraw) -> tuple[Paths, PathState]:
         """Return sample paths: draws β / s + L_B^-T z of the weights of the method's features.
@@ -241,9 +230,6 @@ class SparseSpectrum(Additive):
         prior = Prior(W, xp.full(len(W), prepared.amplitude), none, weights)
         nothing = Update(none, xp.zeros((0, draw.width)), xp.zeros(draw.width))
         return Inducing(), PathState(prior, nothing)
-
-    def exact_limit(self, theta: Theta, X: Array) -> None:
-        """Return None: only infinitely many spectral points give the exact GP."""
 
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint: 12 n m^2 operations.
