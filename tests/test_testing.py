@@ -131,6 +131,14 @@ class Rising(Exact):
         return found._replace(gradient=gradient)
 
 
+class Centred(SGPR):
+    """Writes to the rows that it is given."""
+
+    def local(self, prepared, block, near=()):
+        block.X[...] -= 1e-9
+        return super().local(prepared, block, near)
+
+
 class Middle(NamedTuple):
     total: np.ndarray
     square: np.ndarray
@@ -204,6 +212,7 @@ def at(method, inputs=INPUTS):
         (at(Deafer()), "takes_noise", "it says takes_noise and ignores Block.noise"),
         (at(Alone()), "takes_neighbours", "does not say takes_neighbours = True"),
         (at(Rising(), None), "gradient", "Not equal to tolerance"),
+        (at(Centred()), "layout", "read-only"),
         (WindowsGP("rbf"), "arrangement", "return another arrangement"),
         (Steep(0.7), "gradient", "gradient with respect to hyper-parameters"),
         (Sure(), "draws", "another variance than response says"),
@@ -213,14 +222,20 @@ def at(method, inputs=INPUTS):
 @pytest.mark.whole
 def test_what_is_forgotten_has_a_failing_check_of_its_name(subject, name, line):
     (check,) = (one for one in testing.checks_of(subject) if one.name == name)
-    with pytest.raises((AssertionError, SettingError), match=line) as caught:
+    with pytest.raises((AssertionError, SettingError, ValueError), match=line) as caught:
         check(subject)
     assert caught.value.__notes__ == [f"{name}: {check.promise}"]
 
 
 def test_a_method_without_an_objective_passes_the_checks_that_are_about_it():
     checks = testing.checks_of(at(MiddleOfRows(), None))
-    assert {check.name for check in checks} == {"moments", "takes_noise", "footprint", "value"}
+    assert {check.name for check in checks} == {
+        "moments",
+        "takes_noise",
+        "layout",
+        "footprint",
+        "value",
+    }
     for check in checks:
         check(at(MiddleOfRows(), None))
 

@@ -498,6 +498,22 @@ def _float32(subject: MethodAt) -> None:
         of_rows = array.ndim > 0 and len(array) == len(rows.X)
         assert of_rows or array.dtype != np.float32, f"{name} is summed in float32"
         np.testing.assert_allclose(_array(a), _array(b), rtol=1e-3, atol=2e-3 * scale, err_msg=name)
+    value, exact = (subject._solved(block, rows.X, "mean")[0] for block in (narrow, rows))
+    np.testing.assert_allclose(value, exact, rtol=1e-3, err_msg="objective")
+
+
+@promise("rows may be read-only and of any layout", _solves)
+def _layout(subject: MethodAt) -> None:
+    rows = subject._rows()
+    X, y, T = np.repeat(rows.X, 2, axis=0)[::2], np.asfortranarray(rows.y), rows.X[::5] + 0.01
+    X.flags.writeable = y.flags.writeable = False
+    found, wanted = subject._solved(Block(X, y), T, "mean"), subject._solved(rows, T, "mean")
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9, err_msg="objective")
+    np.testing.assert_allclose(found[1].mean, wanted[1].mean, rtol=1e-8, atol=1e-9, err_msg="mean")
+    if _trains(subject) is None and not subject._is_ensemble:
+        near = (value_and_gradient(subject.method, subject.theta, *a) for a in ((X, y), rows[:2]))
+        one, other = (gradient for _, gradient in near)
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8, err_msg="gradient")
 
 
 @promise("footprint says how many bytes and operations it needs, no fewer of them for more rows")

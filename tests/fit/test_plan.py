@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime import device_memory
 from daskgp.runtime.executor import Executor
+from tests.measured import peak
 
 KERNELS = {
     "linear": kernels.Linear(),
@@ -28,20 +28,6 @@ KERNELS = {
     "nested": (kernels.RBF(1.0) + kernels.Matern32(1.0)) * kernels.RBF(1.0),
 }
 EACH_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-
-
-def peak(function, *arguments):
-    """Bytes that a call takes at most, beyond what its arguments have."""
-    result = function(*arguments)  # what is imported or cached once does not count
-    found = []
-    for _ in range(3):  # other threads of the process are counted too
-        tracemalloc.start()
-        try:
-            function(*arguments)
-            found.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    return min(found), result
 
 
 def rows_of(n, p=1):

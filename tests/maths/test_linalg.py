@@ -80,15 +80,6 @@ def test_a_factor_larger_than_the_buffers_of_threads(rng):
     np.testing.assert_allclose(L @ (L.T @ v), A @ v + 1e-6 * v, atol=1e-9)
 
 
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
-def test_cholesky_of_any_layout(rng, layout):
-    A = positive_definite(20, np.float64, rng)
-    given_A = lay_out(A, layout)
-    L, _ = linalg.cholesky(given_A, overwrite=True, jitter=0.0)
-    np.testing.assert_allclose(L @ L.T, A, atol=1e-12)
-    assert L.flags.c_contiguous
-
-
 def lay_out(A, layout):
     if layout == "fortran":
         return np.asfortranarray(A)
@@ -99,6 +90,23 @@ def lay_out(A, layout):
     A = A.copy()
     A.flags.writeable = False
     return A
+
+
+@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
+def test_arguments_of_any_layout(rng, layout):
+    A, K = positive_definite(20, np.float64, rng), rng.normal(size=(5, 20))
+    L, _ = linalg.cholesky(lay_out(A, layout), overwrite=True, jitter=0.0)
+    np.testing.assert_allclose(L @ L.T, A, atol=1e-12)
+    inverse = linalg.inverse_lower_t(lay_out(L, layout))
+    np.testing.assert_allclose(L.T @ inverse, np.eye(20), atol=1e-12)
+    assert L.flags.c_contiguous
+    assert inverse.flags.c_contiguous
+    for solve, factor in ((linalg.whiten_rows, L.T), (linalg.unwhiten_rows, L)):
+        found = solve(lay_out(L, layout), lay_out(K, layout), overwrite=True)
+        np.testing.assert_allclose(found @ factor, K, atol=1e-12)
+    S = np.zeros((20, 20)) if layout == "read-only" else lay_out(np.zeros((20, 20)), layout)
+    linalg.add_gram_lower(S, lay_out(K, layout))
+    np.testing.assert_allclose(np.tril(S), np.tril(K.T @ K), atol=1e-12)
 
 
 @pytest.mark.parametrize("m", [3, 300])
@@ -181,32 +189,33 @@ def test_solves(xp, rng, m, dtype, order):
         np.testing.assert_allclose(L.T @ to_host(Y), B, atol=TOLERANCE[dtype])
 
 
+SOLVES = {linalg.whiten_rows: np.transpose, linalg.unwhiten_rows: np.asarray}
+"""Functions that solve for rows, and what of the factor their result is multiplied by."""
+both_solves = pytest.mark.parametrize("solve", SOLVES, ids=lambda solve: solve.__name__)
+
+
+@both_solves
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 13])
-def test_whiten_rows(xp, rng, n, dtype):
-    L = np.linalg.cholesky(positive_definite(9, np.float64, rng)).astype(dtype)
-    K = rng.normal(size=(n, 9)).astype(dtype)
-    A = linalg.whiten_rows(xp.asarray(L), xp.asarray(K))
-    assert A.dtype == dtype
-    np.testing.assert_allclose(to_host(A) @ L.T, K, atol=TOLERANCE[dtype])
+@pytest.mark.parametrize(("n", "m"), [(0, 9), (1, 9), *((5, m) for m in SIZES)])
+def test_solves_for_rows(xp, rng, solve, n, m, dtype):
+    L = np.linalg.cholesky(positive_definite(m, np.float64, rng)).astype(dtype)
+    K = rng.normal(size=(n, m)).astype(dtype)
+    given_K = xp.asarray(K.copy())
+    found = solve(xp.asarray(L), given_K)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(to_host(found) @ SOLVES[solve](L), K, atol=TOLERANCE[dtype])
+    np.testing.assert_array_equal(to_host(given_K), K)
+    again = solve(xp.asarray(L), given_K, overwrite=True)
+    np.testing.assert_array_equal(to_host(again), to_host(found))
 
 
-def test_whiten_rows_in_place(rng):
+@both_solves
+def test_solves_for_rows_in_place(rng, solve):
     L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
     K = rng.normal(size=(5, 9))
-    before = K.copy()
-    untouched = linalg.whiten_rows(L, K)
-    np.testing.assert_array_equal(K, before)
-    assert linalg.whiten_rows(L, K, overwrite=True) is K
+    untouched = solve(L, K)
+    assert solve(L, K, overwrite=True) is K
     np.testing.assert_array_equal(K, untouched)
-
-
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
-def test_whiten_rows_of_any_layout(rng, layout):
-    L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
-    K = rng.normal(size=(5, 9))
-    A = linalg.whiten_rows(lay_out(L, layout), lay_out(K, layout), overwrite=True)
-    np.testing.assert_allclose(A @ L.T, K, atol=1e-12)
 
 
 def test_only_the_lower_triangle_of_a_factor_is_read(rng):
@@ -227,14 +236,6 @@ def test_add_gram_lower(xp, rng, dtype, sum_dtype):
     tolerance = 1e-12 if dtype == sum_dtype == np.float64 else 1e-5
     np.testing.assert_allclose(np.tril(to_host(S)), np.tril(expected), atol=tolerance)
     assert S.dtype == sum_dtype
-
-
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
-def test_add_gram_lower_of_any_layout(rng, layout):
-    A = rng.normal(size=(11, 6))
-    S = np.zeros((6, 6)) if layout == "read-only" else lay_out(np.zeros((6, 6)), layout)
-    linalg.add_gram_lower(S, lay_out(A, layout))
-    np.testing.assert_allclose(np.tril(S), np.tril(A.T @ A), atol=1e-12)
 
 
 def test_add_gram_lower_of_no_rows(xp):
@@ -266,9 +267,10 @@ def test_determinant_and_inverse(xp, rng, m):
     np.testing.assert_allclose(inverse @ A, np.eye(m), atol=1e-10)
 
 
-def test_singular_factor_has_no_inverse():
+@pytest.mark.parametrize("invert", [linalg.inverse_from_factor, linalg.inverse_lower_t])
+def test_singular_factor_has_no_inverse(invert):
     with pytest.raises(NumericalError, match="zero at diagonal entry 1"):
-        linalg.inverse_from_factor(np.diag([1.0, 0.0]))
+        invert(np.diag([1.0, 0.0]))
 
 
 def test_empty_matrices():
@@ -285,6 +287,8 @@ def test_shapes_that_do_not_agree(xp):
         linalg.cholesky(K)
     with pytest.raises(InputError, match=r"K has shape .2, 4., the factor has 3 columns"):
         linalg.whiten_rows(L, K)
+    with pytest.raises(InputError, match=r"A has shape .2, 4., the factor has 3 columns"):
+        linalg.unwhiten_rows(L, K)
     with pytest.raises(InputError, match="B has 2 rows, the factor has 3"):
         linalg.solve_lower(L, K)
     with pytest.raises(InputError, match=r"A has shape .2, 4., the sum has 3 columns"):
@@ -373,48 +377,6 @@ def test_a_triangle_over_another(xp, rng, m, dtype):
     assert found.dtype == dtype
     assert not np.triu(found, 1).any()
     np.testing.assert_allclose(found @ L, A, atol=1e-11 if dtype == np.float64 else 1e-5)
-
-
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
-def test_inverse_of_a_triangle_of_any_layout(rng, layout):
-    L = np.linalg.cholesky(positive_definite(20, np.float64, rng))
-    found = linalg.inverse_lower_t(lay_out(L, layout))
-    np.testing.assert_allclose(L.T @ found, np.eye(20), atol=1e-12)
-    assert found.flags.c_contiguous
-
-
-def test_singular_triangle_has_no_inverse():
-    with pytest.raises(NumericalError, match="zero at diagonal entry 1"):
-        linalg.inverse_lower_t(np.diag([1.0, 0.0]))
-
-
-@pytest.mark.parametrize("m", SIZES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_unwhiten_rows(xp, rng, m, dtype):
-    L = np.linalg.cholesky(positive_definite(m, np.float64, rng)).astype(dtype)
-    A = rng.normal(size=(5, m)).astype(dtype)
-    given_A = xp.asarray(A.copy())
-    found = linalg.unwhiten_rows(xp.asarray(L), given_A)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(to_host(found) @ L, A, atol=TOLERANCE[dtype])
-    np.testing.assert_array_equal(to_host(given_A), A)
-
-
-@pytest.mark.parametrize("layout", ["fortran", "strided", "read-only"])
-def test_unwhiten_rows_of_any_layout(rng, layout):
-    L = np.linalg.cholesky(positive_definite(9, np.float64, rng))
-    A = rng.normal(size=(5, 9))
-    found = linalg.unwhiten_rows(lay_out(L, layout), lay_out(A, layout), overwrite=True)
-    np.testing.assert_allclose(found @ L, A, atol=1e-12)
-
-
-def test_unwhiten_rows_undoes_what_the_transposed_factor_does(xp, rng):
-    L = xp.asarray(np.linalg.cholesky(positive_definite(300, np.float64, rng)))
-    A = rng.normal(size=(5, 300))
-    found = linalg.unwhiten_rows(L, xp.asarray(A.copy()), overwrite=True)
-    np.testing.assert_allclose(to_host(found) @ to_host(L), A, atol=1e-10)
-    with pytest.raises(InputError, match=r"A has shape .5, 300., the factor has 2 columns"):
-        linalg.unwhiten_rows(xp.asarray(np.eye(2)), xp.asarray(A))
 
 
 @pytest.mark.parametrize("m", SIZES)

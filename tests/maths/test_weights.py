@@ -22,7 +22,6 @@ from daskgp.kernels import (
 )
 from daskgp.kernels.radial import Radial
 from daskgp.kernels.weights import Weights
-from daskgp.testing import central_differences
 
 ARD = (0.8, 2.0, 1.3)
 KERNELS = {
@@ -121,29 +120,6 @@ def test_tiles_of_the_sizes_in_use(rng, kernel, form):
     np.testing.assert_allclose(F, S.T @ kernel(Z, X), rtol=1e-10, atol=1e-10)
     found = kernel.weighted_vjp(Z, of, X, F_bar)
     assert_gradient(found, kernel, Z, of, S, X, F_bar, rtol=1e-10)
-
-
-@everyone
-@forms
-@pytest.mark.parametrize("t", [1, 3])
-def test_gradient_against_differences(rng, kernel, form, t):
-    (Z, X), (of, _) = inputs(rng, 6, 4), make(rng, form, 6, t)
-    F_bar = rng.normal(size=(t, 4))
-
-    def contracted(log_parameters, values, Z=Z, X=X):
-        chosen = kernel.with_log_parameters(log_parameters)
-        return float((F_bar * chosen.weighted(Z, Weights(values, of.owner, t), X)).sum())
-
-    found, theta = kernel.weighted_vjp(Z, of, X, F_bar), kernel.log_parameters
-    close = {"rtol": 1e-6, "atol": 1e-7}
-    by_log = central_differences(lambda v: contracted(v, of.values), theta)
-    np.testing.assert_allclose(found.log_parameters, by_log, **close)
-    by_weights = central_differences(lambda v: contracted(theta, v), of.values)
-    np.testing.assert_allclose(found.weights, by_weights, **close)
-    by_points = central_differences(lambda A: contracted(theta, of.values, Z=A), Z)
-    np.testing.assert_allclose(found.points, by_points, **close)
-    by_rows = central_differences(lambda A: contracted(theta, of.values, X=A), X)
-    np.testing.assert_allclose(found.rows, by_rows, **close)
 
 
 @pytest.mark.usefixtures("small_patches")

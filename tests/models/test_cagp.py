@@ -149,19 +149,6 @@ def test_the_posterior_is_that_of_an_exact_gp_given_the_projected_targets(form):
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-9, atol=1e-10)
 
 
-def test_variance_is_the_diagonal_of_the_covariance_and_the_mean_comes_alone():
-    (X, y), of, T = problem(), actions("by owner"), fresh()
-    _, full = run(CaGP(), THETA, X, y, of, T)
-    _, marginal = run(CaGP(), THETA, X, y, of, T, "variance")
-    _, mean = run(CaGP(), THETA, X, y, of, T, "mean")
-    np.testing.assert_allclose(marginal.variance, np.diag(full.covariance), rtol=1e-10)
-    assert marginal.covariance is None
-    assert mean.variance is None
-    assert mean.covariance is None
-    for other in (mean, marginal):
-        np.testing.assert_allclose(other.mean, full.mean, rtol=1e-12)
-
-
 # --- sums over rows
 
 
@@ -507,19 +494,6 @@ def test_float32_tiles_agree_to_their_precision(loss, form):
     few = evaluated(CaGP(loss), pairs_of(X32, y, of), theta, of)
     for f, w in zip(few[1:], wide[1:], strict=True):
         assert w is None or np.linalg.norm(f - w) < 1e-3 * np.linalg.norm(w)
-
-
-def test_inputs_may_be_read_only_and_strided():
-    (X, y), of = problem(), actions("by owner")
-    wanted = evaluated(CaGP(), pairs_of(X, y, of), THETA, of)
-    strided, fortran = np.repeat(X, 2, axis=0)[::2], np.asfortranarray(y)
-    values = of.values.copy()
-    for a in (strided, fortran, values, of.owner):
-        a.flags.writeable = False
-    held = Weights(values, of.owner, of.count)
-    rows = testing.rows_of([Block(strided, fortran)])
-    found = evaluated(CaGP(), Paired(rows, rows, 24, 2, 5), THETA, held)
-    assert_close(tuple(found), tuple(wanted), rtol=1e-12, atol=1e-12)
 
 
 def sums():

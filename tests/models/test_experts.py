@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import logging
-import tracemalloc
 from functools import partial
 from typing import NamedTuple
 from unittest import mock
@@ -26,6 +25,7 @@ from daskgp.models.scaling import identity
 from daskgp.models.values import TILE_ROWS, Block, Shape, Theta
 from daskgp.runtime.executor import Executor
 from tests import oracle
+from tests.measured import peak
 
 NOISE, JITTER, SEED = 0.08, 1e-8, 5
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4) + kernels.Linear(variance=0.3)
@@ -689,10 +689,5 @@ def test_plans_know_what_predictions_of_all_experts_at_once_take(kind, rule, siz
     m = 0 if theta.inputs is None else len(theta.inputs)
     shape = Shape(sum(sizes), 2, 2, sizes[0], m, 8, KERNEL.tiles, sizes[0])
     planned = model.footprint(shape).predict
-    tracemalloc.start()
-    try:
-        predicted(model, theta, blocks, T)
-        taken = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    taken, _ = peak(predicted, model, theta, blocks, T)
     assert taken / 2 < planned < 3 * taken

@@ -1,7 +1,6 @@
 """LMA against its dense definition: [LMA] eqs. 1-4, Theorem 1, and the joint Gaussian it is."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from daskgp.models.exact import Exact
 from daskgp.models.markov.lma import LMA, markov_covariance
 from daskgp.models.values import Across, Block, Shape, Theta
 from tests import oracle
+from tests.measured import peak
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.9), variance=1.4) + kernels.Linear(variance=0.3)
 SIZES = (9, 4, 7, 1, 8, 5)
@@ -374,47 +374,6 @@ def evidence(theta, X, y, rows, near):
     return model.objective(prepared, total).value
 
 
-@pytest.mark.parametrize("near", [following(4, 1), earlier(4, 2)], ids=["order", "nearest"])
-def test_evidence_and_gradient_agree_with_automatic_differentiation(near):
-    torch = pytest.importorskip("torch")
-    sizes = (12, 7, 3, 9)
-    kernel = kernels.Matern32(lengthscale=(0.4, 0.9), variance=1.4)
-    X, y, theta = problem(sizes, p=2, m=6, kernel=kernel, noise=0.2)
-    rows = cut(sizes)
-    _, value, gradient = fit(theta, X, y, rows, near)
-    v = torch.tensor(theta.to_vector(with_inputs=True), requires_grad=True)
-    found = _torch_evidence(torch, v, torch.tensor(X), torch.tensor(y), 6, rows, near)
-    found.backward()
-    assert value == pytest.approx(found.item(), rel=1e-9)
-    np.testing.assert_allclose(gradient, v.grad.numpy(), rtol=1e-6, atol=1e-7)
-
-
-def _torch_evidence(torch, v, X, y, m, rows, near):
-    """Conditionals of the residual in unwhitened form, and the low-rank part added densely."""
-    variance, lengthscale, s = v[0].exp(), v[1:3].exp(), v[3].exp()
-    Z, n = v[4:].reshape(m, 2), len(y)
-
-    def k(A, B):
-        r2 = (((A[:, None] - B[None]) / lengthscale) ** 2).sum(-1)
-        r = torch.sqrt(torch.clamp(3 * r2, min=1e-30))
-        return variance * (1 + r) * torch.exp(-r)
-
-    eye = torch.eye(m, dtype=torch.float64)
-    K_S, K_XS = k(Z, Z) + 1e-8 * variance * eye, k(X, Z)
-    R = k(X, X) - K_XS @ torch.linalg.solve(K_S, K_XS.T) + s * torch.eye(n, dtype=torch.float64)
-    H, C = torch.eye(n, dtype=torch.float64), torch.zeros((n, n), dtype=torch.float64)
-    for own, given_blocks in zip(rows, near, strict=True):
-        c = np.concatenate([np.zeros(0, int), *(rows[j] for j in given_blocks)])
-        P = torch.linalg.solve(R[np.ix_(c, c)], R[np.ix_(c, own)]).T
-        H, C = H.clone(), C.clone()
-        H[np.ix_(own, c)] = -P
-        C[np.ix_(own, own)] = R[np.ix_(own, own)] - P @ R[np.ix_(c, own)]
-    E = H @ K_XS  # H r ~ N(0, C): |H| = 1
-    S = C + E @ torch.linalg.solve(K_S, E.T)
-    normal = torch.distributions.MultivariateNormal(torch.zeros(n, dtype=torch.float64), S)
-    return normal.log_prob((H @ y).T).sum()
-
-
 def test_the_sums_follow_the_laws_of_every_method():
     X, y, theta = problem()
     for model in (LMA(), LMA(2, "paper")):
@@ -591,27 +550,20 @@ def test_the_footprint_is_what_is_measured(kernel, dtype, size, near, m):
     total = model.local(prepared, blocks[0], blocks[1:])
     cotangent = model.objective(prepared, total).cotangent
 
-    def peak(*calls):
-        found = []
-        for _ in range(3):  # other threads of the process are counted too
-            tracemalloc.start()
-            try:
-                results = [function(*arguments) for function, *arguments in calls]
-                found.append(tracemalloc.get_traced_memory()[1])
-            finally:
-                tracemalloc.stop()
-        return min(found), results
-
     window = sum(sizes)
     shape = Shape(5 * size, 2, 1, size, m, np.dtype(dtype).itemsize, kernel.tiles, window)
     planned = model.footprint(shape)
-    local, _ = peak((model.local, prepared, blocks[0], blocks[1:]))
-    gradient, _ = peak((model.local_vjp, prepared, blocks[0], cotangent, blocks[1:]))
+    local, _ = peak(model.local, prepared, blocks[0], blocks[1:])
+    gradient, _ = peak(model.local_vjp, prepared, blocks[0], cotangent, blocks[1:])
     shared = prepared.factor.nbytes
     task = max(local + shared, gradient + cotangent.moments.nbytes + shared)
     assert task / 1.5 < planned.task < task * 1.5
-    calls = (model.prepare, theta), (model.posterior, prepared, total)
-    solve, _ = peak(*calls, (model.objective, prepared, total))
+    calls = (
+        lambda: model.prepare(theta),
+        lambda: model.posterior(prepared, total),
+        lambda: model.objective(prepared, total),
+    )
+    solve, _ = peak(lambda: [call() for call in calls])
     solve += total.gram.nbytes
     assert solve / 1.5 < planned.solve < solve * 1.5
     assert planned.stats == pytest.approx(sum(np.asarray(part).nbytes for part in total), rel=0.01)

@@ -1,7 +1,6 @@
 """OptiCom against Algorithms 1 and 2 of [OPT], written out densely, and the laws of its weights."""
 
 import logging
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -17,6 +16,8 @@ from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.posterior.posterior import Posterior
 from tests import oracle
+from tests.additive import run
+from tests.measured import peak
 
 KERNEL = kernels.Matern32(lengthscale=(0.4, 0.7), variance=1.4)
 NOISE = 0.05
@@ -29,16 +30,6 @@ def problem(d=2, level=3, n=60, p=2, seed=0, noise=NOISE, kernel=None):
     y = np.sin(5 * X @ np.ones((d, p)) + np.arange(p)) + 0.2 * rng.standard_normal((n, p))
     kernel = kernel or (KERNEL if d == 2 else kernels.Matern52(0.6, variance=1.4))
     return X, y, Theta(kernel, noise, sparse_grid.build(d, level).points)
-
-
-def run(model, theta, X, y, T=None, want="covariance", pieces=1):
-    prepared = model.prepare(theta)
-    cuts = np.array_split(np.arange(len(X)), pieces)
-    total = model.local(prepared, Block(X[cuts[0]], y[cuts[0]]))
-    for rows in cuts[1:]:
-        total = model.combine(total, model.local(prepared, Block(X[rows], y[rows])))
-    state = model.posterior(prepared, total)
-    return state, model.predict(theta, state, X if T is None else T, None, want)
 
 
 def algorithms(theta, level, X, y, T, jitter=1e-8):
@@ -85,7 +76,7 @@ def test_mean_and_the_papers_variance_are_those_of_the_algorithms(d, level, piec
     T = np.random.default_rng(1).uniform(-0.2, 1.2, (11, d))
     A, right, _, means, plain, covariance = algorithms(theta, level, X, y, T)
     model = OptiCom(level, weights, "paper", ridge=0.0, tile_rows=13)
-    state, found = run(model, theta, X, y, T, pieces=pieces)
+    _, found, state = run(model, theta, X, y, T, pieces=pieces)
     wanted = {
         "projection": np.linalg.solve(A, right),
         "paper": np.linalg.solve(A, np.diag(A)),
@@ -95,7 +86,7 @@ def test_mean_and_the_papers_variance_are_those_of_the_algorithms(d, level, piec
     mean = sum(c * mean for c, mean in zip(wanted, means, strict=True))
     np.testing.assert_allclose(found.mean, mean, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(found.covariance, covariance, atol=1e-7)
-    _, marginal = run(model, theta, X, y, T, "variance", pieces)
+    _, marginal, _ = run(model, theta, X, y, T, "variance", pieces)
     np.testing.assert_allclose(marginal.variance, np.diag(covariance), atol=1e-7)
 
 
@@ -106,8 +97,8 @@ def test_both_right_sides_are_the_same(d, level, ridge):
     X, y, theta = problem(d, level)
     A, right, *_ = algorithms(theta, level, X, y, X[:1])
     np.testing.assert_allclose(np.diag(A), right, rtol=1e-7)
-    exact, _ = run(OptiCom(level, "projection", ridge=ridge), theta, X, y)
-    paper, _ = run(OptiCom(level, "paper", ridge=ridge), theta, X, y)
+    exact = run(OptiCom(level, "projection", ridge=ridge), theta, X, y).state
+    paper = run(OptiCom(level, "paper", ridge=ridge), theta, X, y).state
     np.testing.assert_allclose(paper.coefficients, exact.coefficients, atol=1e-8)
 
 
@@ -117,7 +108,7 @@ def test_the_linear_variance_is_the_error_of_a_linear_predictor(weights, p):
     X, y, theta = problem(p=p)
     T = np.random.default_rng(1).uniform(-0.2, 1.2, (7, 2))
     model = OptiCom(3, weights)
-    state, found = run(model, theta, X, y, T)
+    _, found, state = run(model, theta, X, y, T)
     # rows of H: what the prediction takes of each y, with the coefficients as they are
     fixed = [algorithms(theta, 3, X, np.eye(len(X))[:, [i]], T)[3] for i in range(len(X))]
     H = np.concatenate([np.tensordot(state.coefficients, column, 1) for column in fixed], axis=1)
@@ -127,7 +118,7 @@ def test_the_linear_variance_is_the_error_of_a_linear_predictor(weights, p):
     cross, data = Q[n:, :n], Q[:n, :n] + NOISE * np.eye(n)
     wanted = theta.kernel(T) - H @ cross.T - cross @ H.T + H @ data @ H.T
     np.testing.assert_allclose(found.covariance, wanted, atol=1e-7)
-    _, marginal = run(model, theta, X, y, T, "variance")
+    _, marginal, _ = run(model, theta, X, y, T, "variance")
     np.testing.assert_allclose(marginal.variance, np.diag(wanted), atol=1e-7)
 
 
@@ -136,8 +127,8 @@ def test_the_linear_variance_is_the_error_of_a_linear_predictor(weights, p):
 def test_in_one_dimension_it_is_the_sparse_gp(variance, weights):
     X, y, theta = problem(1, 4)
     T = np.linspace(-0.2, 1.2, 9)[:, None]
-    _, found = run(OptiCom(4, weights, variance), theta, X, y, T)
-    _, wanted = run(SGPR(), theta, X, y, T)
+    _, found, _ = run(OptiCom(4, weights, variance), theta, X, y, T)
+    _, wanted, _ = run(SGPR(), theta, X, y, T)
     np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-10)
     np.testing.assert_allclose(found.covariance, wanted.covariance, atol=1e-10)
 
@@ -170,14 +161,14 @@ def test_the_risk_is_never_above_that_of_the_combination_technique(
     kernel = kernels.Matern32(lengthscale)
     X, y, theta = problem(d, level, n, p, seed, noise, kernel)
     A, right, _, _, plain, _ = algorithms(theta, level, X, y, X[:1])
-    state, _ = run(OptiCom(level, ridge=ridge), theta, X, y)
+    state = run(OptiCom(level, ridge=ridge), theta, X, y).state
     found, rounding = risk(y, state.coefficients, A, right), 1e-6 * float((y * y).sum())
     assert found <= risk(y, plain, A, right) + rounding
     pull = ridge * np.mean(np.diag(A))
     for one in np.eye(len(plain)):
         assert found <= risk(y, one, A, right) + pull * ((one - plain) ** 2).sum() + rounding
     # no combination is below the projection on all points, the sparse GP
-    _, sparse = run(SGPR(), theta, X, y, want="mean")
+    _, sparse, _ = run(SGPR(), theta, X, y, want="mean")
     assert float((y * y).sum() - (sparse.mean * y).sum()) <= found + rounding
 
 
@@ -198,8 +189,8 @@ def test_the_linear_variance_is_never_below_that_of_the_sparse_gp(
     if duplicated:
         X[n // 2 :] = X[0]
     T = np.random.default_rng(seed).uniform(-0.5, 1.5, (9, d))
-    _, found = run(OptiCom(level, weights), theta, X, y, T)
-    _, least = run(SGPR(), theta, X, y, T)
+    _, found, _ = run(OptiCom(level, weights), theta, X, y, T)
+    _, least, _ = run(SGPR(), theta, X, y, T)
     excess = found.covariance - least.covariance
     scale = max(1.0, np.abs(found.covariance).max())
     assert np.linalg.eigvalsh(excess).min() > -1e-8 * scale
@@ -208,7 +199,7 @@ def test_the_linear_variance_is_never_below_that_of_the_sparse_gp(
 def test_a_ridge_pulls_towards_the_combination_technique():
     X, y, theta = problem(2, 4)
     plain = sparse_grid.build(2, 4).coefficients
-    pulled = [run(OptiCom(4, ridge=r), theta, X, y)[0].coefficients for r in (0.0, 0.1, 1e9)]
+    pulled = [run(OptiCom(4, ridge=r), theta, X, y).state.coefficients for r in (0.0, 0.1, 1e9)]
     distances = [np.linalg.norm(c - plain) for c in pulled]
     assert distances[0] > distances[1] > 100 * distances[2]
 
@@ -216,7 +207,7 @@ def test_a_ridge_pulls_towards_the_combination_technique():
 @pytest.mark.parametrize("weights", ["projection", "paper"])
 def test_targets_of_zero_leave_the_combination_technique(weights):
     X, y, theta = problem()
-    state, found = run(OptiCom(3, weights), theta, X, 0 * y)
+    _, found, state = run(OptiCom(3, weights), theta, X, 0 * y)
     np.testing.assert_array_equal(state.coefficients, sparse_grid.build(2, 3).coefficients)
     assert not found.mean.any()
 
@@ -239,12 +230,12 @@ def test_the_papers_variance_can_be_negative_and_the_remedy_is_named():
     X, y, theta = problem(2, 4, n=400, p=1, noise=1e-3, kernel=kernels.Matern32(0.5))
     T = np.random.default_rng(1).uniform(0, 1, (500, 2))
     model = OptiCom(4, variance="paper")
-    state, found = run(model, theta, X, y, T, "variance")
+    _, found, state = run(model, theta, X, y, T, "variance")
     assert found.variance.min() < -0.01
     solved = Posterior(model, theta, state, identity(2, 1), ("a", "b"), ("y",), True)
     with pytest.raises(NumericalError, match=r"below zero beyond rounding .* variance='linear'$"):
         solved.moments(T, "variance")
-    _, sound = run(OptiCom(4), theta, X, y, T, "variance")
+    _, sound, _ = run(OptiCom(4), theta, X, y, T, "variance")
     assert sound.variance.min() > 0
 
 
@@ -262,8 +253,8 @@ def test_inputs_that_are_no_such_grid_are_refused():
 def test_float32_tiles_agree_to_their_precision():
     X, y, theta = problem(2, 4, n=300)
     model = OptiCom(4, jitter=1e-5)
-    state, wide = run(model, theta, X, y, want="variance")
-    narrow, found = run(model, theta, X.astype(np.float32), y, want="variance")
+    _, wide, state = run(model, theta, X, y, want="variance")
+    _, found, narrow = run(model, theta, X.astype(np.float32), y, want="variance")
     np.testing.assert_allclose(narrow.coefficients, state.coefficients, atol=1e-2)
     assert found.mean.dtype == np.float32
     np.testing.assert_allclose(found.mean, wide.mean, atol=1e-3)
@@ -273,9 +264,9 @@ def test_float32_tiles_agree_to_their_precision():
 def test_a_smooth_kernel_on_a_fine_grid_is_stable():
     # K(Z, Z) has the condition number that the jitter leaves: 1e8 and more
     X, y, theta = problem(2, 6, n=500, p=1, kernel=kernels.RBF(0.8))
-    _, wanted = run(SGPR(), theta, X, y, want="variance")
+    _, wanted, _ = run(SGPR(), theta, X, y, want="variance")
     for weights in ("projection", "combination"):
-        _, found = run(OptiCom(6, weights), theta, X, y, want="variance")
+        _, found, _ = run(OptiCom(6, weights), theta, X, y, want="variance")
         np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-3)
         np.testing.assert_allclose(found.variance, wanted.variance, rtol=0.2)
 
@@ -291,15 +282,8 @@ def test_the_plan_is_about_what_is_used(d, level, variance):
     m = len(theta.inputs)
     planned = model.footprint(Shape(n, d, 1, n, m, 8, 1, n))
 
-    def peak(function):
-        tracemalloc.start()
-        try:
-            return function(prepared, total), tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    state, solve = peak(model.posterior)
-    _, objective = peak(model.objective)
+    solve, state = peak(model.posterior, prepared, total)
+    objective, _ = peak(model.objective, prepared, total)
     used = max(solve, objective) + total.gram.nbytes + prepared.factor.nbytes
     assert planned.state == pytest.approx(oracle.on_disk((*state, *total)), rel=0.05)
     assert used / 2 < planned.solve < 2 * used

@@ -11,6 +11,7 @@ from daskgp.models.exact import Exact
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Block, Theta
 from tests import oracle
+from tests.additive import run
 
 KERNEL = kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4) + kernels.Linear(variance=0.3)
 
@@ -22,34 +23,16 @@ def problem(n=60, d=2, p=2, m=9, seed=0):
     return X, y, Z
 
 
-def run(model, theta, X, y, T, want="covariance", pieces=1):
-    prepared = model.prepare(theta)
-    cuts = np.array_split(np.arange(len(X)), pieces)
-    total = model.local(prepared, Block(X[cuts[0]], y[cuts[0]]))
-    for rows in cuts[1:]:
-        total = model.combine(total, model.local(prepared, Block(X[rows], y[rows])))
-    state = model.posterior(prepared, total)
-    return model.objective(prepared, total).value, model.predict(theta, state, T, None, want)
-
-
 @pytest.mark.parametrize("pieces", [1, 7, 59])
 @pytest.mark.parametrize("tile_rows", [5, 1024])
 def test_bound_and_posterior_are_those_of_the_dense_definition(pieces, tile_rows):
     X, y, Z = problem()
     T = np.random.default_rng(1).standard_normal((11, 2))
-    value, found = run(SGPR(tile_rows=tile_rows), Theta(KERNEL, 0.05, Z), X, y, T, pieces=pieces)
+    value, found, _ = run(SGPR(tile_rows=tile_rows), Theta(KERNEL, 0.05, Z), X, y, T, pieces=pieces)
     mean, covariance = oracle.sparse_posterior(KERNEL, X, y, Z, 0.05, T)
     assert value == pytest.approx(oracle.titsias_bound(KERNEL, X, y, Z, 0.05), rel=1e-8)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-8, atol=1e-9)
-
-
-def test_variance_is_the_diagonal_of_the_covariance():
-    X, y, Z = problem()
-    theta, T = Theta(KERNEL, 0.05, Z), X[:13] + 0.1
-    _, full = run(SGPR(), theta, X, y, T)
-    _, marginal = run(SGPR(), theta, X, y, T, want="variance")
-    np.testing.assert_allclose(marginal.variance, np.diag(full.covariance), rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -89,20 +72,11 @@ def test_bound_never_exceeds_the_evidence_and_variance_stays_within_the_prior(
         X[n // 2 :] = X[0]
         Z[m // 2 :] = Z[0]
     kernel = kernels.Matern52(lengthscale=0.9, variance=1.7)
-    value, found = run(SGPR(), Theta(kernel, noise, Z), X, y, X, "variance")
-    exact, _ = run(Exact(), Theta(kernel, noise), X, y, X, "variance")
+    value, found, _ = run(SGPR(), Theta(kernel, noise, Z), X, y, X, "variance")
+    exact, _, _ = run(Exact(), Theta(kernel, noise), X, y, X, "variance")
     assert value <= exact + 1e-7 * abs(exact)
     assert np.all(found.variance >= -1e-10)
     assert np.all(found.variance <= kernel.variance * (1 + 1e-12))
-
-
-def test_float32_tiles_agree_to_their_precision():
-    X, y, Z = problem(n=300, m=20)
-    theta = Theta(kernels.Matern32(0.8), 0.1, Z)
-    value, _ = run(SGPR(), theta, X, y, X[:5])
-    narrow, found = run(SGPR(), theta, X.astype(np.float32), y, X[:5].astype(np.float32))
-    assert found.mean.dtype == np.float32
-    assert narrow == pytest.approx(value, rel=1e-4)
 
 
 @pytest.mark.parametrize("noise", [1e-1, 1e-3])
@@ -126,45 +100,3 @@ def test_a_trace_spoiled_by_rounding_is_an_error_not_a_bound():
     spoiled = total._replace(trace=np.trace(total.gram) - 0.1)
     with pytest.raises(NumericalError, match=r"negative beyond rounding .* use dtype='float64'"):
         SGPR().objective(prepared, spoiled)
-
-
-def test_rows_may_be_read_only_and_strided():
-    X, y, Z = problem(n=40)
-    theta = Theta(KERNEL, 0.1, Z)
-    wanted, _ = run(SGPR(), theta, X, y, X[:3])
-    strided = np.repeat(X, 2, axis=0)[::2]
-    fortran = np.asfortranarray(y)
-    for a in (strided, fortran):
-        a.flags.writeable = False
-    found, _ = run(SGPR(), theta, strided, fortran, X[:3])
-    assert found == pytest.approx(wanted, rel=1e-12)
-
-
-def test_bound_and_gradient_agree_with_automatic_differentiation():
-    torch = pytest.importorskip("torch")
-    X, y, Z = problem(n=50, p=1, m=8)
-    theta = Theta(kernels.Matern32(lengthscale=(0.7, 1.3), variance=1.4), 0.2, Z)
-    value, gradient = testing.value_and_gradient(SGPR(), theta, X, y)
-    v = torch.tensor(theta.to_vector(with_inputs=True), requires_grad=True)
-    bound = _torch_bound(torch, v, torch.tensor(X), torch.tensor(y), 8)
-    bound.backward()
-    assert value == pytest.approx(bound.item(), rel=1e-9)
-    np.testing.assert_allclose(gradient, v.grad.numpy(), rtol=1e-6, atol=1e-7)
-
-
-def _torch_bound(torch, v, X, y, m):
-    variance, lengthscale, s = v[0].exp(), v[1:3].exp(), v[3].exp()
-    Z = v[4:].reshape(m, 2)
-
-    def k(A, B):
-        r2 = (((A[:, None] - B[None]) / lengthscale) ** 2).sum(-1)
-        r = torch.sqrt(torch.clamp(3 * r2, min=1e-30))
-        return variance * (1 + r) * torch.exp(-r)
-
-    eye = torch.eye(m, dtype=torch.float64)
-    L = torch.linalg.cholesky(k(Z, Z) + 1e-8 * variance * eye)
-    A = torch.linalg.solve_triangular(L, k(Z, X), upper=False)
-    Q = A.T @ A
-    C = Q + s * torch.eye(len(X), dtype=torch.float64)
-    normal = torch.distributions.MultivariateNormal(torch.zeros(len(X), dtype=torch.float64), C)
-    return normal.log_prob(y[:, 0]) - 0.5 * (variance * len(X) - torch.trace(Q)) / s

@@ -1,7 +1,5 @@
 """SparseSpectrumGP against the dense GP with the covariance of its features."""
 
-import tracemalloc
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -15,6 +13,8 @@ from daskgp.kernels.spectrum import sample_spectrum
 from daskgp.models.sparse.ssgp import SparseSpectrum
 from daskgp.models.values import Block, Shape, Theta
 from tests import oracle
+from tests.additive import run
+from tests.measured import peak
 
 KERNELS = {
     "rbf": kernels.RBF(0.8, variance=1.4),
@@ -34,17 +34,6 @@ def problem(kernel=KERNELS["ard"], n=60, d=2, p=2, m=9, seed=0, noise=0.05):
     X = rng.standard_normal((n, d))
     y = np.sin(X @ np.ones((d, p)) + np.arange(p)) + 0.1 * rng.standard_normal((n, p))
     return X, y, Theta(kernel, noise, sample_spectrum(kernel, m, d, rng))
-
-
-def run(theta, X, y, T, want="covariance", pieces=1, model=None):
-    model = model or SparseSpectrum()
-    prepared = model.prepare(theta)
-    cuts = np.array_split(np.arange(len(X)), pieces)
-    total = model.local(prepared, Block(X[cuts[0]], y[cuts[0]]))
-    for part in cuts[1:]:
-        total = model.combine(total, model.local(prepared, Block(X[part], y[part])))
-    state = model.posterior(prepared, total)
-    return model.objective(prepared, total).value, model.predict(theta, state, T, None, want)
 
 
 def covariance(theta, A, B):
@@ -73,11 +62,11 @@ def test_evidence_and_posterior_are_those_of_the_dense_definition(kernel, pieces
     X, y, theta = problem(kernel)
     T = np.random.default_rng(1).standard_normal((11, 2))
     evidence, mean, cov = dense(theta, X, y, T)
-    value, found = run(theta, X, y, T, pieces=pieces, model=SparseSpectrum(tile_rows))
+    value, found, _ = run(SparseSpectrum(tile_rows), theta, X, y, T, pieces=pieces)
     assert value == pytest.approx(evidence, rel=1e-8)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(found.covariance, cov, rtol=1e-8, atol=1e-9)
-    _, marginal = run(theta, X, y, T, "variance", pieces)
+    _, marginal, _ = run(SparseSpectrum(), theta, X, y, T, "variance", pieces)
     np.testing.assert_allclose(marginal.variance, np.diag(cov), rtol=1e-8, atol=1e-9)
 
 
@@ -119,7 +108,7 @@ def test_small_and_degenerate_problems_are_dense_too(n, m, d, p, seed, duplicate
     if duplicated:
         X[n // 2 :] = X[0]
         theta.inputs[m // 2 :] = theta.inputs[0]
-    value, found = run(theta, X, y, X, "variance")
+    value, found, _ = run(SparseSpectrum(), theta, X, y, X, "variance")
     evidence, mean, cov = dense(theta, X, y, X)
     assert value == pytest.approx(evidence, rel=1e-8, abs=1e-8)
     np.testing.assert_allclose(found.mean, mean, atol=1e-8)
@@ -131,7 +120,7 @@ def test_small_and_degenerate_problems_are_dense_too(n, m, d, p, seed, duplicate
 @pytest.mark.parametrize("narrow", [np.float32, np.float64])
 def test_the_variance_is_never_negative_at_tiny_noise(narrow):
     X, y, theta = problem(kernels.RBF(2.0), n=400, m=40, noise=1e-6)
-    value, found = run(theta, X.astype(narrow), y, X.astype(narrow), "variance")
+    value, found, _ = run(SparseSpectrum(), theta, X.astype(narrow), y, want="variance")
     assert np.isfinite(value)
     assert np.all(found.variance >= 0)
     assert found.mean.dtype == found.variance.dtype == narrow
@@ -139,33 +128,23 @@ def test_the_variance_is_never_negative_at_tiny_noise(narrow):
 
 def test_float32_tiles_agree_to_their_precision():
     X, y, theta = problem(kernels.Matern12(0.1), n=300, m=40)
-    value, wanted = run(theta, X, y, X[:5])
-    narrow, found = run(theta, X.astype(np.float32), y, X[:5].astype(np.float32))
+    value, wanted, _ = run(SparseSpectrum(), theta, X, y, X[:5])
+    X32 = X.astype(np.float32)
+    narrow, found, _ = run(SparseSpectrum(), theta, X32, y, X32[:5])
     assert found.mean.dtype == found.covariance.dtype == np.float32
     assert narrow == pytest.approx(value, rel=1e-4)
     np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-3)
     for a, b in zip(
         testing.value_and_gradient(SparseSpectrum(), theta, X, y),
-        testing.value_and_gradient(SparseSpectrum(), theta, X.astype(np.float32), y),
+        testing.value_and_gradient(SparseSpectrum(), theta, X32, y),
         strict=True,
     ):
         np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-3 * np.abs(a).max())
 
 
-def test_rows_may_be_read_only_and_strided():
-    X, y, theta = problem(n=40)
-    wanted = testing.value_and_gradient(SparseSpectrum(), theta, X, y)
-    strided, fortran = np.repeat(X, 2, axis=0)[::2], np.asfortranarray(y)
-    for a in (strided, fortran, theta.inputs):
-        a.flags.writeable = False
-    found = testing.value_and_gradient(SparseSpectrum(), theta, strided, fortran)
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-11)
-
-
 def test_no_rows_leave_the_prior():
     X, y, theta = problem()
-    value, found = run(theta, X[:0], y[:0], X[:4], "variance")
+    value, found, _ = run(SparseSpectrum(), theta, X[:0], y[:0], X[:4], "variance")
     assert value == 0.0
     np.testing.assert_array_equal(found.mean, 0.0)
     np.testing.assert_allclose(found.variance, 1.0)
@@ -180,20 +159,12 @@ def test_the_footprint_is_what_is_measured(n, m, dtype):
     total = model.local(prepared, block)
     cotangent = model.objective(prepared, total).cotangent
 
-    def peak(*calls):
-        tracemalloc.start()
-        try:
-            results = [function(*arguments) for function, *arguments in calls]
-            return tracemalloc.get_traced_memory()[1], results
-        finally:
-            tracemalloc.stop()
-
     shape = Shape(n, 2, 1, n, m, block.X.itemsize, 1, window_rows=n)
     planned = model.footprint(shape)
-    local, _ = peak((model.local, prepared, block))
-    gradient, _ = peak((model.local_vjp, prepared, block, cotangent))
+    local, _ = peak(model.local, prepared, block)
+    gradient, _ = peak(model.local_vjp, prepared, block, cotangent)
     task = max(local, gradient + cotangent.gram.nbytes)
-    solve, _ = peak((model.posterior, prepared, total), (model.objective, prepared, total))
+    solve, _ = peak(lambda: (model.posterior(prepared, total), model.objective(prepared, total)))
     solve += total.gram.nbytes
     state = oracle.on_disk((*model.posterior(prepared, total), *total))
     assert planned.state == pytest.approx(state, rel=0.05)
@@ -230,7 +201,7 @@ def test_the_posterior_tends_to_that_of_the_exact_gp():
     X, y, _ = problem(p=1)
     kernel = kernels.Matern52(1.2)
     theta = Theta(kernel, 0.1, sample_spectrum(kernel, 1_500, 2, np.random.default_rng(0)))
-    value, found = run(theta, X, y, X[:9] + 0.1, "variance")
+    value, found, _ = run(SparseSpectrum(), theta, X, y, X[:9] + 0.1, "variance")
     mean, cov = oracle.posterior(kernel(X), kernel(X[:9] + 0.1, X), kernel(X[:9] + 0.1), y, 0.1)
     assert value == pytest.approx(oracle.evidence(kernel(X), y, 0.1), rel=0.05)
     np.testing.assert_allclose(found.mean, mean, atol=0.05)
@@ -243,10 +214,11 @@ def test_few_points_are_overconfident_in_a_gap_of_the_rows():
     kernel, found = kernels.RBF(1.0), []
     for m in (10, 50, 200):
         draws = [sample_spectrum(kernel, m, 1, np.random.default_rng(seed)) for seed in range(5)]
-        variances = [
-            run(Theta(kernel, 0.05, points), X, np.sin(X), gap, "variance")[1].variance[0]
+        fits = [
+            run(SparseSpectrum(), Theta(kernel, 0.05, points), X, np.sin(X), gap, "variance")
             for points in draws
         ]
+        variances = [fit.moments.variance[0] for fit in fits]
         found.append(np.median(variances))
     np.testing.assert_allclose(found, [0.001, 0.08, 0.7], rtol=0.5)  # as the page of the method has
     _, exact = oracle.posterior(kernel(X), kernel(gap, X), kernel(gap), np.sin(X), 0.05)
@@ -338,7 +310,7 @@ def test_trained_points_raise_it_further():
     assert fits[1].objective_ > fits[0].objective_ + 1.0
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 2), (1, 1), (9, 2), (40, 1)])
+@pytest.mark.parametrize(("n", "d"), [(2, 2), (2, 1), (9, 2), (40, 1)])
 def test_few_rows_can_be_fitted_with_many_points(n, d):
     X, y = rows(n, d)
     model = SparseSpectrumGP(n_spectral=50, max_iter=5).fit(X, y)

@@ -473,19 +473,6 @@ def test_float32_rows_agree_to_their_precision():
     np.testing.assert_allclose(other.variance, one.variance, atol=1e-3)
 
 
-def test_rows_may_be_read_only_and_strided():
-    rows, theta = problem(m=5, p=2)
-    model = Vecchia(n_neighbours=6)
-    wanted, moments = model.evaluate(theta, given_all(rows)), posterior(model, theta, rows)
-    strided = Block(np.repeat(rows.X, 2, axis=0)[::2], np.asfortranarray(rows.y))
-    for a in (*strided[:2], theta.inputs):
-        a.flags.writeable = False
-    found = model.evaluate(theta, given_all(strided))
-    assert found.value == pytest.approx(wanted.value, rel=1e-12)
-    again = posterior(model, theta, strided, np.asfortranarray(T))
-    np.testing.assert_allclose(again.mean, moments.mean, rtol=1e-10)
-
-
 @pytest.mark.whole
 @pytest.mark.usefixtures("gpu")
 @WAYS
