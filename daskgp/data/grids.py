@@ -504,12 +504,20 @@ def like(y: Any, values: Any, name: str) -> Any:
         return values
     if np.shape(values) == (*y.shape, 1):
         values = np.reshape(values, y.shape)
-    if np.shape(values) != y.shape:
+    return placed(values, y, name)
+
+
+def placed(values: Any, grid: xr.DataArray, name: str) -> xr.DataArray:
+    """Return values on a grid as a DataArray; InputError for an array of another shape."""
+    if isinstance(values, xr.DataArray):
+        return values
+    values = values if isinstance(values, da.Array) else np.asarray(values)
+    if values.shape != grid.shape:
         raise InputError(
-            f"{name} has shape {np.shape(values)} on a grid of shape {y.shape}: give a DataArray, "
+            f"{name} has shape {values.shape} on a grid of shape {grid.shape}: give a DataArray, "
             "or an array of that shape"
         )
-    return y.copy(data=values)
+    return grid.copy(data=values)
 
 
 def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
@@ -519,16 +527,7 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
     None for equal ones.
     """
     ones = xr.DataArray(da.ones(grid.shape, chunks=grid.chunks), grid.coords, grid.dims)
-    if weights is None:
-        weights = ones
-    if not isinstance(weights, xr.DataArray):
-        values = weights if isinstance(weights, da.Array) else np.asarray(weights)
-        if values.shape != ones.shape:
-            raise InputError(
-                f"weights has shape {values.shape} on a grid of shape {ones.shape}: align them, or "
-                "give a DataArray"
-            )
-        weights = ones.copy(data=values)
+    weights = ones if weights is None else placed(weights, ones, "weights")
     odd = {d: n for d, n in weights.sizes.items() if ones.sizes.get(d) != n}
     if odd:
         raise InputError(
@@ -595,11 +594,7 @@ def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:
 
 def on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
     """Return targets with the mean's dimensions in order; a plain array must have its shape."""
-    if not isinstance(y, xr.DataArray):
-        y = y if isinstance(y, da.Array) else np.asarray(y)
-        if y.shape != mean.shape:
-            raise InputError(f"y has shape {y.shape} but the mean {mean.shape}: align them")
-        return mean.copy(data=y)
+    y = placed(y, mean, "y")
     odd = [dim for dim in y.dims if dim not in mean.dims]
     if len(odd) == 1 and "target" in mean.dims and "target" not in y.dims:
         y = y.rename({odd[0]: "target"})
@@ -649,12 +644,7 @@ def on_same_grid(
 
     ``name`` is that of the values.
     """
-    labelled = isinstance(more, xr.DataArray)
-    if not labelled and np.ndim(more) and np.shape(more) != own.shape:
-        raise InputError(
-            f"{name} has shape {np.shape(more)} on a grid of shape {own.shape}: give a "
-            "DataArray, or an array of that shape"
-        )
+    more = placed(more, own, name) if np.ndim(more) else more
     try:
         with xr.set_options(arithmetic_join="exact"):
             made = function(own, more)

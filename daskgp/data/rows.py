@@ -182,17 +182,13 @@ class Rows:
         if self.identity is None or isinstance(array, reading.Repeated):
             values = reading.read(array, rows)
         else:
-            values = reading.read_held(array, rows, (self._chunks_of, _place(name, array)))
+            store = f"{self.identity}-{len(self)}"  # which grows, and its last chunk changes
+            values = reading.read_held(array, rows, (store, _place(name, array)))
         d = len(self.feature_names)
         own = {"X": self.fills[:d], "y": self.fills[d:]}.get(name)
         if not own:
             return values
         return fills.without(values.reshape(len(values), -1), own).reshape(values.shape)
-
-    @property
-    def _chunks_of(self) -> str:
-        """Key of decoded chunks; it grows with a store, whose last chunk changes."""
-        return f"{self.identity}-{len(self)}"
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return what ``raw`` returned as values of the arrays, by their names in a store."""
