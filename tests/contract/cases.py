@@ -126,6 +126,8 @@ PARTED = set(those(lambda name: has(name, "partition")))
 """Cases that are fitted to parts of the rows, which are drawn."""
 LOCAL = set(those(lambda name: method(name).takes_neighbours))
 """Cases whose blocks are conditioned on one another."""
+TRENDED = those(lambda name: method(name).takes_trend)
+"""Cases that may have a trend which is integrated over."""
 
 
 def in_units(kernel, of_inputs, of_target):

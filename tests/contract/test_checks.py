@@ -59,7 +59,8 @@ LAYERS = {
 KERNEL = kernels.Matern32((0.7, 1.3), variance=1.4)
 METHODS = {name: cases.method_at(name, KERNEL, -1.5, 1.5) for name in cases.SETTINGS}
 FORMS = {name: cases.make(name) for name in cases.SETTINGS} | {
-    "sgpr-linear": cases.make("sgpr", mean="linear"),
+    **{f"{name}-linear": cases.make(name, mean="linear") for name in cases.TRENDED},
+    "exact-open": cases.make("exact", kernel=kernels.Matern32((0.7, 1.3))),
     "exact-log": cases.make("exact", target_transform="log"),
     "svgp-poisson": cases.make("svgp", likelihood="poisson"),
     "svgp-student-t": cases.make("svgp", likelihood="student-t"),

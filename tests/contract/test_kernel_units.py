@@ -209,18 +209,6 @@ def test_a_kernel_alone_is_a_plain_function():
 # -- stores ----------------------------------------------------------------------------------
 
 
-def test_a_store_keeps_the_setting_as_it_was_written(tmp_path):
-    X, y = in_wide_units()
-    kernel = Matern32((35.0, 0.04))
-    model = daskgp.ExactGP(kernel, max_iter=2, **QUIET).fit(X, y)
-    model.save(tmp_path / "m.zarr")
-    loaded = daskgp.load(tmp_path / "m.zarr")
-    assert loaded.kernel == kernel
-    assert loaded.kernel_ == model.kernel_
-    loaded.save(tmp_path / "again.zarr")
-    assert daskgp.load(tmp_path / "again.zarr").kernel == kernel
-
-
 @pytest.mark.parametrize(
     "name",
     [

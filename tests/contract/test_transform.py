@@ -24,7 +24,7 @@ def rows():
 
 @pytest.mark.sampled
 @with_spread
-def test_the_logarithm_gives_log_normal_predictions_of_every_method(name, tmp_path):
+def test_the_logarithm_gives_log_normal_predictions_of_every_method(name):
     X, y = rows()
     plain = cases.fixed(name).fit(X, np.log(y))
     model = cases.fixed(name, target_transform="log").fit(X, y)
@@ -44,10 +44,7 @@ def test_the_logarithm_gives_log_normal_predictions_of_every_method(name, tmp_pa
     if plain.objective_ is not None and name not in cases.STEPPED:
         wanted = plain.log_marginal_likelihood() - np.log(y).sum()
         assert model.log_marginal_likelihood() == pytest.approx(wanted, rel=1e-9)
-    model.save(tmp_path / "model.zarr")
-    loaded = daskgp.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.predict(T), model.predict(T))
-    assert loaded.solved_.token == model.solved_.token != plain.solved_.token
+    assert model.solved_.token != plain.solved_.token
     if model.solved_.method.why_no_paths() is None:
         paths, own = model.sample_paths(3), plain.sample_paths(3)
         np.testing.assert_allclose(paths(T), np.exp(own(T)), rtol=1e-7)
