@@ -490,7 +490,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                     "estimators of daskgp"
                 )
             missing = own._model().why_no_variance()
-            if missing and self.metric != "rmse":
+            if missing:
                 raise SettingError(f"candidate {own.model_name}: {missing}")
             check_settings(own)
             found.append(Candidate("method", own))

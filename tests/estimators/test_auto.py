@@ -439,6 +439,11 @@ def test_candidates_and_kernels_may_be_given():
     assert {trial.kernel for trial in model.leaderboard_ if trial.method != "mean"} == {"rbf (ard)"}
 
 
+def test_a_candidate_that_trains_nothing_is_held_as_it_is():
+    one = Candidate("method", daskgp.CGGP("rbf"))
+    assert repr(one.held().estimator) == repr(one.estimator)
+
+
 def test_a_candidate_that_fails_is_on_the_board_and_not_chosen(monkeypatch):
     X, y, _ = rows(200)
 
@@ -472,6 +477,7 @@ def test_features_that_say_nothing_are_told(caplog):
         ({"metric": "mae"}, "metric"),
         ({"candidates": "sgpr,best"}, "candidates have 'best'"),
         ({"candidates": []}, "candidates"),
+        ({"candidates": "cggp", "metric": "rmse"}, "candidate cggp: CGGP gives a mean but no var"),
         ({"time": "x0"}, "set task='forecast'"),
         ({"task": "forecast"}, "set time= to one of x0, x1"),
         ({"task": "forecast", "time": "t"}, "time='t'"),
