@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from sklearn.base import clone
@@ -400,8 +401,13 @@ class GaussianProcess(FittedGP):
         check_settings(self)
         recipe = replace(self.recipe(), begun_from=_token_of(start))
         other = None if start is None else warm.Other(start.solved_, start._inputs)
+        given = X, y, checkpoint, keep, noise, other, learned_layers
+        return self._learn(partial(run.fitted, recipe, *given))
+
+    def _learn(self, make: Callable[[], Fit]) -> Self:
+        """Set what a fit learns, or has learned when it is stopped."""
         try:
-            fit = run.fitted(recipe, X, y, checkpoint, keep, noise, other, learned_layers)
+            fit = make()
         except Stopped as error:
             if isinstance(error.outcome, Fit):
                 self._remember(error.outcome)

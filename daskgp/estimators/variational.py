@@ -27,7 +27,6 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe, Traits
 from daskgp.likelihoods import Likelihood
 from daskgp.models.variational.decoupled import Decoupled
-from daskgp.train.stochastic import Stopped
 from daskgp.typing import LikelihoodName, OptimizerName
 from daskgp.update import streaming
 
@@ -328,14 +327,8 @@ class VariationalGP(GaussianProcess):
             self._check_fitted(*STEPS)
         check_settings(self, besides=("n_added", "average"))
         before: Fit | None = vars(self).get("_fitted")
-        try:
-            fit = streaming.learned(self.recipe(), before, X, y, y_variance, sample_weight)
-        except Stopped as error:
-            if isinstance(error.outcome, Fit):
-                self._remember(error.outcome)
-            raise
-        self._remember(fit)
-        return self
+        given = X, y, y_variance, sample_weight
+        return self._learn(partial(streaming.learned, self.recipe(), before, *given))
 
     def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
         return streaming.learned(recipe, fit, X, y, y_variance, weight)
