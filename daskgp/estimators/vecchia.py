@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar, Literal
@@ -146,7 +146,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     n_neighbours: int = 30
     predict_neighbours: int = 100
     training_rows: int | Literal["auto"] | None = "auto"
-    varying: int | str | Sequence[str] | Any | None = None
+    varying: int | str | Sequence[str] | Mapping[str, Any] | None = None
     varying_over: Sequence[str] | None = None
     train_support: bool = field(default=False, init=False)
     markov_order: int | None = field(default=None, init=False)

@@ -16,6 +16,8 @@ from daskgp.posterior.layers import TrendLayer
 from daskgp.posterior.posterior import Posterior
 
 STANDARDISED = "standardised"
+VARIES = 1.01
+"""Ratio of the largest and the least value from which a hyper-parameter is said to vary."""
 
 
 class Hyperparameter(NamedTuple):
@@ -76,7 +78,8 @@ def table(posterior: Posterior, errors: Sequence[float] | np.ndarray | None) -> 
         )
         for j, one in found.items()
     ]
-    return Table(rows, [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows))
+    remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
+    return Table(rows, [*remarks, *_ranges(posterior, values)])
 
 
 class Measure(NamedTuple):
@@ -125,6 +128,22 @@ def of_trend(posterior: Posterior) -> Table:
             for i in np.flatnonzero(uses)
         ]
     return Table(rows, (collinear(group, names[1:]) for group in trend.collinear()))
+
+
+def _ranges(posterior: Posterior, common: np.ndarray) -> Iterator[str]:
+    """Yield a line with the ranges of hyper-parameters that vary over space."""
+    varying = posterior.theta.varying
+    if varying is None:
+        return
+    texts = []
+    for j, one in measures(posterior).items():
+        ends = common[j] * one.size * np.exp([varying.logs[:, j].min(), varying.logs[:, j].max()])
+        if ends[1] > VARIES * ends[0]:
+            texts.append(f"{one.name} from {ends[0]:.3g} to {ends[1]:.3g}")
+    yield (
+        f"these are common values, about which those of {len(varying.knots)} knots vary over space"
+        f"{': ' * bool(texts)}{', '.join(texts)}"
+    )
 
 
 def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:

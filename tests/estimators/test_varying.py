@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import VecchiaGP, kernels
+from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.fit import varying
 from daskgp.fit.conditionals import Drawn
@@ -171,6 +172,22 @@ def test_places_on_a_globe():
     assert found["lengthscale"].attrs["units"] == "km"
     moved = np.where(X > 180.0, X - [360.0, 0.0], X)[:20]
     np.testing.assert_allclose(model.predict(moved), model.predict(X[:20]), rtol=1e-6, atol=1e-8)
+
+
+def test_the_table_of_hyperparameters_says_so(fitted):
+    found, shown = fitted.hyperparameter_map_["variance"].values, str(fitted.hyperparameters_)
+    assert f"6 knots vary over space: variance from {found.min():.3g} to {found.max():.3g}" in shown
+
+
+def test_settings_are_read_from_text():
+    for text, value in {
+        "varying=auto": "auto",
+        "varying=16": 16,
+        "varying=noise_variance": "noise_variance",
+        'varying=["variance", "noise_variance"]': ["variance", "noise_variance"],
+    }.items():
+        model = build_estimator("vecchia", [text, "varying_over=x0,x1"])
+        assert (model.varying, model.varying_over) == (value, ["x0", "x1"])
 
 
 # -- bits --------------------------------------------------------------------------------------
