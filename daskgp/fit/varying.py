@@ -35,7 +35,7 @@ from daskgp.models.varying import Varying
 
 logger = logging.getLogger("daskgp")
 
-EACH, MOST = 600, 64
+EACH, MOST = 400, 64
 """Rows drawn for each knot, and most knots, where no number is asked for."""
 PLACES = 10_000
 """Rows that knots are chosen from."""

@@ -92,6 +92,14 @@ def test_vecchia_neighbours_bring_the_mean_to_that_of_the_exact_gp(tmp_path):
     assert (tmp_path / "neighbours.svg").exists()
 
 
+def test_changing_field_comes_near_its_true_hyperparameters(tmp_path):
+    found, learned = example("changing_field").main(rows=900, knots=8, path=tmp_path / "map.svg")
+    assert found["varying"][0] < found["common"][0] - 0.02
+    assert learned["lengthscale"][-1] > 2 * learned["lengthscale"][0]
+    assert learned["variance"][-1] < learned["variance"][0] / 2
+    assert (tmp_path / "map.svg").exists()
+
+
 def test_paper_variance_is_negative_and_the_consistent_one_is_not(tmp_path):
     found = example("paper_variance").main(grid=40, path=tmp_path / "variance.svg")
     assert found["paper"].min() < -0.3
