@@ -148,17 +148,12 @@ def _ends(rows: Rows, given: Sequence[float], span: Span) -> Ends:
 
 def _say_found(found: Sequence[Fill], names: Sequence[str]) -> None:
     """Log a line with the values that are read as missing, and one with those that may be."""
-    for left_out, text in (
-        (
-            True,
-            "%s: read as missing values, as fill values of files are; fill_values=None keeps %s",
-        ),
-        (
-            False,
-            "%s: if missing values are meant, give fill_values=[%s], if measurements, "
-            "fill_values=None",
-        ),
-    ):
+    texts = {
+        True: "%s: read as missing values, as fill values of files are; fill_values=None keeps %s",
+        False: "%s: if missing values are meant, give fill_values=[%s], if measurements, "
+        "fill_values=None",
+    }
+    for left_out, text in texts.items():
         those = [one for one in found if one.left_out == left_out]
         said = [
             f"{_number(one.value)} in {checks.rows(one.rows)} of {names[one.column]}, "
