@@ -6,8 +6,6 @@ import numpy as np
 import oracle
 import pytest
 from agree import assert_close
-from maths import fakearray
-from maths.test_kernels import KERNELS
 
 from daskgp.arrays.backend import to_host
 from daskgp.errors import NumericalError
@@ -28,6 +26,8 @@ from daskgp.models.markov.conditionals import Conditionals, combined, scores, su
 from daskgp.models.markov.windows import summary_of, window_of
 from daskgp.models.values import Block, Theta, add, variances
 from daskgp.testing import central_differences
+from tests.maths import fakearray
+from tests.maths.test_kernels import KERNELS
 
 D = 3
 S = 0.3

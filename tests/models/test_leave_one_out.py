@@ -140,25 +140,6 @@ def test_a_method_gives_them_or_says_what_to_do(name):
     assert (std >= inside[1] - 1e-12).all()
 
 
-@pytest.mark.parametrize("name", ["sgpr", "exact", "ssgp"])
-def test_estimators_give_them_in_the_units_of_y(name):
-    X, y = cases.rows(60)
-    plain = {"standardize": False, "mean": "zero"}
-    if name == "sgpr":
-        plain["inducing"] = X[::6]
-    keep = cases.make(name).get_params(deep=False)
-    keep = {k: v for k, v in keep.items() if k not in ("max_iter", "n_inducing")}
-    model = type(cases.make(name))(**{**keep, **plain, "optimizer": None})
-    error = np.linspace(0.01, 0.3, 60)
-    mean, std = model.fit(X, 5 * y, y_variance=error).loo(X, 5 * y, y_variance=error)
-    for i in (0, 13, 59):
-        rest = np.arange(60) != i
-        one = type(model)(**model.get_params(deep=False))
-        one.fit(X[rest], 5 * y[rest], y_variance=error[rest])
-        m, s = one.predict(X[[i]], True, include_noise=True, y_variance=error[[i]])
-        np.testing.assert_allclose([mean[i], std[i]], [m[0], s[0]], rtol=1e-8)
-
-
 @pytest.mark.parametrize("name", ["sgpr", "lma", "vecchia"])
 def test_lazy_rows_give_the_same_and_missing_ones_none(name, make_store, tmp_path):
     X, y = cases.rows(90)

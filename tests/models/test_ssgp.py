@@ -319,12 +319,6 @@ def test_few_rows_can_be_fitted_with_many_points(n, d):
     assert np.isfinite(std).all()
 
 
-def test_no_rows_are_refused():
-    X, y = rows(5)
-    with pytest.raises(InputError, match="no rows"):
-        SparseSpectrumGP(n_spectral=3).fit(X[:0], y[:0])
-
-
 def test_the_frequencies_are_those_of_the_units_of_x():
     X, y = rows()
     settings = {"n_spectral": 7, "optimizer": None}

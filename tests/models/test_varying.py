@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agree import assert_close
-from maths import fakearray
-from maths.test_kernels import KERNELS
 from models.test_conditionals import (
     D,
     Own,
@@ -30,6 +28,8 @@ from daskgp.models.markov.conditionals import (
 from daskgp.models.values import Theta
 from daskgp.models.varying import BLENDED, Varying
 from daskgp.testing import central_differences
+from tests.maths import fakearray
+from tests.maths.test_kernels import KERNELS
 
 
 @pytest.fixture
