@@ -91,6 +91,19 @@ def test_without_its_module_a_model_is_refused_with_what_to_do(stored):
     assert "--plugin MODULE" in line
 
 
+def test_a_cluster_without_the_module_is_refused_before_any_work(tmp_path, scheduler, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "only_here.py").write_text("")
+    np.savetxt(tmp_path / "rows.csv", ROWS, delimiter=",", header="a,b,y", comments="")
+    what = ("fit", "rows.csv", "m.zarr", "--target", "y", "--model", "sgpr")
+    line = refused(*what, "--plugin", "only_here", "--scheduler", scheduler, "--quiet")
+    assert "worker tcp://" in line
+    assert "cannot import 'only_here'" in line
+    assert "PYTHONPATH" in line
+    assert not (tmp_path / "m.zarr").exists()
+
+
 @pytest.mark.parametrize(
     ("module", "says"),
     [("bayesian.py", "without .py"), ("no_such", "No module named 'no_such'"), ("broken", "1/0")],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskgp.cli.run import plugins
 from daskgp.errors import SettingError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Workers(NamedTuple):
 
         Without ``start``, no local cluster is started and this process is used.
         """
+        from daskgp.runtime import versions
         from daskgp.runtime.connect import connect
         from daskgp.runtime.executor import Executor, chosen
 
@@ -72,7 +74,9 @@ class Workers(NamedTuple):
             memory_limit=self.memory_limit or "auto",
             log_level=level,
             device=device,
-        ):
+        ) as client:
+            if self.scheduler and (names := plugins()):
+                versions.check_modules(client, names)
             executor = Executor.current(device=device)
             if logger.isEnabledFor(logging.INFO):
                 logger.info("tasks compute on the %s", chosen(executor, device))

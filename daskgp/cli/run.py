@@ -25,6 +25,8 @@ logger = logging.getLogger("daskgp")
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 RESUMABLE = "predict"
 """The command that can always resume; ``fit`` itself says when it can."""
+PLUGINS = "daskgp.plugins"
+"""Key of the modules that a command imports, in the context of click."""
 GOES_ON = "the same command with --resume continues from here"
 
 
@@ -59,6 +61,7 @@ def _plugins(ctx: click.Context, parameter: click.Parameter, names: tuple[str, .
         return
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # the last, so that no file there takes another's place
+    ctx.meta.setdefault(PLUGINS, []).extend(names)
     for name in names:
         try:
             import_module(name)
@@ -70,6 +73,12 @@ def _plugins(ctx: click.Context, parameter: click.Parameter, names: tuple[str, .
                 ctx,
                 parameter,
             ) from error
+
+
+def plugins() -> list[str]:
+    """Return the modules that the options of the command name."""
+    ctx = click.get_current_context(silent=True)
+    return [] if ctx is None else list(ctx.meta.get(PLUGINS, []))
 
 
 _flag = partial(click.Option, is_flag=True, expose_value=False)

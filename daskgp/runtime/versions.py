@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from distributed import Client
@@ -36,6 +38,27 @@ def check(client: Client) -> None:
         refuse_other(who, (said or {}).get("packages", {}), mine)
     if versions["workers"]:
         _checked.add(client)
+
+
+def check_modules(client: Client, names: Sequence[str]) -> None:
+    """Raise InputError unless scheduler and workers have modules that tasks refer to."""
+
+    def ask() -> dict[str, list[str]]:
+        by_worker: dict[str, list[str]] = client.run(_missing, names)
+        found = {"the scheduler": client.run_on_scheduler(_missing, names)}
+        return found | {f"worker {address}": lacks for address, lacks in by_worker.items()}
+
+    for who, lacks in recovery.until_done(client, ask, (OSError, *recovery.LOST)).items():
+        if lacks:
+            raise InputError(
+                f"{who} cannot import {lacks[0]!r}, whose code runs there too: install it on the "
+                "machines of the cluster, or add its folder to their PYTHONPATH"
+            )
+
+
+def _missing(names: Sequence[str]) -> list[str]:
+    """Return the modules that this process does not find."""
+    return [name for name in names if find_spec(name.partition(".")[0]) is None]
 
 
 def refuse_other(who: str, theirs: dict[str, str | None], mine: dict[str, str | None]) -> None:
