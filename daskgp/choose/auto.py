@@ -23,7 +23,7 @@ from daskgp.choose import profile as profiling
 from daskgp.choose.candidates import Candidate, full_size, methods, plan_of
 from daskgp.choose.held_out import folds_of
 from daskgp.choose.search import Search
-from daskgp.choose.trials import Rules, Trials, Tried
+from daskgp.choose.trials import NOT_OF_TRIALS, Rules, Trials, Tried
 from daskgp.data import folds as splitting
 from daskgp.data import valid
 from daskgp.data.stores.checkpoints import KeptTrials, Place
@@ -523,7 +523,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         if checkpoint is None:
             return None
         own = self.get_params(deep=False).items()
-        settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_SEARCH}
+        settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_TRIALS}
         columns = f"[{rows.feature_names}, {rows.target_names}, {len(rows)}, {profile.text}]"
         identity = {"settings": settings, "data": str(dask.base.tokenize(columns, profile.token))}
         return KeptTrials(f"{checkpoint.url}{TRIALS}", identity, checkpoint.claim)
@@ -535,10 +535,6 @@ feature_names_in_, n_rows_ : as of ``best_``
         if isinstance(value, list | tuple):
             return [self._plain(one) for one in value]
         return value if isinstance(value, str | int | float | bool | None) else repr(value)
-
-
-NOT_OF_SEARCH = ("device", "store", "progress")
-"""Settings that a search does not depend on."""
 
 
 def _no_classes(gp: AutoGP) -> str | None:

@@ -62,7 +62,7 @@ SIDE_BY_SIDE = 8
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
 NOT_OF_TRIALS = ("device", "store", "progress")
-"""Settings that the result of a trial does not depend on."""
+"""Settings that the results of trials, and so of a search, do not depend on."""
 MEAN_ROWS = 4_000
 """Rows whose mean and variance are the constant prediction."""
 

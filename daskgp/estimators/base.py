@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -45,26 +45,6 @@ from daskgp.update import changing, growing
 logger = logging.getLogger("daskgp")
 
 DEFAULT_TOL = 0.1
-COMMON = (
-    "noise_variance",
-    "mean",
-    "standardize",
-    "target_transform",
-    "calibrate",
-    "optimizer",
-    "learning_rate",
-    "max_iter",
-    "train_blocks",
-    "random_state",
-    "geographic",
-    "fill_values",
-    "block_rows",
-    "store",
-    "dtype",
-    "device",
-    "progress",
-)
-"""Settings that a recipe has by the same names."""
 
 
 @dataclass(eq=False, repr=False)
@@ -263,7 +243,7 @@ class GaussianProcess(FittedGP):
             asked=constraints.Asked(self.fixed, self.limits, self.prior, measured),
             settings=settings,
             tol=DEFAULT_TOL if self.tol is None else self.tol,
-            **{name: getattr(self, name) for name in COMMON},
+            **{name: getattr(self, name) for name in SHARED},
         )
 
     def _chosen_inputs(
@@ -679,6 +659,12 @@ class GaussianProcess(FittedGP):
     def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
         """Return a fit that has learned from more rows, as this class does."""
         return changing.changed(recipe, fit, X, y, y_variance, weight)
+
+
+SHARED = {one.name for one in fields(Recipe)} & {one.name for one in fields(GaussianProcess)} - {
+    "tol"
+}
+"""Settings that a recipe has by the same names."""
 
 
 def _token_of(start: Any) -> str | None:

@@ -50,9 +50,11 @@ def panels_on(
     Raises
     ------
     InputError
-        If other than one Axes per panel is given, or matplotlib is missing.
+        If there are no panels, other than one Axes per panel is given, or matplotlib is missing.
     """
     check_matplotlib()
+    if not number:
+        raise InputError("panels is empty: give at least one by its label")
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine

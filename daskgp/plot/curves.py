@@ -343,7 +343,7 @@ def tradeoff(
     >>> axes[0].get_xlabel()
     'inducing inputs'
     """
-    axes = panels_on(axes, _number_of(panels), (4.6 * len(panels), 3.6), path)
+    axes = panels_on(axes, len(panels), (4.6 * len(panels), 3.6), path)
     along = np.arange(len(settings))
     _draw_panels(axes, panels, name, reference or {}, reference_name, along)
     for ax in axes:
@@ -390,15 +390,9 @@ def traces(
     >>> ax.get_ylabel()
     'noise'
     """
-    axes = panels_on(axes, _number_of(panels), (3.6 * len(panels), 3.4), path)
+    axes = panels_on(axes, len(panels), (3.6 * len(panels), 3.4), path)
     _draw_panels(axes, panels, name, reference or {}, reference_name)
     return finished(axes, title, path)
-
-
-def _number_of(panels: Mapping[str, Any]) -> int:
-    if not panels:
-        raise InputError("panels is empty: give at least one by its label")
-    return len(panels)
 
 
 def _draw_panels(
