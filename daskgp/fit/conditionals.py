@@ -31,16 +31,14 @@ from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.fit.task import TaskRounds
 from daskgp.kernels import Kernel, Linear, Periodic, Product, Sum
 from daskgp.kernels.compose import Constant
-from daskgp.models import scaling
 from daskgp.models.markov.conditionals import Conditionals, Scores, log_densities, scores
 from daskgp.models.markov.earlier import ranks
-from daskgp.models.markov.vecchia import First, Shared, Vecchia
+from daskgp.models.markov.vecchia import Shared, Vecchia
 from daskgp.models.method import Pass
 from daskgp.models.trend import contrasts
 from daskgp.models.values import Block, Piece, Theta, add, move
 from daskgp.runtime.executor import mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
-from daskgp.train.callbacks import calling
 
 logger = logging.getLogger("daskgp")
 
@@ -220,30 +218,25 @@ def refuse_few(recipe: Recipe, asked: int | Literal["auto"] | None, rows: Rows, 
 
 
 def on_conditionals(
-    recipe: Recipe,
-    asked: int | Literal["auto"] | None,
-    model: Vecchia,
-    stage: rounds.Rounds,
-    theta: Theta,
-    run: Run,
-    first: First,
+    asked: int | Literal["auto"] | None, model: Vecchia, problem: Problem, run: Run
 ) -> train.Trained:
     """Maximise the log evidence of drawn conditionals.
 
-    The units of ``stage`` are blocks with those in which their rows find their neighbours.
-    ``asked`` is the setting ``training_rows``.
+    Units are blocks with those in which their rows find their neighbours.  ``asked`` is the
+    setting ``training_rows``.
     """
+    stage, theta, first = problem.stage, problem.theta, model.first(problem.stage)
     number = wanted(asked, stage, len(run.start))
     result, times = train.Trained(run.start, []), 0
     while True:
         times += 1
         now = theta.from_vector(run.start)
         shared = model.shared(now, first)
-        drawn = draw(model, stage, shared, number, recipe.seed())
+        drawn = draw(model, stage, shared, number, problem.recipe.seed())
         tape = run.tape and run.tape.stage(times - 1)
         staged = run._replace(tape=tape)
         last = drawn.rows >= row_count(stage) or number >= MOST
-        trained = _maximised(recipe, drawn, theta, staged, recipe.tol)
+        trained = _maximised(problem, drawn, staged)
         result = trained._replace(history=continued(result.history, trained.history))
         if trained.stopped or times == TIMES:
             break
@@ -262,40 +255,28 @@ def on_conditionals(
     return result
 
 
-def best_start(
-    recipe: Recipe,
-    model: Vecchia,
-    stage: rounds.Rounds,
-    begun: subset.Start,
-    sums: scaling.Sums,
-    first: First,
-) -> subset.Start:
+def best_start(model: Vecchia, problem: Problem) -> subset.Start:
     """Return the start with the largest evidence of few conditionals.
 
     Each kernel that the subset leaves is trained on them, from the best of several common scales of
     its lengthscales.
     """
-    shared = model.shared(begun.theta, first)
+    recipe, stage, begun, *_ = problem
+    shared = model.shared(begun.theta, model.first(stage))
     drawn = draw(model, stage, shared, FIRST + TRIAL, recipe.seed())
-    best: tuple[float, subset.Start] | None = None
-    for rival in (begun.theta, *begun.rivals):
-        theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
-        own = begun._replace(theta=theta, curvature=None)
-        run = hyperparameters.plan_run(Problem(recipe, stage, own, sums))
-        starts = [np.clip(at, *run.bounds.T) for at in _scales(theta, run.start)]
-        values = [_value(drawn, theta, at) for at in starts]
+    few = {"tol": max(ROUGH, recipe.tol), "max_iter": min(TRIED_ITERATIONS, recipe.max_iter)}
+
+    def training(part: Problem) -> train.Trained | None:
+        run = hyperparameters.plan_run(part)
+        starts = [np.clip(at, *run.bounds.T) for at in _scales(part.theta, run.start)]
+        values = [_value(drawn, part.theta, at) for at in starts]
         if not np.isfinite(values).any():
-            continue
+            return None
         run = run._replace(start=starts[int(np.nanargmax(values))])
-        with calling(None):  # the history begins later
-            trained = _maximised(
-                recipe, drawn, theta, run, max(ROUGH, recipe.tol), TRIED_ITERATIONS
-            )
-        value = max((entry["objective"] for entry in trained.history), default=-np.inf)
-        if best is None or value > best[0]:
-            found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
-            best = value, found
-    return begun if best is None else best[1]
+        return _maximised(part, drawn, run, progress=False, **few)
+
+    best = hyperparameters.best_rival(problem, training)
+    return begun if best is None else best[0]
 
 
 def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed: int) -> Drawn:
@@ -445,21 +426,11 @@ def _value(drawn: Drawn, theta: Theta, vector: np.ndarray) -> float:
         return -np.inf
 
 
-def _maximised(
-    recipe: Recipe,
-    drawn: Drawn,
-    theta: Theta,
-    run: Run,
-    tol: float,
-    iterations: int | None = None,
-) -> train.Trained:
-    memory = drawn.objective(theta, run.tape and run.tape.stage(TIMES))
-    values = run.values
-    more: dict[str, Any] = {"information": memory.information, "quiet": True}
+def _maximised(problem: Problem, drawn: Drawn, run: Run, **more: Any) -> train.Trained:
+    memory = drawn.objective(problem.theta, run.tape and run.tape.stage(TIMES))
+    more |= {"information": memory.information, "quiet": True}
     run = run._replace(curvature=None)
-    if iterations is not None:
-        more |= {"max_iter": min(iterations, recipe.max_iter), "progress": False}
-    return hyperparameters.maximise(recipe, memory, run, values, tol=tol, **more)
+    return hyperparameters.maximise(problem.recipe, memory, run, run.values, **more)
 
 
 def wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:

@@ -278,6 +278,25 @@ def refines(problem: Problem) -> bool:
     return bool(begun.rivals) or lengths > 1
 
 
+def best_rival(
+    problem: Problem, training: Callable[[Problem], train.Trained | None]
+) -> tuple[subset.Start, train.Trained] | None:
+    """Return the start whose kernel trains to the largest objective, there; None without any."""
+    best: tuple[float, subset.Start, train.Trained] | None = None
+    begun = problem.start
+    for rival in (begun.theta, *begun.rivals):
+        theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
+        with calling(None):  # the history begins later
+            trained = training(problem._replace(start=begun._replace(theta=theta), checkpoint=None))
+        if trained is None:
+            continue
+        value = max((entry["objective"] for entry in trained.history), default=-np.inf)
+        if best is None or value > best[0]:
+            there = theta.from_vector(trained.vector)
+            best = value, begun._replace(theta=there, rivals=()), trained
+    return best and best[1:]
+
+
 def refined(problem: Problem) -> subset.Start:
     """Return the start whose kernel has the largest evidence on the first blocks.
 
@@ -289,19 +308,13 @@ def refined(problem: Problem) -> subset.Start:
     line = np.random.default_rng(recipe.random_state).permutation(total)
     number = min(FIRST, _most_blocks(recipe.train_blocks, total, total))
     units = tuple(stage.units[j] for j in np.sort(line[:number]))
-    scored: list[tuple[float, subset.Start]] = []
     rows, own = sum(unit.own.rows for unit in units), recipe.inputs
-    for rival in (begun.theta, *begun.rivals):
-        theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
-        part = problem._replace(start=begun._replace(theta=theta), checkpoint=None)
-        more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, recipe.tol)}
-        with calling(None):  # the history begins later
-            trained = _on(part, plan_run(part), units, **more)
-        value = max((entry["objective"] for entry in trained.history), default=-np.inf)
-        curvature = trained.curvature and trained.curvature._replace(exact=False)
-        found = begun._replace(theta=theta.from_vector(trained.vector), rivals=())
-        scored.append((value, found._replace(curvature=curvature, rows=rows, refined=True)))
-    best = max(scored, key=lambda pair: pair[0])[1]
+    more: dict[str, Any] = {"quiet": True, "verify": False, "tol": max(ROUGH, recipe.tol)}
+    found = best_rival(problem, lambda part: _on(part, plan_run(part), units, **more))
+    assert found is not None
+    best, trained = found
+    curvature = trained.curvature and trained.curvature._replace(exact=False)
+    best = best._replace(curvature=curvature, rows=rows, refined=True)
     if own.trained:
         return best
     assert begun.sample is not None

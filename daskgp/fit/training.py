@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from daskgp import data, train
-from daskgp.fit import conditionals, hyperparameters, means, rounds, varying
+from daskgp.fit import conditionals, hyperparameters, means, varying
 from daskgp.fit.arrange import Blocks
 from daskgp.fit.hyperparameters import Learned
 from daskgp.fit.plan import NOTHING, Probe, Workload, probes_in_blocks
@@ -131,24 +131,21 @@ class OnNearby(OnBlocks):
 
     def _started(self, problem: Problem) -> Start:
         """Return the start with the largest evidence of some conditionals."""
-        model, near = self._conditioned(problem)
-        recipe, _, begun, sums, *_ = problem
-        return conditionals.best_start(recipe, model, near, begun, sums, model.first(near))
+        return conditionals.best_start(*self._conditioned(problem))
 
     def train(self, problem: Problem, run: Run) -> train.Trained:
         """Return the best vector of hyper-parameters, the search's history and the curvature."""
-        recipe, theta = problem.recipe, problem.theta
-        if not self.on_rows(recipe, problem.stage.rows):
+        if not self.on_rows(problem.recipe, problem.stage.rows):
             return super().train(problem, run)
-        model, near = self._conditioned(problem)
-        asked, first = self.training_rows, model.first(near)
-        return conditionals.on_conditionals(recipe, asked, model, near, theta, run, first)
+        near = self._conditioned(problem)
+        return conditionals.on_conditionals(self.training_rows, *near, run)
 
-    def _conditioned(self, problem: Problem) -> tuple[Vecchia, rounds.Rounds]:
+    def _conditioned(self, problem: Problem) -> tuple[Vecchia, Problem]:
         """Return the method, and blocks with those in which rows find their earlier neighbours."""
         model: Vecchia = means.with_trend(self.model, problem.stage.scaling)
         arrangement = cast(Blocks, problem.recipe.arrangement)
-        return model, arrangement.with_beside(problem.stage, problem.theta)
+        stage = arrangement.with_beside(problem.stage, problem.theta)
+        return model, problem._replace(stage=stage)
 
 
 @dataclass(frozen=True)
@@ -196,9 +193,8 @@ class OnRows(OnNearby):
         run = hyperparameters.plan_run(problem)
         problem = problem._replace(start=problem.start._replace(theta=theta))
         model, near = self._conditioned(problem)
-        number = conditionals.wanted(self.training_rows, near, len(run.start))
-        first = model.first(near)
-        found = varying.trained(problem.recipe, asked, model, near, theta, run, first, number)
+        number = conditionals.wanted(self.training_rows, near.stage, len(run.start))
+        found = varying.trained(asked, model, near, run, number)
         if learned.history:
             learned.history[-1].update(found.gains)
         return learned._replace(theta=found.theta)

@@ -23,12 +23,12 @@ from daskgp.data import Rows, partition
 from daskgp.errors import NumericalError, SettingError
 from daskgp.fit import conditionals, constraints, rounds
 from daskgp.fit.conditionals import Drawn
-from daskgp.fit.recipe import Recipe, Run
+from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels.base import Unit
 from daskgp.models import inducing
 from daskgp.models.markov.conditionals import Conditionals
 from daskgp.models.markov.earlier import nearest, ranks
-from daskgp.models.markov.vecchia import First, Shared, Vecchia, compact, in_units
+from daskgp.models.markov.vecchia import Shared, Vecchia, compact, in_units
 from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta
 from daskgp.models.varying import Varying
@@ -179,20 +179,13 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
     return replace(theta, varying=Varying(knots, logs, columns, np.full(logs.shape, np.nan)))
 
 
-def trained(
-    recipe: Recipe,
-    asked: Variation,
-    model: Vecchia,
-    stage: rounds.Rounds,
-    theta: Theta,
-    run: Run,
-    first: First,
-    number: int,
-) -> Trained:
+def trained(asked: Variation, model: Vecchia, problem: Problem, run: Run, number: int) -> Trained:
     """Return hyper-parameters that vary from common ones, as far as ``number`` drawn rows say.
 
-    The units of ``stage`` are blocks with those in which their rows find their neighbours.
+    Units are blocks with those in which their rows find their neighbours.
     """
+    recipe, stage, theta = problem.recipe, problem.stage, problem.theta
+    first = model.first(stage)
     columns = asked.columns(stage.rows, stage.scaling.uses)
     count = asked.knots or min(MOST, min(number, conditionals.row_count(stage)) // EACH)
     k = len(theta.kernel.log_parameters) + 1

@@ -75,12 +75,7 @@ def is_done(job: Job) -> bool:
     InputError, StoreError
         As `write_held` does for an existing output.
     """
-    with work_of(job) as work:
-        posterior = job.posterior
-        target = prediction_store.find_complete(job.output, work.inputs, posterior)
-        if target is None or job.verify or target.rows != work.inputs.rows:
-            return False
-        return work.unchanged(target)
+    return not any(_left(job))
 
 
 def needs_cluster(job: Job, chosen: bool = False) -> bool:
@@ -94,18 +89,22 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
     InputError, StoreError
         As `is_done` does.
     """
+    (read, new), posterior = _left(job), job.posterior
+    if chosen:
+        return read + new > 0
+    own = READ * read * posterior.n_features
+    return effort(posterior, new) + job.effort_of_paths(new) + own > SMALL
+
+
+def _left(job: Job) -> tuple[int, int]:
+    """Return how many rows, or cells, are to be compared, and how many are to be predicted."""
     with work_of(job) as work:
-        posterior, inputs = job.posterior, work.inputs
-        target = prediction_store.find_complete(job.output, inputs, posterior)
-        known = 0 if target is None else target.rows
-        read = 0 if target is None or (not job.verify and work.unchanged(target)) else known
-        new = inputs.rows - known
-        if chosen:
-            return read + new > 0
-        return (
-            effort(posterior, new) + job.effort_of_paths(new) + READ * read * posterior.n_features
-            > SMALL
-        )
+        inputs = work.inputs
+        target = prediction_store.find_complete(job.output, inputs, job.posterior)
+        if target is None:
+            return 0, inputs.rows
+        same = not job.verify and work.unchanged(target)
+        return 0 if same else target.rows, inputs.rows - target.rows
 
 
 def effort(posterior: Posterior, rows: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -52,7 +53,8 @@ def changed(
     fit = with_totals(recipe, fit, forget)
     executor = Executor.current(recipe.progress, recipe.device)
     with scratch_rows(recipe.store) as spill:
-        rows = more_rows(recipe, fit, X, y, spill, executor.shares_memory, y_variance, weight)
+        noise = y_variance, weight
+        rows = more_rows(recipe, fit, X, y, noise, spill, executor.shares_memory)
         if y_variance is None and weight is None and not rows.n_noise:
             data.warn_of_noise_behind(y)
         _warn_of_no_errors(fit, rows)
@@ -84,8 +86,8 @@ def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: An
     arrangement = recipe.arrangement
     if not arrangement.nearby:
         return len(X)
-    noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
-    rows = more_rows(recipe, fit, np.asarray(X), np.asarray(y), None, True, *noise)
+    noise = [part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight)]
+    rows = more_rows(recipe, fit, np.asarray(X), np.asarray(y), noise, None, True)
     executor = Executor.current(recipe.progress, recipe.device)
     return arrangement.oldest(rows, _so_far(recipe, fit, executor))
 
@@ -135,21 +137,15 @@ def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:
 
 
 def more_rows(
-    recipe: Recipe,
-    fit: Fit,
-    X: Any,
-    y: Any,
-    spill: str | None,
-    shared_memory: bool,
-    y_variance: Any,
-    weight: Any,
+    recipe: Recipe, fit: Fit, X: Any, y: Any, noise: Sequence[Any], spill: str | None, shared: bool
 ) -> data.Rows:
     """Return more rows for a fit, with the names and units of its columns.
 
+    ``noise`` are ``y_variance`` and ``sample_weight``; tasks may have ``shared`` memory.
     InputError for rows of other columns or targets, or in other units.
     """
-    posterior, beside = fit.posterior, (y_variance, weight, False)
-    rows = data.rows_of(X, y, spill, shared_memory, recipe.read_rows, *beside)
+    posterior = fit.posterior
+    rows = data.rows_of(X, y, spill, shared, recipe.read_rows, *noise, False)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     if rows.n_targets != posterior.n_targets:

@@ -80,7 +80,7 @@ def _read(
     """Return the rows of a call, in the columns of the first ones if there were any."""
     if fit is None:
         return run.marked(recipe, recipe.rows_of(*given, None, True, *noise), executor)
-    rows = more_rows(recipe, fit, *given, None, True, *noise)
+    rows = more_rows(recipe, fit, *given, noise, None, True)
     return run.marked(recipe, rows, executor, known_ranges(fit))
 
 

@@ -158,8 +158,8 @@ def begun(table, monkeypatch):
     def begin(**settings):
         caught = []
 
-        def catch(recipe, asked, model, stage, theta, run, first):
-            caught.append((model, stage, theta, first))
+        def catch(asked, model, problem, run):
+            caught.append((model, problem.stage, problem.theta, model.first(problem.stage)))
             raise RunError("caught")
 
         with monkeypatch.context() as patch:

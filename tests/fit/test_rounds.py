@@ -323,14 +323,6 @@ def test_a_transient_read_error_is_retried(client, tmp_path):
     assert bits(found) == bits(wanted)
 
 
-def test_a_lasting_read_error_reaches_the_caller(client, tmp_path):
-    X, y = toy.data(10)
-    broken = Rows(toy.Flaky(X, str(tmp_path / "f"), times=50), y, None, tuple("abc"), tuple("uv"))
-    what = r"rows 0 to \d+ cannot be read: connection reset by the store"
-    with pytest.raises(RunError, match=what):
-        total_of(toy.Sum(), rounds_of(None, Executor(client, False), broken))
-
-
 def test_workers_that_keep_dying_are_one_plain_error(store, client):
     client.run_on_scheduler(_allow_no_failure)
     try:
