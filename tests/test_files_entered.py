@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-AT_MOST = {"fit of SGPR": 82, "fit of LMA": 94, "csv to csv": 71}
+AT_MOST = {"fit of SGPR": 79, "fit of LMA": 91, "csv to csv": 70}
 """Numbers of files, which may only fall: towards 35, 42 and 45."""
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -30,6 +29,8 @@ from daskgp.runtime.executor import Executor
 
 logger = logging.getLogger("daskgp")
 
+Pair: TypeAlias = tuple[Any, Any]
+"""X and y, or ``y_variance`` and ``sample_weight``."""
 WORTH = 0.02
 """Nats per value that other variances would gain on new rows, above which training is advised."""
 SURE = 3.0
@@ -54,7 +55,7 @@ def changed(
     executor = Executor.current(recipe.progress, recipe.device)
     with scratch_rows(recipe.store) as spill:
         noise = y_variance, weight
-        rows = more_rows(recipe, fit, X, y, noise, spill, executor.shares_memory)
+        rows = more_rows(recipe, fit, (X, y), noise, spill, executor.shares_memory)
         if y_variance is None and weight is None and not rows.n_noise:
             data.warn_of_noise_behind(y)
         _warn_of_no_errors(fit, rows)
@@ -86,8 +87,9 @@ def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: An
     arrangement = recipe.arrangement
     if not arrangement.nearby:
         return len(X)
-    noise = [part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight)]
-    rows = more_rows(recipe, fit, np.asarray(X), np.asarray(y), noise, None, True)
+    noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
+    error, weight = noise
+    rows = more_rows(recipe, fit, (np.asarray(X), np.asarray(y)), (error, weight))
     executor = Executor.current(recipe.progress, recipe.device)
     return arrangement.oldest(rows, _so_far(recipe, fit, executor))
 
@@ -137,15 +139,14 @@ def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:
 
 
 def more_rows(
-    recipe: Recipe, fit: Fit, X: Any, y: Any, noise: Sequence[Any], spill: str | None, shared: bool
+    recipe: Recipe, fit: Fit, given: Pair, noise: Pair, url: str | None = None, shared: bool = True
 ) -> data.Rows:
-    """Return more rows for a fit, with the names and units of its columns.
+    """Return more rows, ``given`` as X and y, with the names and units of a fit's columns.
 
-    ``noise`` are ``y_variance`` and ``sample_weight``; tasks may have ``shared`` memory.
     InputError for rows of other columns or targets, or in other units.
     """
     posterior = fit.posterior
-    rows = data.rows_of(X, y, spill, shared, recipe.read_rows, *noise, False)
+    rows = data.rows_of(*given, url, shared, recipe.read_rows, *noise, False)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     if rows.n_targets != posterior.n_targets:

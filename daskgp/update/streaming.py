@@ -19,7 +19,7 @@ from daskgp.models import scaling
 from daskgp.models.fills import Fills
 from daskgp.runtime.executor import Executor
 from daskgp.train.stochastic import Run, Stopped, ascend
-from daskgp.update.changing import described, known_ranges, more_rows
+from daskgp.update.changing import Pair, described, known_ranges, more_rows
 
 
 def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
@@ -70,17 +70,11 @@ def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, we
     return replace(found, seen=[*found.seen, note("update", sums, rows)])
 
 
-def _read(
-    recipe: Recipe,
-    fit: Fit | None,
-    given: tuple[Any, Any],
-    noise: tuple[Any, Any],
-    executor: Executor,
-) -> Rows:
+def _read(recipe: Recipe, fit: Fit | None, given: Pair, noise: Pair, executor: Executor) -> Rows:
     """Return the rows of a call, in the columns of the first ones if there were any."""
     if fit is None:
         return run.marked(recipe, recipe.rows_of(*given, None, True, *noise), executor)
-    rows = more_rows(recipe, fit, *given, noise, None, True)
+    rows = more_rows(recipe, fit, given, noise)
     return run.marked(recipe, rows, executor, known_ranges(fit))
 
 
