@@ -661,9 +661,8 @@ class GaussianProcess(FittedGP):
         return changing.changed(recipe, fit, X, y, y_variance, weight)
 
 
-SHARED = {one.name for one in fields(Recipe)} & {one.name for one in fields(GaussianProcess)} - {
-    "tol"
-}
+SHARED = {one.name for one in fields(GaussianProcess)} & {one.name for one in fields(Recipe)}
+SHARED.remove("tol")  # which a recipe always has
 """Settings that a recipe has by the same names."""
 
 
