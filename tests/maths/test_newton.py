@@ -76,10 +76,12 @@ def test_curvature_of_a_sample_of_rows_leads_to_the_optimum_of_all():
     assert whole.count <= 6
 
 
-def test_parameters_at_a_bound_stay_there_and_the_others_arrive():
+@pytest.mark.parametrize("informed", [False, True])
+def test_parameters_at_a_bound_stay_there_and_the_others_arrive(informed):
     B, top = np.array([[10.0, 6.0], [6.0, 10.0]]), np.array([3.0, 3.0])
     bounds = np.array([[-1.0, 1.0], [-10.0, 10.0]])
-    found = search(bowl(B, top), 2, bounds).run(np.zeros(2), None, 50, unnoted)
+    more = {"information": lambda x: B} if informed else {}
+    found = search(bowl(B, top), 2, bounds, **more).run(np.zeros(2), None, 50, unnoted)
     assert found.converged
     assert found.vector[0] == 1.0
     assert found.vector[1] == pytest.approx(3.0 + 6.0 / 10.0 * 2.0, abs=0.1)
@@ -119,15 +121,8 @@ def test_the_last_note_is_of_the_point_that_is_returned(most):
     np.testing.assert_array_equal(x, found.vector)
     assert (value, gain) == (rosenbrock(x)[0], found.gain)
     assert len(notes) <= most
-    assert found.cut == (most < 100)
-
-
-def test_a_run_that_is_cut_off_says_so():
-    found = newton.Search(rosenbrock, free(2), np.eye(2), 1e-8).run(
-        np.array([-1.2, 1.0]), None, 3, unnoted
-    )
-    assert not found.converged
-    assert found.gain > 0.1
+    assert found.cut == (most < 100) == (not found.converged)
+    assert found.converged or found.gain > 0.01
 
 
 def test_coordinates_do_not_move_the_optimum():
@@ -234,7 +229,8 @@ def test_information_of_another_size_than_the_curvature_still_leads_to_the_top(w
     run = search(bowl(B, top), 2, information=lambda x: wrong * B)
     found = run.run(np.zeros(2), None, 300, unnoted)
     assert found.converged
-    assert -bowl(B, top)(found.vector)[0] < 0.5
+    # what is left is told in units of the information
+    assert -bowl(B, top)(found.vector)[0] <= 0.01 * 2 * max(1.0, wrong)
 
 
 def variance_of(square, n):
@@ -276,13 +272,3 @@ def test_a_step_that_gains_far_less_than_promised_makes_the_next_one_shorter():
     found = run.run(np.array([-4.0]), None, 100, note)
     assert found.converged
     assert max(lengths) < 5.0
-
-
-def test_bounds_hold_with_information():
-    B, top = np.array([[10.0, 6.0], [6.0, 10.0]]), np.array([3.0, 3.0])
-    bounds = np.array([[-1.0, 1.0], [-10.0, 10.0]])
-    run = search(bowl(B, top), 2, bounds, information=lambda x: B)
-    found = run.run(np.zeros(2), None, 50, unnoted)
-    assert found.converged
-    assert found.vector[0] == 1.0
-    assert found.vector[1] == pytest.approx(3.0 + 6.0 / 10.0 * 2.0, abs=0.1)
