@@ -258,7 +258,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         >>> import numpy as np, daskgp
         >>> X = np.linspace(0, 1, 400)[:, None]
         >>> model = daskgp.VecchiaGP(varying=2).fit(X, np.sin(30 * X[:, 0] ** 2))
-        >>> model.hyperparameter_map(X[::100])["lengthscale"].shape
+        >>> model.hyperparameter_map(X[::100])["lengthscale[0]"].shape
         (4,)
         """
         self._check_fitted()
