@@ -12,6 +12,7 @@ import click
 
 from daskgp.cli.cluster import Workers
 from daskgp.cli.methods import MODELS
+from daskgp.cli.run import numeric
 from daskgp.errors import SettingError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -399,14 +400,6 @@ def fill_values(texts: Sequence[str]) -> Any:
     if word is not None:
         raise SettingError(f"--fill has {word!r}, a number is needed")
     return values
-
-
-def numeric(text: str) -> float | str:
-    """Return the number that a text is, or the text for an error that names it."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _ends(text: str) -> tuple[str, str]:

@@ -268,3 +268,11 @@ def _logs_on_stderr() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+def numeric(text: str) -> float | str:
+    """Return the number that a text is, or the text for an error that names it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -16,7 +16,7 @@ import numpy as np
 from daskgp import checks, kernels
 from daskgp.checks import shown
 from daskgp.cli.methods import AUTO
-from daskgp.cli.options import numeric
+from daskgp.cli.run import numeric
 from daskgp.errors import SettingError
 from daskgp.registry import IMPORT
 from daskgp.typing import Predictor
