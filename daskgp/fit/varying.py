@@ -2,9 +2,10 @@
 
 The log density of drawn rows is a function of the hyper-parameters at all knots, through the ones
 that each row blends; its gradient and Fisher information come from the same pass.  The logarithms
-at a knot differ from the common ones by delta ~ N(0, tau_j^2) for hyper-parameter j, so that a knot
-moves as far as its own information says; the spreads tau_j are those of the largest marginal
-likelihood (MacKay's fixed point) of the quadratic model about the last step.
+of hyper-parameter j at the knots differ from the common one by delta_j ~ N(0, tau_j^2 R), so that a
+knot moves as far as its own information, and that of knots around, says.  The spreads tau_j, and
+the share of what R correlates over space, are those of the largest marginal likelihood of the
+quadratic model about the last step (MacKay's fixed point).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from daskgp.models.varying import Varying
 
 logger = logging.getLogger("daskgp")
 
-EACH, MOST = 400, 64
+EACH, MOST = 200, 64
 """Rows drawn for each knot, and most knots, where no number is asked for."""
 PLACES = 10_000
 """Rows that knots are chosen from."""
@@ -47,6 +48,10 @@ ENOUGH = 0.5
 """Gain in nats that another step has to promise."""
 SPREADS = (1e-3, 2.0)
 """Least and largest spread of a logarithm between knots."""
+SHARES = (0.0, 0.5, 0.95)
+"""Shares of the variance between knots that is correlated over space, of which one is chosen."""
+ROUNDS, CLOSE = 30, 0.02
+"""Most rounds in which spreads are found, and their change that ends these."""
 SURE = 2.0
 """Standard errors that a gain on held-out rows has to be above zero."""
 PIECES, GAPS, GAP_ROWS = 8, 128, 64
@@ -262,13 +267,13 @@ class _Quadratic(NamedTuple):
     information: np.ndarray
 
     def gain(self, delta: np.ndarray, step: np.ndarray, precision: np.ndarray) -> float:
-        """Return what a step promises under the prior."""
-        slope, curved = self.gradient - precision * delta, self.information @ step
-        return float(slope @ step - 0.5 * step @ (curved + precision * step))
+        """Return what a step promises under a prior of this precision (f, f)."""
+        curvature = self.information + precision
+        return float((self.gradient - precision @ delta) @ step - 0.5 * step @ curvature @ step)
 
     def penalised(self, delta: np.ndarray, precision: np.ndarray) -> float:
         """Return the value with the prior."""
-        return self.value - 0.5 * float(precision @ delta**2)
+        return self.value - 0.5 * float(delta @ precision @ delta)
 
 
 @dataclass
@@ -325,11 +330,12 @@ def _searched(
     free = np.flatnonzero(np.tile(varies, K))
     low, high = (np.tile(ends, K)[free] for ends in limits.T)
     density, of = _Density(kept, drawn, theta, free, held), free % k
-    delta, spreads = theta.varying.logs.ravel()[free], np.full(k, 0.5)
+    delta = theta.varying.logs.ravel()[free]
     now = density(delta)
+    prior = _likeliest(now, delta, of, theta.varying.knots)
     for _ in range(STEPS):
-        spreads = _spreads(now, delta, of, spreads)
-        precision = spreads[of] ** -2.0
+        prior = _spread(prior, now, delta)
+        precision = prior.precision
         step = np.clip(_mode(now, delta, precision)[0], low, high) - delta
         step *= min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
         before, gained = now.penalised(delta, precision), False
@@ -342,7 +348,7 @@ def _searched(
         if not gained:
             break
         delta, now = delta + step, trial
-    covariance = _mode(now, delta, spreads[of] ** -2.0)[1]
+    covariance = _mode(now, delta, prior.precision)[1]
     return density.at(delta, np.sqrt(np.diag(covariance)))
 
 
@@ -350,24 +356,73 @@ def _mode(
     now: _Quadratic, delta: np.ndarray, precision: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and covariance of the logarithms under the quadratic model."""
-    covariance = np.linalg.inv(now.information + np.diag(precision))
+    covariance = np.linalg.inv(now.information + precision)
     covariance = 0.5 * (covariance + covariance.T)
     return covariance @ (now.gradient + now.information @ delta), covariance
 
 
-def _spreads(now: _Quadratic, delta: np.ndarray, of: np.ndarray, spreads: np.ndarray) -> np.ndarray:
-    """Return the spreads (k,) between knots of the largest marginal likelihood."""
-    for _ in range(30):
-        precision = spreads[of] ** -2.0
-        mean, covariance = _mode(now, delta, precision)
-        told = 1.0 - precision * np.diag(covariance)
-        number = len(spreads)
-        squares, known = (np.bincount(of, values, number) for values in (mean**2, told))
-        renewed = np.clip(np.sqrt(squares / np.maximum(known, 1e-12)), *SPREADS)
-        if np.abs(np.log(renewed / spreads)).max() < 0.02:
-            return renewed
-        spreads = renewed
-    return spreads
+class _Prior(NamedTuple):
+    """Normal prior of the logarithms (f,), of hyper-parameter ``of`` (f,) each, knot by knot.
+
+    Those of one hyper-parameter have the covariance tau^2 R, with R^-1 ``inverse`` (K, K) and tau
+    its spread (k,).
+    """
+
+    of: np.ndarray
+    inverse: np.ndarray
+    spreads: np.ndarray
+
+    @property
+    def precision(self) -> np.ndarray:
+        """Inverse (f, f) of the covariance."""
+        found = np.zeros((len(self.of), len(self.of)))
+        for j in np.unique(self.of):
+            own = np.flatnonzero(self.of == j)
+            found[np.ix_(own, own)] = self.inverse / self.spreads[j] ** 2
+        return found
+
+    def evidence(self, now: _Quadratic, delta: np.ndarray) -> float:
+        """Return the log marginal likelihood of the quadratic model, up to a constant."""
+        precision, told = self.precision, now.gradient + now.information @ delta
+        mean, curvature = _mode(now, delta, precision)[0], now.information + precision
+        return 0.5 * float(
+            told @ mean + np.linalg.slogdet(precision)[1] - np.linalg.slogdet(curvature)[1]
+        )
+
+
+def _likeliest(now: _Quadratic, delta: np.ndarray, of: np.ndarray, knots: np.ndarray) -> _Prior:
+    """Return the prior of the largest marginal likelihood among several correlations of knots."""
+    away = np.sqrt(((knots[:, None] - knots) ** 2).sum(axis=2))
+    far = float(np.sqrt(np.mean(away**2))) or 1.0
+    best: tuple[float, _Prior] | None = None
+    for share in SHARES:
+        R = share * np.exp(-away / far)
+        R[np.diag_indices(len(R))] = 1.0
+        prior = _Prior(of, np.linalg.inv(R), np.full(int(of.max()) + 1, 0.5))
+        prior = _spread(prior, now, delta)
+        value = prior.evidence(now, delta)
+        if best is None or value > best[0]:
+            best = value, prior
+    assert best is not None
+    return best[1]
+
+
+def _spread(prior: _Prior, now: _Quadratic, delta: np.ndarray) -> _Prior:
+    """Return a prior with the spreads of the largest marginal likelihood."""
+    for _ in range(ROUNDS):
+        mean, covariance = _mode(now, delta, prior.precision)
+        spreads = prior.spreads.copy()
+        for j in np.unique(prior.of):
+            own = np.flatnonzero(prior.of == j)
+            unknown = float((prior.inverse * covariance[np.ix_(own, own)]).sum()) / spreads[j] ** 2
+            square = float(mean[own] @ prior.inverse @ mean[own])
+            known = max(len(own) - unknown, 1e-12)
+            spreads[j] = np.clip(np.sqrt(square / known), *SPREADS)
+        moved = float(np.abs(np.log(spreads / prior.spreads)).max())
+        prior = prior._replace(spreads=spreads)
+        if moved < CLOSE:
+            break
+    return prior
 
 
 # -- comparison ------------------------------------------------------------------------------

@@ -56,6 +56,16 @@ class Varying:
     columns: np.ndarray
     errors: np.ndarray
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Varying) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @cached_property
+    def _key(self) -> tuple[tuple[tuple[int, ...], bytes], ...]:
+        return tuple((array.shape, array.tobytes()) for array in self.arrays.values())
+
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by name."""
