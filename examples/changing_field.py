@@ -69,7 +69,7 @@ def main(rows=4_000, knots="auto", path=None, seed=0):
         print("true {:.3f} and {:.2f}".format(*truth(x)))
     if path:
         side = np.linspace(0.0, 1.0, 60)
-        grid = xr.Dataset(coords={"x0": side, "x1": side})
+        grid = xr.Dataset(coords={"x1": side, "x0": side})
         daskgp.plot.hyperparameter_map(chosen.hyperparameter_map(grid), path=path)
     return found, learned
 
