@@ -53,7 +53,9 @@ SHARES = (0.0, 0.5, 0.95)
 ROUNDS, CLOSE = 30, 0.02
 """Most rounds in which spreads are found, and their change that ends these."""
 SURE = 2.0
-"""Standard errors that a gain on held-out rows has to be above zero."""
+"""Standard errors that a gain on held-out rows has to be above zero, or a loss below."""
+SURER = 4.0
+"""Those of a gain on rows without those around them, which have much in common."""
 PIECES, GAPS, GAP_ROWS = 8, 128, 64
 """Parts of a block, of which one is left out, most blocks, and most rows of each."""
 HUGE = 1e200
@@ -209,7 +211,8 @@ def trained(asked: Variation, model: Vecchia, problem: Problem, run: Run, number
         return Trained(search(start))
     found = search(start, held=False)
     gain, gaps = kept(lambda: _gains(model, stage, shared, drawn, theta, found, recipe.seed()))
-    sure, lost = gain[0] > SURE * gain[1], gaps[0] < -SURE * gaps[1]
+    sure = gain[0] > SURE * gain[1] or gaps[0] > SURER * gaps[1]
+    lost = gain[0] < -SURE * gain[1] or gaps[0] < -SURE * gaps[1]
     logger.info(
         "hyper-parameters that vary over space gain %.4f nats a row on rows held out, and %.4f "
         "where those around are held out as well: %s",

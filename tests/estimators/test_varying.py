@@ -107,6 +107,16 @@ def test_auto_takes_the_better_and_says_so(wide, varies, caplog, monkeypatch):
             _ = model.hyperparameter_map_
 
 
+def test_auto_takes_what_gains_in_gaps():
+    """Where rows are close, all hyper-parameters predict them alike."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 3, 2_000)
+    y = np.exp(x - 1.5) * np.sin(6 * x) + 0.2 * rng.standard_normal(len(x))
+    model = VecchiaGP(varying="auto", progress=False).fit(x[:, None], y)
+    assert model.solved_.theta.varying is not None
+    assert model.history_[-1]["varying_gain_in_gaps"] > 0.1
+
+
 def test_few_rows_do_not_vary(table, caplog):
     with caplog.at_level(logging.INFO, "daskgp"):
         model = VecchiaGP(**QUICK, varying="auto").fit(*table)
