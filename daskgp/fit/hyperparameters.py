@@ -213,12 +213,13 @@ def _warn_of_few_blocks(chosen: int | Literal["auto"] | None, total: int) -> Non
 class Learned(NamedTuple):
     """Hyper-parameters, the history of their training and standard errors of their logarithms.
 
-    The errors (k,) are NaN where they are unknown.
+    The errors (k,) are NaN where they are unknown; ``stopped`` says that a callback wished so.
     """
 
     theta: Theta
     history: list[dict[str, Any]]
     errors: np.ndarray
+    stopped: bool = False
 
 
 def train_theta(problem: Problem) -> Learned:
@@ -240,7 +241,7 @@ def train_theta(problem: Problem) -> Learned:
         begun.searched.warn_of_coarse(found, inputs, f"{own.finer}, or take LMA")
     if begun.evidence and constraints.NOISE not in constraints.fixed_values(recipe.asked.fixed):
         begun.evidence.warn_of_nothing(theta, found)
-    return Learned(found, trained.history, errors)
+    return Learned(found, trained.history, errors, trained.stopped)
 
 
 def plan_run(problem: Problem) -> Run:

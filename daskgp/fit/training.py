@@ -46,7 +46,7 @@ class OnBlocks(Trainer):
     def learn(self, problem: Problem) -> Outcome:
         """Train from initial hyper-parameters, and solve for all rows."""
         trained = hyperparameters.train_theta(problem)
-        theta, history, errors = self._varied(problem, trained)
+        theta, history, errors, _ = self._varied(problem, trained)
         recipe = problem.recipe
         stage = recipe.arrangement.settle(problem.stage, theta)
         method, total = recipe.method_of(stage), None
@@ -190,6 +190,8 @@ class OnRows(OnNearby):
         if asked.given is not None:
             given = varying.taken(asked.given, problem.stage, theta, asked)
             return learned._replace(theta=given)
+        if learned.stopped:
+            return learned
         run = hyperparameters.plan_run(problem)
         problem = problem._replace(start=problem.start._replace(theta=theta))
         model, near = self._conditioned(problem)

@@ -117,6 +117,11 @@ def test_auto_takes_what_gains_in_gaps():
     assert model.history_[-1]["varying_gain_in_gaps"] > 0.1
 
 
+def test_a_callback_that_ends_training_ends_it(field):
+    model = VecchiaGP(varying=4, progress=False).fit(*field, callback=lambda entry: True)
+    assert model.solved_.theta.varying is None
+
+
 def test_few_rows_do_not_vary(table, caplog):
     with caplog.at_level(logging.INFO, "daskgp"):
         model = VecchiaGP(**QUICK, varying="auto").fit(*table)
