@@ -283,6 +283,59 @@ def test_numbers_of_rows_of_a_data_frame_are_left_out_unless_they_are_all(name, 
     assert convert(kept, tmp_path / "d.zarr", target="z").features == ("index", "lon")
 
 
+STORED = "__index_level_0__"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("source", ["file", "folder", "many", "arrow", "stream", "polars"])
+@pytest.mark.parametrize("order", [[0, 2, 3, 5], [4, 0, 3, 1]], ids=["filtered", "shuffled"])
+def test_an_index_without_a_name_that_arrow_holds_is_left_out(source, order, tmp_path, caplog):
+    pa = pytest.importorskip("pyarrow")
+    whole = pd.DataFrame({"lon": np.sqrt(np.arange(6.0)), "z": np.arange(6) ** 2.0})
+    frame, path = whole.iloc[order], tmp_path / "t.parquet"
+    if source == "folder":
+        frame = frame.assign(year=[2020, 2021, 2020, 2021]).sort_values("year", kind="stable")
+        frame.to_parquet(path, partition_cols=["year"])
+        frame = frame.drop(columns="year")
+    elif source == "many":
+        path = tmp_path / "parts"
+        path.mkdir()
+        for i in (0, 2):
+            frame[i : i + 2].to_parquet(path / f"{i}.parquet")
+    else:
+        frame.to_parquet(path)
+    given = path
+    if source in ("arrow", "stream"):
+        given = pa.Table.from_pandas(frame)
+    if source == "stream":
+        given = given.to_reader(max_chunksize=2)
+    if source == "polars":
+        given = pytest.importorskip("polars").read_parquet(path)
+    found = convert(given, tmp_path / "a.zarr", target="z")
+    assert found.features == (("lon", "year") if source == "folder" else ("lon",))
+    assert caplog.text.count("left out") == 1
+    assert f"column '{STORED}' of" in caplog.text
+    assert "has no name and holds whole numbers" in caplog.text
+    X, y = daskgp.open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(X[:, 0].compute(), frame["lon"])
+    np.testing.assert_array_equal(y.compute(), frame["z"])
+
+
+def test_an_index_without_a_name_is_a_feature_where_it_is_named_or_holds_times(tmp_path, caplog):
+    pa = pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"lon": [1.0, 3, 5], "z": [10.0, 20, 30]}, index=[4, 2, 9])
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (tmp_path / "t.parquet", pa.Table.from_pandas(frame)):
+        store = tmp_path / f"{type(source).__name__}.zarr"
+        assert convert(source, store, "z", [STORED]).features == (STORED,)
+        np.testing.assert_array_equal(daskgp.open_dataset(store)[0].compute(), [[4], [2], [9]])
+    frame.index = pd.to_datetime(["2020-01-03", "2020-01-01", "2020-01-09"])
+    frame.to_parquet(tmp_path / "times.parquet")
+    found = convert(tmp_path / "times.parquet", tmp_path / "times.zarr", target="z")
+    assert found.features == ("lon", STORED)
+    assert not caplog.text
+
+
 def test_two_columns_of_a_data_frame_with_one_name_are_refused(tmp_path):
     frame = table()
     twice = pd.concat([frame, frame[["a"]]], axis=1)

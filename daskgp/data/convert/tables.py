@@ -159,6 +159,8 @@ MISSING_TEXTS = ("NA", "N/A", "NULL", "null", "None")
 
 UNNAMED = "Unnamed: "
 """Beginning of the names of columns without one, as pandas gives them."""
+STORED_INDEX = r"__index_level_\d+__"
+"""Pattern of the names of columns that pandas makes in Arrow of an index without one."""
 
 
 def _names(written: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -209,12 +211,17 @@ INDEX = "index"
 """Name of the column that ``reset_index`` of a data frame makes of an index without one."""
 
 
+def _is_nameless(name: str) -> bool:
+    """Return whether pandas gave a column its name, for want of one."""
+    return name.startswith(UNNAMED) or bool(re.fullmatch(STORED_INDEX, name))
+
+
 def _unused(name: str, values: Any, empty: bool) -> str:
     """Return why a column is no feature by default, from its first values; empty if it is one."""
-    nameless = "has no name and " if name.startswith(UNNAMED) else ""
+    nameless = "has no name and " if _is_nameless(name) else ""
     if empty:
         return nameless + EMPTY
-    if not nameless and name != INDEX:
+    if (not nameless and name != INDEX) or values.dtype.kind == "M":
         return ""
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     if not len(numbers) or not (numbers == np.floor(numbers)).all():
@@ -400,14 +407,19 @@ def arrow_table(source: Any, targets: Names) -> Iterator[Table]:
     columns = tuple(reader.schema.names)
     check_known("target", targets, columns, what)
 
+    batches = (batch for batch in reader if batch.num_rows)
+    indices = _indices(columns)
+    begin = list(islice(batches, 1 if indices else 0))
+
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
-        for batch in reader:
+        for batch in itertools.chain(begin, batches):
             for start in range(0, batch.num_rows, rows):
                 yield _of_batch(batch.slice(start, rows), names)
 
     found = _arrow_kinds(reader.schema)
     empty = {*_typeless(found), *_no_values(source)} - {*targets}
-    unused = {name: EMPTY for name in columns if name in empty}
+    first = pa.Table.from_batches([batch.slice(0, HEAD_ROWS) for batch in begin], reader.schema)
+    unused = _all_unused(_head(first.select(indices), columns), targets, empty)
     defaults = tuple(name for name in columns if name not in unused)
     yield Table(columns, targets, defaults, refusing(what, found, targets), blocks, unused=unused)
 
@@ -448,12 +460,21 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
 
     found, rows = _arrow_kinds(data.schema), data.count_rows()
     empty = _typeless(found) + _nulls(data)
-    few = [name for name in columns if name == INDEX or name.startswith(UNNAMED)]
-    head = data.head(HEAD_ROWS, columns=few).to_pandas().reindex(columns=columns)
+    head = _head(data.head(HEAD_ROWS, columns=_indices(columns)), columns)
     unused = _all_unused(head, targets, empty)
     defaults = tuple(name for name in columns if name not in unused)
     kinds = refusing(source, found, targets)
     yield Table(columns, targets, defaults, kinds, blocks, rows=rows, unused=unused)
+
+
+def _indices(columns: Names) -> list[str]:
+    """Return the columns that may be an index of rows."""
+    return [name for name in columns if name == INDEX or _is_nameless(name)]
+
+
+def _head(few: Any, columns: Names) -> Any:
+    """Return a frame of all columns from an Arrow table of a few of them, the others empty."""
+    return few.to_pandas(ignore_metadata=True).reindex(columns=columns)
 
 
 def _nulls(data: Any) -> Names:
