@@ -90,7 +90,7 @@ def projected(loss: cagp.LossName, dense: bool, machine: Machine, dtype: str) ->
     found = model.pull(at, block, F, panels, objective.cotangent, weights)
     state, X = model.posterior(factored, ROWS), places(machine, dtype)
     moments = model.predict(at, state, X, panels, "variance")
-    gradients = found[0], found[2][0] + found[3]
+    gradients = found[0], found[2][0][1] + found[3]
     return [objective.value, *gradients, moments.mean, moments.variance]
 
 
