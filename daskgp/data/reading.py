@@ -176,7 +176,8 @@ def refuse_other_order(X: Any, **beside: Any) -> None:
 def warn_of_moved(X: Any, **beside: Any) -> None:
     """Warn of objects of pandas whose rows are numbered as those of X, but all moved by some.
 
-    So it is where rows were left out of one of them before it was numbered anew.
+    So it is where rows were left out of one of them before it was numbered anew.  Sorted times or
+    texts that are mostly those of X, but in other rows, are warned of as well.
     """
     for name, own, index in _unlike(X, beside):
         if _numbers_rows(index) and _numbers_rows(own) and own.isin(index).any():
@@ -186,6 +187,17 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
                 "together as they are",
                 *(name, own[0], own[-1], index[0], index[-1], name),
             )
+        elif _sorted_labels(index) and _sorted_labels(own):
+            at = index.get_indexer(own)
+            moved = np.flatnonzero((at >= 0) & (at != np.arange(len(at))))
+            if moved.size and 2 * np.count_nonzero(at >= 0) > len(at):
+                row = moved[0]
+                logger.warning(
+                    "%s has %d labels of the index of X in other rows, first %s where X has %s "
+                    "(row %d), and rows are paired by their order: give rows of the same labels, "
+                    "or %s.to_numpy() if they belong together as they are",
+                    *(name, moved.size, own[row], index[row], row + 1, name),
+                )
 
 
 def _unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -209,6 +221,12 @@ def _numbers_rows(index: Any) -> bool:
     """Return whether an index counts whole numbers up by one."""
     numbers = index.to_numpy()
     return numbers.dtype.kind in "iu" and bool((np.diff(numbers) == 1).all())
+
+
+def _sorted_labels(index: Any) -> bool:
+    """Return whether an index holds times or texts, increasing and without repeats."""
+    known = index.inferred_type in ("datetime64", "date", "period", "string")
+    return known and bool(index.is_monotonic_increasing and index.is_unique)
 
 
 def _times_in(X: Any) -> list[Any]:

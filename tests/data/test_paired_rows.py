@@ -93,6 +93,46 @@ def test_numbers_of_rows_that_are_moved_by_some_are_told(pair, told, caplog):
     assert caplog.messages == [wanted] * told
 
 
+DAYS = pd.date_range("2020", periods=40)
+TEXTS = pd.Index([f"s{i:02d}" for i in range(40)])
+
+
+@pytest.mark.parametrize("labels", [DAYS, TEXTS, DAYS.to_period("D")])
+@pytest.mark.parametrize(
+    ("own", "other", "told"),
+    [
+        (slice(1, 31), slice(0, 30), (29, 1)),  # from row 1 of y on, which is row 0 of X
+        (np.r_[0:20, 21:31], np.r_[0:10, 11:31], (9, 10)),
+        (slice(0, 30), np.r_[0:29, 30], None),  # one row more, the others in place
+        (slice(0, 30), slice(10, 40), (20, 0)),
+        (slice(0, 20), slice(15, 35), None),  # few in common
+        (slice(0, 30), slice(39, 9, -1), None),  # not sorted
+    ],
+    ids=["by one", "other gaps", "in place", "most", "few", "backwards"],
+)
+def test_labels_that_are_moved_by_some_are_told(labels, own, other, told, caplog):
+    index, wanted = labels[own], []
+    rows, y = X[: len(index)].set_axis(index), Y[: len(index)].set_axis(labels[other])
+    model().fit(rows, y)
+    if told:
+        count, row = told
+        wanted = [
+            f"y has {count} labels of the index of X in other rows, first {y.index[row]} where X "
+            f"has {index[row]} (row {row + 1}), and rows are paired by their order: give rows of "
+            "the same labels, or y.to_numpy() if they belong together as they are"
+        ]
+    assert caplog.messages == wanted
+
+
+def test_groups_of_folds_are_paired_alike():
+    rows, y = X.set_axis(NAMED), Y.set_axis(NAMED)
+    groups = pd.Series(np.arange(30) // 6, NAMED)
+    with pytest.raises(InputError, match=r"^groups has the index of X in another order"):
+        daskgp.cross_validate(model(), rows, y, groups=groups.iloc[ORDER])
+    found = daskgp.cross_validate(model(), rows, y, groups=groups)
+    assert found.mean == daskgp.cross_validate(model(), X, Y, groups=groups.to_numpy()).mean
+
+
 def test_an_index_with_repeats_has_no_reindex():
     repeated = np.arange(30) // 2
     with pytest.raises(InputError, match=r"by their order: give y\.to_numpy\(\) if they"):
