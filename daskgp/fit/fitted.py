@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, TypeAlias
@@ -95,6 +95,13 @@ def note(what: What, sums: scaling.Sums, rows: Rows, store: str | None = None) -
         "span": [0, len(rows)],
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def checksum_of(seen: Sequence[Mapping[str, Any]]) -> int:
+    """Return the sum of the hashes of the rows that are left of those that a model has seen."""
+    signs = {"forget": -1}
+    hashes = (signs.get(one.get("what"), 1) * int(one.get("checksum", "0"), 16) for one in seen)
+    return sum(hashes) % 2**64
 
 
 def ranges_of(sums: scaling.Sums, columns: Columns, before: Known = None) -> Ranges:

@@ -111,7 +111,9 @@ def fitted(
         raise work.out_of_memory(error, plan, limit, load.knob) from error
     url = None if dataset is None else dataset.url
     sources = () if dataset is None else (dataset.source(executor),)
-    return replace(fit, seen=[note("fit", sums, whole, url)], sources=sources)
+    posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
+    seen = [note("fit", sums, whole, url)]
+    return replace(fit, posterior=posterior, seen=seen, sources=sources)
 
 
 def _planned(
@@ -191,6 +193,7 @@ def remembered(recipe: Recipe, outcome: Outcome, sums: scaling.Sums, fills: Fill
         fills=fills,
         ranges=ranges_of(sums, rows.columns),
         finds_fills=isinstance(recipe.fill_values, str),
+        rows_checksum=int(sums.checksum),
     )
     regressor = means.regressor(recipe.mean, rows)
     known = None if regressor is None else Known.of(regressor, rows)

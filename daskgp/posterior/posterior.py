@@ -85,6 +85,8 @@ class Posterior:
     ranges: Sequence[Sequence[float] | None] = ()
     finds_fills: bool = True
     """Whether fill values in common use, far outside these ranges, are missing in places."""
+    rows_checksum: int = 0
+    """Sum of the hashes of all training rows, with their targets and noise."""
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -114,6 +116,8 @@ class Posterior:
         }
         if self.rows is not None:
             settings["rows"] = self.rows.token
+            if not np.size(getattr(self.state, "weights", 1.0)):  # nothing else tells the targets
+                settings["checksum"] = self.rows_checksum
         if self.geographic is not None:
             settings["geographic"] = list(self.geographic)
         more = {"units": list(self.feature_units), "fills": [list(own) for own in self.fills]}

@@ -21,6 +21,7 @@ from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
+from daskgp.fit.fitted import checksum_of
 from daskgp.models import REGISTRY, columns
 from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
@@ -156,6 +157,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
         ranges=_ranges(content.notes, len(names)),
         finds_fills=attributes.get("settings", {}).get("fill_values", "auto") == "auto",
+        rows_checksum=checksum_of(content.notes.get("seen") or ()),
     )
     parts = posterior.parts(_known(regressor, names, len(targets), arrays))
     return replace(posterior, layers=chain.restored(attributes, arrays, parts))

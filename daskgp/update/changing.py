@@ -16,7 +16,7 @@ from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
 from daskgp.fit.arrange import Changed, SoFar
-from daskgp.fit.fitted import Fit, What, note, ranges_of
+from daskgp.fit.fitted import Fit, What, checksum_of, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.work import check_noise
@@ -77,8 +77,9 @@ def changed(
         fit = _concluded(recipe, fit, after, int(sums.rows), forget)
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
-    posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
     seen = [*fit.seen, note(what, sums, rows)]
+    own = {"fills": rows.fills, "ranges": ranges, "rows_checksum": checksum_of(seen)}
+    posterior = replace(fit.posterior, **own)
     return replace(fit, posterior=posterior, seen=seen)
 
 
