@@ -493,7 +493,10 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (("likelihood=gamma",), "setting likelihood='gamma': one of 'gaussian', 'student-t', 'be"),
+        (
+            ("likelihood=gamma",),
+            "likelihood='gamma': choose one of 'gaussian', 'student-t', 'berno",
+        ),
         (("likelihod=poisson",), "unknown setting 'likelihod' of model 'svgp': did you mean 'like"),
         (("natural=auto",), "setting natural='auto': a number or none is needed"),
         (("likelihood=bernoulli",), "takes only 0 and 1: code the two classes as 0 and 1"),

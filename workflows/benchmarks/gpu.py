@@ -146,6 +146,5 @@ LMA_SIZES = {"lma_rows": (1_000_000, 300), "support": (512, 10), "window": (512,
 CAGP_SIZES = {"cagp_rows": (1_800_000, 150), "actions": (512, 10), "cagp_features": 7}
 OTHERS = {"together": (16, 4), "features": 8, "dtype": "float64", "cagp_dtype": "float32"}
 PRODUCT = {"array_module": "cupy", "gemm": (8_192, 64), "repeats": (5, 1)}
-harness.command(
-    globals(), parts=PARTS, **PRODUCT, **SGPR_SIZES, **LMA_SIZES, **CAGP_SIZES, **OTHERS
-)
+DEFAULTS = PRODUCT | SGPR_SIZES | LMA_SIZES | CAGP_SIZES | OTHERS
+harness.command(globals(), parts=PARTS, **DEFAULTS)
