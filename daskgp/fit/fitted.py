@@ -99,9 +99,11 @@ def note(what: What, sums: scaling.Sums, rows: Rows, store: str | None = None) -
 
 def checksum_of(seen: Sequence[Mapping[str, Any]]) -> int:
     """Return the sum of the hashes of the rows that are left of those that a model has seen."""
-    signs = {"forget": -1}
-    hashes = (signs.get(one.get("what"), 1) * int(one.get("checksum", "0"), 16) for one in seen)
-    return sum(hashes) % 2**64
+    total = 0
+    for one in seen:
+        own = int(one.get("checksum", "0"), 16)
+        total += -own if one["what"] == "forget" else own
+    return total % 2**64
 
 
 def ranges_of(sums: scaling.Sums, columns: Columns, before: Known = None) -> Ranges:

@@ -78,8 +78,8 @@ def changed(
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
     seen = [*fit.seen, note(what, sums, rows)]
-    own = {"fills": rows.fills, "ranges": ranges, "rows_checksum": checksum_of(seen)}
-    posterior = replace(fit.posterior, **own)
+    posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
+    posterior = replace(posterior, rows_checksum=checksum_of(seen))
     return replace(fit, posterior=posterior, seen=seen)
 
 
