@@ -4,12 +4,12 @@
 its registries; the functions below it are single checks, at rows of your choice.
 """
 
+from daskgp.models.experts.ensemble import HeldExperts
 from daskgp.testing.check import Check
 from daskgp.testing.checks import checks_of, parametrize_with_checks
 from daskgp.testing.computing import central_differences, no_compute
 from daskgp.testing.of_kernels import check_kernel
 from daskgp.testing.of_methods import (
-    HeldExperts,
     MethodAt,
     check_additive,
     check_ensemble,

@@ -14,7 +14,7 @@ from daskgp.data.blocks.draws import Central
 from daskgp.errors import InputError
 from daskgp.fit.task import TaskRounds
 from daskgp.models.additive import Additive
-from daskgp.models.experts.ensemble import Ensemble
+from daskgp.models.experts.ensemble import Ensemble, HeldExperts
 from daskgp.models.method import Method
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, variances
 from daskgp.testing.check import Check, promised
@@ -272,27 +272,6 @@ def combine_experts(
     assert isinstance(state, model.state_type)
     near = HeldExperts(model, theta, state, joined) if model.keeps_rows else None
     return value, model.predict(theta, state, X, near, want)
-
-
-@dataclass(frozen=True, eq=False)
-class HeldExperts:
-    """Experts' rows in memory, for the predictions of a method that reads them back."""
-
-    model: Any
-    theta: Theta
-    state: Any
-    blocks: Sequence[Block]
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def rows(self, i: int) -> Block:
-        """Return the scaled rows of expert i."""
-        return self.blocks[i]
-
-    def conditioned(self, *experts: int) -> Any:
-        """Condition the method on the rows of some experts together."""
-        return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
 def _dense(theta: Theta, rows: Block, test: np.ndarray) -> tuple[Any, ...]:

@@ -16,12 +16,12 @@ from peers.arrays import D, Machine, blocks, places
 
 from daskgp.models.exact import Exact
 from daskgp.models.experts import inner_products
+from daskgp.models.experts.ensemble import HeldExperts
 from daskgp.models.experts.exact import ExactExperts
 from daskgp.models.experts.sparse import SparseExperts
 from daskgp.models.inducing import Prepared
 from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta, add, move
-from daskgp.testing import HeldExperts
 
 INDUCING, EXPERTS = 24, arrays.BLOCKS
 RULES = ("poe", "gpoe", "bcm", "rbcm", "grbcm", "npae", "optimal")

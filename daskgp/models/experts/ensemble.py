@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar, Literal, Self
@@ -12,7 +12,7 @@ from daskgp.errors import InputError
 from daskgp.models.experts import aggregation
 from daskgp.models.experts.aggregation import Aggregation
 from daskgp.models.method import Method, Rounds, one_place
-from daskgp.models.values import Moments, Objective, Theta, Want, add_gradients
+from daskgp.models.values import Block, Moments, Objective, Theta, Want, add_gradients
 from daskgp.typing import Array
 
 
@@ -101,6 +101,27 @@ class Ensemble(Method):
         """True if one expert may be the exact GP; rBCM's weight is not 1, nor eqs. 43b and 45b."""
         printed = (self.aggregation, self.variance) == ("optimal", "paper")
         return self.aggregation != "rbcm" and not printed
+
+
+@dataclass(frozen=True, eq=False)
+class HeldExperts:
+    """Experts' rows in memory, for the predictions of a method that reads them back."""
+
+    model: Any
+    theta: Theta
+    state: Any
+    blocks: Sequence[Block]
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def rows(self, i: int) -> Block:
+        """Return the scaled rows of expert i."""
+        return self.blocks[i]
+
+    def conditioned(self, *experts: int) -> Any:
+        """Condition the method on the rows of some experts together."""
+        return self.model.condition(self.theta, self.state, [self.blocks[i] for i in experts])
 
 
 def _of_expert(model: Ensemble, with_inputs: bool, rows: Any, theta: Theta) -> Objective:
