@@ -16,6 +16,7 @@ from daskgp.data.rows import (
     open_inputs,
     rows_of,
     units_of,
+    warn_of_lost,
     warn_of_noise_behind,
 )
 from daskgp.data.stores.chunk_marks import UNKNOWN as UNKNOWN_MARK
@@ -52,5 +53,6 @@ __all__ = [
     "rows_of",
     "units_of",
     "vacant",
+    "warn_of_lost",
     "warn_of_noise_behind",
 ]

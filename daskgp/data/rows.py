@@ -19,6 +19,7 @@ import dask
 import dask.array as da
 import numpy as np
 import zarr
+from zarr.storage import LocalStore
 
 from daskgp.data import feature_units, grids, reading, writers
 from daskgp.data.partition import default_block_rows
@@ -243,6 +244,8 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
     >>> folder.cleanup()
     """
     X, y = dataset_arrays(url)
+    for array in (X, y):
+        warn_of_lost(array)
     return _as_dask(X), _as_dask(y)
 
 
@@ -275,6 +278,25 @@ def _as_dask(array: zarr.Array) -> da.Array:
         raise StoreError(f"{url} is damaged: its attributes are nested too deep") from error
     chunks = (row_step(array), *array.shape[1:])
     return reading.from_zarr(array, chunks, f"dataset-{token}")
+
+
+def warn_of_lost(array: zarr.Array) -> None:
+    """Warn of chunks on disk that are absent and read as a number; buckets are not asked."""
+    fill = array.fill_value
+    if not isinstance(array.store, LocalStore) or np.dtype(array.dtype).kind != "f":
+        return
+    if fill is not None and np.isnan(fill):  # reads as missing, which is said
+        return
+    sizes, folder = groups.written_together(array), array.store.root / array.path
+    grid = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
+    keys = map(array.metadata.encode_chunk_key, np.ndindex(*grid))
+    lost = sum(not (folder / key).exists() for key in keys)
+    if lost:
+        logger.warning(
+            "%s lacks %d of %d chunks, whose rows read as %g: write them again if they are lost; "
+            'an array made with fill_value=float("nan") reads lost chunks as missing values',
+            *(remote.address(array), lost, math.prod(grid), fill or 0),
+        )
 
 
 def _open_complete(url: str, options: str = "") -> zarr.Group:

@@ -227,6 +227,7 @@ def _row_work(job: Job, source: str) -> Work:
 
 
 def _check_rows(X: Any, executor: Executor, remedy: str) -> None:
+    data.warn_of_lost(X)
     visibility.check(executor, X, "the input", remedy)
 
 

@@ -168,6 +168,43 @@ def test_what_is_lost_of_a_spilled_store_is_missing_and_not_zero(tmp_path):
     np.testing.assert_array_equal(y[:20, 0], X[:20, 0] % 2 == 0)
 
 
+@pytest.mark.parametrize("name", ["X", "y"])
+@pytest.mark.parametrize("shards", [None, 20])
+def test_a_lost_chunk_that_reads_as_a_number_is_told(name, shards, tmp_path, make_store, caplog):
+    X, y = table(60)
+    url = make_store(X, y, 20 if shards is None else 10, shards=shards)
+    daskgp.open_dataset(url)
+    assert not caplog.text
+    chunk = {"X": ("1", "0"), "y": ("1",)}[name]
+    (tmp_path / "data.zarr" / name / "c").joinpath(*chunk).unlink()
+    daskgp.open_dataset(url)
+    assert caplog.text.count("lacks") == 1
+    assert f"{url}/{name} lacks 1 of 3 chunks, whose rows read as 0: write them" in caplog.text
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_lost_chunk_is_told_by_a_fit_and_a_prediction(form, tmp_path, caplog):
+    X, y = table(60)
+    for url, fill in ((tmp_path / "zero.zarr", 0.0), (tmp_path / "nan.zarr", np.nan)):
+        group = zarr.create_group(url, zarr_format=form)
+        for name, a in (("X", X), ("y", y)):
+            how = {"chunks": (20, *a.shape[1:]), "dtype": "f8", "fill_value": fill}
+            group.create_array(name, shape=a.shape, **how)[...] = a
+        for chunk in (("X", "1.0"), ("y", "2")) if form == 2 else (("X", "c/1/0"), ("y", "c/2")):
+            (url / "/".join(chunk)).unlink()
+    model = daskgp.ExactGP(optimizer=None, progress=False)
+    model.fit(*daskgp.open_dataset(tmp_path / "nan.zarr"))
+    assert model.n_rows_ == 20
+    assert "lacks" not in caplog.text
+    model.fit(*daskgp.open_dataset(tmp_path / "zero.zarr"))
+    assert caplog.text.count("lacks 1 of 3 chunks, whose rows read as 0") == 2
+    caplog.clear()
+    model.predict_store(str(tmp_path / "zero.zarr"), str(tmp_path / "out.zarr"))
+    assert caplog.text.count("lacks 1 of 3 chunks") == 1
+    assert "X lacks" in caplog.text
+
+
 @pytest.mark.parametrize("lazy_y", [False, True])
 def test_numpy_rows_are_written_by_this_process_and_not_through_a_graph(tmp_path, lazy_y):
     X, y = table()
