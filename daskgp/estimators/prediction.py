@@ -47,6 +47,7 @@ from daskgp.predict import lazy as prediction
 from daskgp.predict import paths as sampling
 from daskgp.predict.paths import Paths
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
 
 
@@ -261,6 +262,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (3, 2)
         """
         self._check_fitted()
+        begin_call(self.solved_.token)
         spread = return_std or quantiles is not None
         reading.refuse_other_order(X, y_variance=y_variance)
         known_errors.check(self.solved_, y_variance, include_noise and (spread or return_cov))
@@ -362,6 +364,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ((50,), True)
         """
         self._check_fitted()
+        begin_call(self.solved_.token)
         return prediction.exceedance(self.solved_, X, threshold, include_noise)
 
     def predict_average(
@@ -495,6 +498,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (('x0',), 5)
         """
         self._check_fitted()
+        begin_call(self.solved_.token)
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
         job = Job(
             self.solved_, source, str(output), resume, None, verify, mask, wanted, self._windows

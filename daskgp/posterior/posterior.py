@@ -42,7 +42,7 @@ from daskgp.posterior.layers.chain import Chain, Outer
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
-from daskgp.runtime.process import warn_once
+from daskgp.runtime.process import warn_in_call
 from daskgp.typing import Device
 
 L = TypeVar("L", bound=Layer)
@@ -385,7 +385,7 @@ class Posterior:
         found = self.columns.far(without(X, self.columns.fills))
         for j in map(int, np.flatnonzero(found.any(axis=0))):
             low, high = self.ranges[j] or (np.nan, np.nan)
-            warn_once(
+            warn_in_call(
                 f"{X[found[:, j], j][0]:g} in feature {self.feature_names[j]!r} of places to "
                 f"predict, far from the rows of the fit ({low:.5g} to {high:.5g}): read as a "
                 "missing value, as fill values of files are, so that the prediction is NaN; a fit "

@@ -110,6 +110,25 @@ def warn_once(message: str, of: str = "") -> None:
         worker.log_event("warn", message)
 
 
+_warned: set[tuple[str, str]] = set()
+"""Models and warnings of the calls that `warn_in_call` has given in this process."""
+
+
+def warn_in_call(message: str, of: str) -> None:
+    """Warn once ``of`` a model until `begin_call`; in a worker process, once."""
+    if this_worker() is not None:
+        warn_once(message, of)
+    elif (of, message) not in _warned:
+        _warned.add((of, message))
+        # without a registry, or Python would show a line only the first time
+        warnings.warn_explicit(message, UserWarning, __file__, 1)
+
+
+def begin_call(of: str) -> None:
+    """Let `warn_in_call` give its warnings ``of`` a model again."""
+    _warned.difference_update(key for key in tuple(_warned) if key[0] == of)
+
+
 @functools.cache
 def _controller() -> ThreadpoolController:
     return ThreadpoolController()
