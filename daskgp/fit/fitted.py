@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, TypeAlias
@@ -95,15 +95,6 @@ def note(what: What, sums: scaling.Sums, rows: Rows, store: str | None = None) -
         "span": [0, len(rows)],
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def checksum_of(seen: Sequence[Mapping[str, Any]]) -> int:
-    """Return the sum of the hashes of the rows that are left of those that a model has seen."""
-    total = 0
-    for one in seen:
-        own = int(one.get("checksum", "0"), 16)
-        total += -own if one["what"] == "forget" else own
-    return total % 2**64
 
 
 def ranges_of(sums: scaling.Sums, columns: Columns, before: Known = None) -> Ranges:

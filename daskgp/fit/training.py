@@ -171,7 +171,8 @@ class OnRows(OnNearby):
         work, rows = super().workload(recipe, work), work.rows
         drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
         number = len(rows) if drawn is None else min(int(drawn), len(rows))
-        each = 4 * (self.model.n_neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
+        neighbours = min(self.model.n_neighbours, len(rows))
+        each = 4 * (neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
         extra = NOTHING.with_compiled(predicting=True)
         return replace(work, kept=number * each, staged=False, extra=extra)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -554,3 +554,12 @@ def in_users_units(posterior: Posterior) -> np.ndarray:
     Z = posterior.theta.inputs
     assert Z is not None
     return posterior.columns.places(posterior.scaling.places(Z))
+
+
+def checksum_of(seen: Sequence[Mapping[str, Any]]) -> int:
+    """Return the sum of the hashes of the rows that are left of those that a model has seen."""
+    total = 0
+    for one in seen:
+        own = int(one.get("checksum", "0"), 16)
+        total += -own if one["what"] == "forget" else own
+    return total % 2**64

@@ -21,7 +21,6 @@ from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
-from daskgp.fit.fitted import checksum_of
 from daskgp.models import REGISTRY, columns
 from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
@@ -32,7 +31,7 @@ from daskgp.posterior.action_points import ActionPoints, open_points
 from daskgp.posterior.expert_rows import ExpertRows
 from daskgp.posterior.layers import chain
 from daskgp.posterior.neighbour_rows import Nearby, open_nearby
-from daskgp.posterior.posterior import Origin, Posterior
+from daskgp.posterior.posterior import Origin, Posterior, checksum_of
 from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.forked import in_children

@@ -16,7 +16,7 @@ from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import rounds, targets
 from daskgp.fit.arrange import Changed, SoFar
-from daskgp.fit.fitted import Fit, What, checksum_of, note, ranges_of
+from daskgp.fit.fitted import Fit, What, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.work import check_noise
@@ -24,7 +24,7 @@ from daskgp.models import scaling
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
 from daskgp.posterior.layers import chain
-from daskgp.posterior.posterior import check_columns, refuse_other_units
+from daskgp.posterior.posterior import check_columns, checksum_of, refuse_other_units
 from daskgp.runtime.executor import Executor
 
 logger = logging.getLogger("daskgp")

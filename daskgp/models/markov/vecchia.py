@@ -416,7 +416,8 @@ class Vecchia(LMA):
     def footprint(self, shape: Shape) -> Footprint:
         """Return the footprint of the conditionals of a block, or of a tile of predictions."""
         b, m, p, d = shape.block_rows, shape.inputs, shape.targets, shape.features
-        k, w = self.n_neighbours + 1, shape.window_rows + min(FIRST, shape.rows)
+        k = min(self.n_neighbours, shape.rows) + 1
+        w = shape.window_rows + min(FIRST, shape.rows)
         stats = 8 * (m * m + m * p + p * p + 2)
         once = k**3 / 3 + (shape.kernel_tiles + 2) * k * k * 8 + 2.0 * m * (k + m)
         rows = 8 * w * (2 * d + p + 2) + 8 * b * k * 3
