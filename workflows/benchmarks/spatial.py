@@ -17,7 +17,7 @@ of fit and prediction are those of daskgp's commands, with every start of a clus
   number of workers; ``lma-kernel`` is told that the kernel is ``matern12()``; ``lma``, ``pic`` and
   ``sgpr`` have more settings, ``sgpr-table`` a lengthscale per column and more iterations.
 - ``vecchia-defaults`` and ``vecchia-kernel`` likewise; ``vecchia`` conditions rows on 60 others and
-  predictions on 512.
+  predictions on 512, ``vecchia-gaps`` predictions alone, and ``vecchia-few`` rows on 20.
 - ``gpboost``: its Vecchia approximation, exponential, 20 neighbours to fit and 50 to predict;
   ``gpboost-ard`` the same with a lengthscale per column.
 - ``local``: an exact GP per block of about 300 rows, which predicts the places inside its block.
@@ -57,6 +57,8 @@ DASKGP: dict[str, tuple[str, dict[str, object]]] = {
     "vecchia-defaults": ("vecchia", {}),
     "vecchia-kernel": ("vecchia", ROUGH),
     "vecchia": ("vecchia", {"n_neighbours": 60, "predict_neighbours": 512}),
+    "vecchia-few": ("vecchia", {"n_neighbours": 20, "predict_neighbours": 512}),
+    "vecchia-gaps": ("vecchia", {"predict_neighbours": 512}),
     "sgpr": ("sgpr", {**ROUGH, **TRAINED, "max_iter": 30}),
     "sgpr-table": ("sgpr", {"kernel": "matern32(ard=true)", **TRAINED, "max_iter": 200}),
 }
