@@ -57,7 +57,7 @@ def nearest_earlier(
     ndarray (g, k)
         Numbers of the k nearest points of lower rank, nearest first; -1 where there are fewer.
     """
-    number, code = min(number, len(points)), compiled()
+    code = compiled()
     if code is not None:
         return np.asarray(code.Tree(points, rank).query(points[own], rank[own], number))
     return _by_trees(points, rank, own, number)

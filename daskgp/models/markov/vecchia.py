@@ -188,7 +188,7 @@ class Vecchia(LMA):
         places = np.concatenate([places, to_host(first.places)[others]])
         own = np.arange(len(block.X)) if own is None else own
         rank, points = ranks(places, self.seed, self.later), in_units(everything.X, shared.lengths)
-        near = nearest_earlier(points, rank, own, self.n_neighbours)
+        near = nearest_earlier(points, rank, own, min(self.n_neighbours, len(points)))
         near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
         return compact(everything, own, near)
 
