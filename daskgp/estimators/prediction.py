@@ -22,7 +22,7 @@ from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import place, shown
+from daskgp.checks import place, shown, whole
 from daskgp.data import axes, reading
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -660,6 +660,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (4, 3)
         """
         self._check_fitted()
+        whole("n_samples", n_samples, 1)
         mean, cov = prediction.joint(self.solved_, X, include_noise)
         rng = np.random.default_rng(random_state)
         flat = mean.ndim == 1

@@ -69,7 +69,7 @@ HELD = 5
 
 
 class Question(NamedTuple):
-    """What tasks are asked of rows: sums over them.
+    """A question to tasks about rows, which sums over them answer.
 
     ``doubly`` weighs them by w (w - 1) for weights w; ``knots`` asks for derivatives by
     hyper-parameters of knots; ``held`` is True for rows that are held out alone, and False for the

@@ -78,7 +78,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Variation:
-    """What is asked for.
+    """Hyper-parameters that are to vary, and how.
 
     Attributes
     ----------

@@ -306,7 +306,7 @@ class Summed(Method, Protocol):
 
 
 class Conditioned(Protocol):
-    """What a method has whose predictions read training rows back (``keeps_rows``)."""
+    """Further parts of a method whose predictions read training rows back (``keeps_rows``)."""
 
     def features(self, theta: Theta, state: Any, X: Array) -> Array:
         """Return the features of rows X (n, d) that ``condition`` can reuse for every group."""

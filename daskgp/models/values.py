@@ -137,7 +137,7 @@ class Moments(NamedTuple):
 
 
 class Across(NamedTuple):
-    """What ties places to training rows: features (n, m), kernel (n, w), and which places are far.
+    """Ties of places to training rows: features (n, m), kernel (n, w), and which places are far.
 
     Weighted sums of the rows of both are those of the sum of f over the places.
     """

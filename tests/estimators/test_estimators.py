@@ -19,7 +19,7 @@ from sklearn.gaussian_process import kernels as sk
 import daskgp
 from daskgp import SGPR, ExactGP, kernels, testing
 from daskgp.data import Rows, partition
-from daskgp.errors import InputError, PlanError
+from daskgp.errors import InputError, PlanError, SettingError
 from daskgp.estimators import ESTIMATORS, requirements
 from daskgp.fit import rounds, run
 from daskgp.fit.recipe import Recipe
@@ -367,6 +367,14 @@ def test_before_a_fit_there_is_nothing_to_predict():
     ):
         with pytest.raises(NotFittedError):
             use(SGPR())
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1.5, True])
+def test_draws_are_counted_by_whole_numbers(number):
+    X = np.linspace(0, 1, 20)[:, None]
+    model = daskgp.ExactGP(optimizer=None).fit(X, X[:, 0])
+    with pytest.raises(SettingError, match=r"n_samples=.*: a whole number of at least 1"):
+        model.sample_y(X, n_samples=number)
 
 
 @pytest.mark.whole
