@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 
 from daskgp import checks
-from daskgp.data import grids, reading
+from daskgp.data import grids
 from daskgp.errors import InputError
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import known_errors
@@ -48,17 +48,18 @@ def _shaped(name: str, values: Any, mean: Any) -> Any:
         values = grids.on_same_grid(
             mean, values, lambda own, more: own.where(False, 0.0) + more, name
         )
-    known = values.data if labelled else values
-    if not isinstance(known, da.Array):
-        known = reading.unmasked(known)
-        reading.check_kind(name, known)
-        wrong = int((~(np.isfinite(known) & (known >= 0))).sum())
-        if wrong:
-            raise InputError(
-                f"{name} is missing, infinite or negative in {checks.rows(wrong)}: leave these "
-                "rows out, or give positive finite numbers"
-            )
-    return values if labelled else known_errors.columns(known, mean, name)
+    known = known_errors.checked_by(partial(_refuse, name), values, name)
+    return known if labelled else known_errors.columns(known, mean, name)
+
+
+def _refuse(name: str, values: np.ndarray) -> np.ndarray:
+    wrong = int((~(np.isfinite(values) & (values >= 0))).sum())
+    if wrong:
+        raise InputError(
+            f"{name} is missing, infinite or negative in {checks.rows(wrong)}: leave these rows "
+            "out, or give positive finite numbers"
+        )
+    return values
 
 
 def nmse(weight: Array, y_true: Array, mean: Array) -> Array:

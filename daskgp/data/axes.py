@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -72,11 +73,16 @@ def make(
         If a name is unknown, or nothing says what the axis of a feature is.
     """
     for what, named in (("resolution", resolution), ("extent", extent)):
+        if not isinstance(named, Mapping):
+            raise SettingError(
+                f"{what}={shown(named)}: give a dictionary by feature, of {', '.join(features)}"
+            )
         unknown = [name for name in named if name not in features]
         if unknown:
             raise SettingError(
                 f"{what} names {unknown[0]!r}, but the features are {', '.join(features)}"
             )
+    resolution = {name: _step(name, given) for name, given in resolution.items()}
     units = units or ("",) * len(features)
     attributes = {
         name: feature_units.attributes_of(unit) for name, unit in zip(features, units, strict=True)
@@ -169,9 +175,28 @@ def _ordered(new: Sequence[str], dims: Names, geographic: Sequence[str]) -> list
     return order if settled else sorted(order, key=lambda name: keys[name])
 
 
+def _step(name: str, given: Any) -> float:
+    """Return a step as a number; SettingError for anything else."""
+    try:
+        number = None if isinstance(given, str | np.timedelta64) else float(given)
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        raise SettingError(
+            f"resolution of {name!r} is {shown(given)}: give a number in the unit of the feature, "
+            "such as 1 for a day or 0.25 for six hours of a time in days"
+        )
+    return number
+
+
 def _ends(name: str, given: Any, unit: str) -> Limits:
     """Return the ends of an extent, which may be one value, as numbers."""
     one = isinstance(given, str) or not isinstance(given, Sequence | np.ndarray)
+    one = one or getattr(given, "ndim", 1) == 0
+    if not one and len(given) != 2:
+        raise SettingError(
+            f"extent of {name!r} is {shown(given)}: give two ends, (low, high), or one value"
+        )
     low, high = (given, given) if one else given
     return _end(name, low, unit), _end(name, high, unit)
 
@@ -180,14 +205,15 @@ def _end(name: str, value: Any, unit: str) -> float:
     """Return an end of an axis as a number; dates as what the unit counts.
 
     Whole numbers are taken for dates where those of rows are; and of all times where they count
-    none of four digits of years.
+    none of four digits of years.  A text of four digits is a year.
 
     >>> _end("t", 20210301, "days since 1970-01-01"), _end("t", 18687, "days since 1970-01-01")
     (18687.0, 18687.0)
     """
     count = feature_units.count_of(unit)
+    year = count is not None and isinstance(value, str) and re.fullmatch(r"\d{4}", value)
     try:
-        number = None if isinstance(value, np.datetime64) else float(value)
+        number = None if year or isinstance(value, np.datetime64) else float(value)
     except (TypeError, ValueError):
         number = None
     if number is not None and (count is None or not np.isfinite(number)):

@@ -147,8 +147,8 @@ def _grid_block(
 ) -> np.ndarray:
     columns = _columns(parts, axes, ndim)
     shape = columns[0].shape
-    X = np.stack([column.ravel() for column in columns], axis=1)
-    return function(X, *shared).reshape(*shape, -1)
+    found = function(np.stack([column.ravel() for column in columns], axis=1), *shared)
+    return found.reshape(*shape, *found.shape[1:])
 
 
 def _columns(

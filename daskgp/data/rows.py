@@ -21,6 +21,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
+from daskgp.checks import shown
 from daskgp.data import feature_units, grids, reading, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
@@ -46,6 +47,9 @@ UNITS = "target_units"
 FEATURE_UNITS = "feature_units"
 """Attribute of a dataset store with the units of its features: "" where they are not known, and
 "days since 1970-01-01" or the like of times."""
+
+DESCRIBED = {"X": ("feature_names", FEATURE_UNITS), "y": ("target_names", UNITS)}
+"""Attributes that describe the columns of an array, one entry for each."""
 
 GEOGRAPHIC = "geographic"
 """Attribute of a dataset store with the names of its columns of longitude and latitude."""
@@ -588,13 +592,25 @@ def store_behind(array: Any, name: str) -> zarr.Group | None:
 def _said_behind(array: Any, name: str) -> Mapping[str, Any]:
     """Return the attributes of the store in which an array has a name; none for other arrays."""
     group = store_behind(array, name)
-    return {} if group is None else group.attrs.asdict()
+    if group is None:
+        return {}
+    said, shape = group.attrs.asdict(), reading.behind(array).shape
+    width = int(shape[1]) if len(shape) == 2 else 1
+    for key in DESCRIBED[name]:
+        own = said.get(key)
+        one = width == 1 and isinstance(own, str)
+        if own and not one and not (isinstance(own, list) and len(own) == width):
+            raise StoreError(
+                f"attribute {key} of dataset {remote.address(group)} is {shown(own)} for {width} "
+                f"column{'s' * (width > 1)} of {name}: give a list with one text for each"
+            )
+    return said
 
 
 def _texts(stored: Any) -> tuple[str, ...] | None:
     """Return a list of texts as a tuple; None for anything else."""
-    whole = isinstance(stored, list) and all(isinstance(text, str) for text in stored)
-    return tuple(stored) if whole else None
+    whole = isinstance(stored, list) and all(isinstance(text, str | None) for text in stored)
+    return tuple(text or "" for text in stored) if whole else None
 
 
 def unnamed(d: int) -> tuple[str, ...]:

@@ -265,7 +265,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         begin_call(self.solved_.token)
         spread = return_std or quantiles is not None
         reading.refuse_other_order(X, y_variance=y_variance)
-        known_errors.check(self.solved_, y_variance, include_noise and (spread or return_cov))
+        noisy = include_noise and (spread or return_cov)
+        y_variance = known_errors.checked(self.solved_, y_variance, noisy)
         if return_cov and spread:
             other = "return_std" if return_std else "quantiles"
             raise SettingError(f"{other} and return_cov exclude each other: ask for one")

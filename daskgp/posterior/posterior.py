@@ -528,6 +528,11 @@ def check_columns(posterior: Posterior, X: Any, names: tuple[str, ...] | None) -
             f"X has {X.shape[1]} features, but {name} is expecting {len(fitted)} "
             f"features as input: {', '.join(fitted)}"
         )
+    if names is not None and len(names) != len(fitted):
+        raise InputError(
+            f"{len(names)} feature names for {len(fitted)} columns of X: {', '.join(names)}: give "
+            "each column its name"
+        )
     if names is not None and names_differ(names, fitted):
         seen, wanted = next((a, b) for a, b in zip(names, fitted, strict=True) if a != b)
         raise InputError(

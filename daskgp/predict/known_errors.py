@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -14,26 +15,49 @@ from daskgp.fit.work import NOISY
 from daskgp.posterior.posterior import Posterior
 
 
-def check(posterior: Posterior, y_variance: Any, noisy: bool) -> None:
-    """Raise SettingError for error variances that predictions cannot have, or that do nothing."""
+def checked(posterior: Posterior, y_variance: Any, noisy: bool) -> Any:
+    """Return error variances of new observations; those of lazy ones are checked when computed.
+
+    Raise SettingError for ones that predictions cannot have, or that do nothing, InputError for
+    numbers that are no variances.  Missing ones make the spread a missing value.
+    """
     if y_variance is None:
-        return
+        return None
     if not noisy:
         raise SettingError(
             "y_variance belongs to the spread of new observations: ask for it by "
             "include_noise=True and return_std=True or return_cov=True"
         )
     posterior.refuse_errors("a spread with y_variance", "leave y_variance out")
-    values = y_variance
-    if isinstance(values, da.Array) or grids.is_xarray(values):
-        return  # lazily given ones come out as they are
-    values = reading.unmasked(values)
-    reading.check_kind("y_variance", values)
-    wrong = int((~(values >= 0) & ~np.isnan(values)).sum())
-    if wrong:
-        raise InputError(
-            f"y_variance is negative in {checks.rows(wrong)}: error variances are positive"
-        )
+    return checked_by(_refuse_no_variance, y_variance, "y_variance")
+
+
+def checked_by(check: Callable[[np.ndarray], np.ndarray], values: Any, name: str) -> Any:
+    """Return values that ``check`` returns or refuses, lazy ones when they are computed.
+
+    Others than labelled and lazy ones become NumPy arrays; ``name`` is that of the values.
+    """
+    if grids.is_xarray(values):
+        if not hasattr(values, "data"):
+            raise InputError(f"{name} is a Dataset: give one of its variables, a DataArray")
+        return values.copy(data=checked_by(check, values.data, name))
+    if not isinstance(values, da.Array):
+        values = reading.unmasked(values)
+    reading.check_kind(name, values)
+    if not isinstance(values, da.Array):
+        return check(values)
+    lazily: Any = da.map_blocks  # dask's stubs do not know its arguments
+    return lazily(check, values, dtype=values.dtype, meta=values._meta)
+
+
+def _refuse_no_variance(values: np.ndarray) -> np.ndarray:
+    for what, wrong in (("negative", values < 0), ("infinite", np.isinf(values))):
+        if wrong.any():
+            raise InputError(
+                f"y_variance is {what} in {checks.rows(wrong.sum())}: error variances are positive "
+                "and finite"
+            )
+    return values
 
 
 def added(std: Any, y_variance: Any) -> Any:

@@ -148,6 +148,13 @@ def test_new_observations_have_errors_of_their_own():
         model.predict(T, return_std=True, include_noise=True, y_variance=[-1.0, *errors[1:]])
     with pytest.raises(InputError, match=r"y_variance has shape \(3,\), but one number per row"):
         model.predict(T, return_std=True, include_noise=True, y_variance=errors[:3])
+    for bad, says in ((-1.0, "negative"), (np.inf, "infinite")):
+        each = np.where(np.arange(len(T)) == 2, bad, errors)
+        for given in (each, da.from_array(each), xr.DataArray(each, dims="row")):
+            with pytest.raises(InputError, match=f"y_variance is {says} in 1 row: error variances"):
+                dask.compute(
+                    model.predict(T, return_std=True, include_noise=True, y_variance=given)
+                )
 
 
 @pytest.mark.whole

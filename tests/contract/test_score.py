@@ -41,8 +41,12 @@ def test_impossible_weights_are_refused(what):
     X, y = cases.rows()
     model = cases.fixed("exact").fit(X, y)
     for bad in (np.nan, np.inf, -1.0):
-        with pytest.raises(InputError, match=f"{what} is missing, infinite or negative in 1 row:"):
-            model.score(X, y, **{what: np.where(np.arange(len(y)) == 3, bad, WEIGHTS)})
+        given = np.where(np.arange(len(y)) == 3, bad, WEIGHTS)
+        for each in (given, da.from_array(given)):
+            with pytest.raises(
+                InputError, match=f"{what} is missing, infinite or negative in 1 row:"
+            ):
+                model.score(X, y, **{what: each})
     with pytest.raises(
         InputError, match=rf"{what} has shape \(3,\), but one number per row is needed"
     ):

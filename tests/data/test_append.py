@@ -125,7 +125,7 @@ def test_other_columns_are_refused_and_the_store_is_as_it_was(store, tmp_path):
     (tmp_path / "late.csv").write_text("a,b,y\n" + "1,2,3\n" * 200 + "1,oops,3\n")
     assert "row 201 holds 'oops'" in message(tmp_path / "late.csv", store)
     assert "block_rows=5 has no effect with append" in message(table(3), store, block_rows=5)
-    assert "no dataset at" in message(table(3), tmp_path / "none.zarr")
+    assert "no dataset at" in message(table(3), tmp_path / "none" / "none.zarr")
     np.testing.assert_array_equal(rows(store), before)
     assert {path.name for path in tmp_path.iterdir()} == {"d.zarr", "late.csv"}
 

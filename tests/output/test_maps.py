@@ -1,6 +1,7 @@
 """Labelled grids into maps: coordinates, chunks, masks, growth, and what a repeated run leaves."""
 
 import os
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -792,6 +793,21 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
         ((tmp_path / "o.zarr", "--like", "g.zarr"), "leave INPUT out"),
     ):
         assert says in refused("predict", saved, tmp_path / "m.zarr", *options)
+    for given, says in (
+        ((["lon"],), r"resolution=['lon']: give a dictionary by feature, of time, lat, lon"),
+        (({"lon": 1}, [(0, 1)]), "extent=[(0, 1)]: give a dictionary by feature"),
+        (({"lon": "a"},), "resolution of 'lon' is 'a': give a number in the unit of the feature"),
+        (({"lon": None},), "resolution of 'lon' is None: give a number"),
+        (({"lon": [1, 2]},), "resolution of 'lon' is [1, 2]: give a number"),
+        (
+            ({"time": np.timedelta64(1, "D")},),
+            "resolution of 'time' is np.timedelta64(1,'D'): give",
+        ),
+        (({"lon": 1}, {"lon": (1, 2, 3)}), "extent of 'lon' is (1, 2, 3): give two ends"),
+        (({"lon": 1}, {"lon": np.ones(1)}), "give two ends, (low, high), or one value"),
+    ):
+        with pytest.raises(SettingError, match=re.escape(says)):
+            model.make_grid(*given)
     old = daskgp.load(saved)
     # as stores of earlier versions have none
     old.solved_ = replace(old.solved_, ranges=())

@@ -13,8 +13,9 @@ import zarr
 from dask.callbacks import Callback
 from fits import arrived
 
+import daskgp
 from daskgp import SGPR, kernels
-from daskgp.errors import InputError, NumericalError, SettingError
+from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.models.values import Moments
 from daskgp.posterior.posterior import Posterior
 from daskgp.testing import no_compute
@@ -239,6 +240,40 @@ def test_features_of_a_store_are_checked_by_name(vector, make_store):
     url = make_store(rows(20), np.zeros(20), feature_names=["a", "c", "b"])
     with pytest.raises(InputError, match="feature 'c' where the model was fitted with 'b'"):
         vector.predict(da.from_zarr(url, component="X"))
+
+
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [
+        ("feature_names", ["a", "b"]),
+        ("feature_names", "abc"),
+        ("feature_units", ["m"]),
+        ("target_names", ["u", "v"]),
+        ("target_units", ["K", "K"]),
+    ],
+)
+@pytest.mark.whole
+def test_attributes_of_another_number_of_columns_are_refused(
+    key, given, vector, make_store, tmp_path
+):
+    url = make_store(rows(20), np.zeros(20))
+    zarr.open_group(url, mode="a").attrs[key] = given
+    told = rf"attribute {key} of dataset .* is .*{given[0]}.* for . columns? of .: give a list"
+    with pytest.raises(StoreError, match=told):
+        daskgp.ExactGP(optimizer=None).fit(*daskgp.open_dataset(url))
+    if key.startswith("feature"):
+        with pytest.raises(StoreError, match=told):
+            vector.score(*daskgp.open_dataset(url))
+        with pytest.raises(StoreError, match=told):
+            vector.predict_store(url, tmp_path / "out.zarr")
+        assert not (tmp_path / "out.zarr").exists()
+
+
+def test_grids_without_points_have_predictions_without_any(vector):
+    grid = xr.Dataset(coords={"a": [1.0, 2.0], "b": np.empty(0), "c": 3.0})
+    for X in (grid, grid.chunk()):
+        mean, std = vector.predict(X, return_std=True)
+        assert mean.shape == std.shape == (2, 0)
 
 
 def test_std_and_covariance_exclude_each_other(vector):

@@ -200,6 +200,7 @@ def convert(
         if append:
             own = {"block_rows": block_rows, "like": like, "geographic": geographic}
             _refuse_idle("append", **own, dates=dates)
+            groups.open_group(destination, "dataset")  # before its lock makes a folder
             with locks.hold(destination, wait, clear_lock, resume=True) as claim:
                 return _append(asked, destination, claim, progress)
         _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
