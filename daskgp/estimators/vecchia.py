@@ -220,12 +220,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
                 f"varying={shown(self.varying)} and n_support={self._inputs.count}: support inputs "
                 "have one set of hyper-parameters for all rows, choose n_support=0 or varying=None"
             )
-        if self._model().shares:
-            raise SettingError(
-                f"varying={shown(self.varying)} and predict_neighbours={self.predict_neighbours}: "
-                "above 256 the places of a cell share a factor and its hyper-parameters, choose "
-                "at most 256 or varying=None"
-            )
 
     @property
     def hyperparameter_map_(self) -> Any:

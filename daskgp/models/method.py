@@ -347,6 +347,12 @@ class Conditioned(Protocol):
         ``near`` is the result of ``condition``, ``prior`` are variances (n,) or covariances (n, n).
         """
 
+    def of_sum(self, theta: Theta, state: Any, X: Array, v: Array, near: Any) -> Moments:
+        """Return mean (1, p) and variance (1,) of the sum of f over places X (n, d) by v (n,).
+
+        It is asked for where hyper-parameters vary over space.
+        """
+
 
 class Experts(Protocol):
     """The experts' training rows, read back one expert at a time."""

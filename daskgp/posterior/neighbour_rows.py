@@ -28,8 +28,10 @@ CHANGED = ("cuts", "centroids", BOUNDS, "ends", "near")
 """Names of the arrays that describe blocks of which some were added or taken out."""
 JOINT_ROWS = 10_000
 """Most training rows that one joint prediction is conditioned on; they are factored at once."""
+SUM_ROWS = 1_000_000
+"""Most training rows for a sum over places that are conditioned one after another."""
 MANY = (
-    f"the places of this joint prediction are near more than {JOINT_ROWS:,} training rows, which "
+    "the places of this joint prediction are near more than {:,} training rows, which "
     "it would be conditioned on: ask for fewer places or places closer together, for return_std, "
     "or for sample_paths, which take any number and have averages"
 )
@@ -132,15 +134,15 @@ def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     return Nearby(rows, layout, around_of(arrays))
 
 
-def united(several: Iterable[list[Part]]) -> list[Part]:
+def united(several: Iterable[list[Part]], most: int = JOINT_ROWS) -> list[Part]:
     """Return all rows of several sets of training rows; InputError if they are too many."""
     found: dict[int, np.ndarray] = {}
     for parts in several:
         for block, rows in parts:
             assert rows is not None
             found[block] = np.union1d(found.get(block, rows), rows)
-        if sum(map(len, found.values())) > JOINT_ROWS:
-            raise InputError(MANY)
+        if sum(map(len, found.values())) > most:
+            raise InputError(MANY.format(most))
     return [Part(block, found[block]) for block in sorted(found)]
 
 
@@ -257,6 +259,15 @@ class Local:
         near = self.model.factored(fit.theta, fit.state, self._factored(parts))
         ties, none = move(across, fit.device), backend.to_device(np.zeros(1), fit.device)
         return move(self.model.predict_from(fit.state, near, ties, none, "variance"), "cpu")
+
+    def one_by_one(
+        self, scaled: np.ndarray, weights: np.ndarray, parts: Sequence[Part]
+    ) -> Moments:
+        """Return the posterior of a weighted sum over places with hyper-parameters of their own."""
+        fit = self.fit
+        inputs, w = (backend.to_device(a, fit.device) for a in (scaled, weights))
+        near = self._factored(parts)
+        return move(self.model.of_sum(fit.theta, fit.state, inputs, w, near), "cpu")
 
     def prior(self, scaled: np.ndarray, w: np.ndarray, others: np.ndarray, v: np.ndarray) -> float:
         """Return the covariance a priori of two weighted sums over scaled places."""

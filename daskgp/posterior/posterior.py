@@ -279,11 +279,12 @@ class Posterior:
 
     def noise_at(self, X: np.ndarray) -> np.ndarray:
         """Return these noise variances (n, p) at rows X (n, d), where they may vary."""
-        found = np.tile(self.noise, (len(X), 1))
+        return self.relative_noise(X)[:, None] * self.noise
+
+    def relative_noise(self, X: np.ndarray) -> np.ndarray:
+        """Return the noise variances (n,) at rows X (n, d), relative to the common one."""
         varying = self.theta.varying
-        if varying is not None:
-            found *= np.exp(varying.at(self.scaled(X))[:, -1:])
-        return found
+        return np.ones(len(X)) if varying is None else np.exp(varying.at(self.scaled(X))[:, -1])
 
     @property
     def scaling_of_mean(self) -> Scaling:

@@ -16,7 +16,7 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
-from daskgp.posterior.neighbour_rows import Local, united
+from daskgp.posterior.neighbour_rows import JOINT_ROWS, SUM_ROWS, Local, united
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import grid_for, posterior_node, rows_for
 from daskgp.predict.stored import Node, opened
@@ -42,7 +42,8 @@ class _Ties(NamedTuple):
 class _Tile(NamedTuple):
     """Sums over the places of a tile: w, w^2 and w mean (p,), and their largest prior variance.
 
-    That mean is what a regressor predicts where ``ties`` to training rows tell the rest.
+    That mean is what a regressor predicts where ``ties`` to training rows tell the rest.  Squares
+    are by noise variances, relative to the common one.
     """
 
     weight: float
@@ -59,7 +60,6 @@ def average(posterior: Posterior, X: Any, weights: Any, include_noise: bool) -> 
     """
     posterior.refuse_spread(include_noise)
     posterior.refuse_joint(include_noise)
-    posterior.refuse_varying("averages", "average sample_y of the places")
     rows, w, lazy = places(posterior, X, weights, TILE_ROWS, MAX_ROWS)
     averages = lazy_average(posterior, rows, w, include_noise, lazy)
     if not lazy:
@@ -108,14 +108,15 @@ def lazy_average(
     Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows, so bits do
     not depend on the workers.  The mean needs only the tiles.  A local method conditions all places
     on the training rows that serve any of them: pairs are then those of the prior, and what the
-    rows say of the average follows from sums over its places.
+    rows say of the average follows from sums over its places.  Where hyper-parameters vary there is
+    no prior of pairs: places are conditioned one after another, in one task.
     """
     node, count = posterior_node(posterior, travels), X.numblocks[0]
     token = dask.base.tokenize(posterior, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
     own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
-    local = posterior.nearby is not None
+    local, varies = posterior.nearby is not None, posterior.theta.varying is not None
     served, near, given = (f"average-{part}-{token}" for part in ("served", "near", "given"))
     sums: dict[Any, Any] = {
         key: (_tile, node.key, *place, near if local else None)
@@ -126,12 +127,14 @@ def lazy_average(
         own_rows: dict[Any, Any] = {
             (served, i): (_serving, node.key, *place) for i, place in enumerate(own)
         }
-        sums |= {**own_rows, near: (united, [*own_rows])}
-        sums[given] = (_given, node.key, tiles, near)
+        sums |= {**own_rows, near: (united, [*own_rows], SUM_ROWS if varies else JOINT_ROWS)}
+        sums[given] = (_given, node.key, tiles, near, [[*place] for place in own] if varies else [])
         of_mean = (getitem, given, 0)
+    if varies:
+        rows = []
     squares: dict[Any, Any] = {
         (pair, i, j): (_pair, node.key, *own[i], *own[j], i == j)
-        for i in range(count)
+        for i in range(len(rows))
         for j in range(i, count)
     }
     for i, key in enumerate(rows):
@@ -241,9 +244,12 @@ def _tile(node: Node, X: np.ndarray, w: np.ndarray, near: list[Part] | None) -> 
             mean = w @ posterior.nonlinear_mean(X)
             posterior.refuse_places(np.asarray(X, np.float64))
             scaled = posterior.scaled(X)
-            across = _local(posterior).summed(scaled, w, near)
+            across = Across(np.zeros((1, 0)), np.zeros((1, 0)))
+            if posterior.theta.varying is None:
+                across = _local(posterior).summed(scaled, w, near)
             ties = _Ties(w[None] @ X, w[None] @ scaled, across.features, across.kernel)
-    return _Tile(float(w.sum()), float(w @ w), mean, posterior.prior(X), ties)
+    squares = (w * w) @ posterior.relative_noise(X)
+    return _Tile(float(w.sum()), float(squares), mean, posterior.prior(X), ties)
 
 
 def _local(posterior: Posterior) -> Local:
@@ -259,13 +265,23 @@ def _serving(node: Node, X: np.ndarray, w: np.ndarray) -> list[Part]:
         return _local(posterior).serving(posterior.columns.inputs(X), posterior.scaled(X))
 
 
-def _given(node: Node, tiles: list[_Tile], near: list[Part]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean (p,) of an average, and what w' C w (p,) is more than that of the prior."""
+def _given(
+    node: Node, tiles: list[_Tile], near: list[Part], places: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean (p,) of an average, and what w' C w (p,) is more than that of the prior.
+
+    ``places`` are X and w of all tiles if they are conditioned one after another: it is all then.
+    """
     posterior, total = opened(node), _total(tiles)
     parts = zip(*(tile.ties for tile in tiles if tile.ties is not None), strict=True)
     X, scaled, *across = (_added([*sums]) / total for sums in parts)
     with single_blas_thread():
-        found = _local(posterior).of_sum(Across(*across), near)
+        if places:
+            used = (_used(posterior, *place) for place in places)
+            line, w = map(np.concatenate, zip(*used, strict=True))
+            found = _local(posterior).one_by_one(posterior.scaled(line), w / total, near)
+        else:
+            found = _local(posterior).of_sum(Across(*across), near)
         assert found.variance is not None
         own = Moments(found.mean, covariance=found.variance[:, None])
         own = posterior.of_average(own, X, scaled)

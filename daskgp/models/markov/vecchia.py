@@ -52,6 +52,8 @@ from daskgp.models.values import (
 )
 from daskgp.typing import Array
 
+SUMMED = 1_000
+"""Places of a sum that are conditioned at a time."""
 FIRST = 20_000
 """Number of the earliest rows, among which the others of them find their neighbours."""
 TINY = 1e-12
@@ -114,7 +116,7 @@ class Vecchia(LMA):
         Earlier rows k that a row is conditioned on.
     predict_neighbours : int
         Training rows that a prediction is conditioned on; of more than MOST_COMPILED, the places of
-        a cell share those nearest to it.
+        a cell share those nearest to it, and where hyper-parameters are common their factor.
     seed : int
         Seed of the order.
     later : int, optional
@@ -258,9 +260,9 @@ class Vecchia(LMA):
     ) -> Any:
         """Return the rows among which predictions find their neighbours, with their features.
 
-        Where places share their neighbours, these are factored.
+        Where places share their neighbours and their hyper-parameters, these are factored.
         """
-        if self.shares:
+        if self._together(theta):
             return super().condition(theta, _of_lma(state), blocks, features)
         X, y, noise = rows_of(blocks[-1], blocks[:-1])
         if features is None:
@@ -278,8 +280,12 @@ class Vecchia(LMA):
 
     @property
     def shares(self) -> bool:
-        """True if the places of a cell share the rows nearest to it and one factor, as in LMA."""
+        """True if the places of a cell share the rows nearest to it, as in LMA."""
         return self.predict_neighbours > MOST_COMPILED
+
+    def _together(self, theta: Theta) -> bool:
+        """Return whether one factor serves all places of a cell."""
+        return self.shares and theta.varying is None
 
     def conditioned_on(self) -> str | None:
         """Return which of the rows around a place predict it; None for all of them."""
@@ -311,7 +317,7 @@ class Vecchia(LMA):
         A covariance is that given the rows nearest to any of the places; where hyper-parameters
         vary, of places given rows and places before them.
         """
-        if self.shares:
+        if self._together(theta):
             return super().predict(theta, _of_lma(state), X, near, want)
         if want == "covariance" and theta.varying is not None:
             return self._one_after_another(theta, state, X, near)
@@ -341,6 +347,34 @@ class Vecchia(LMA):
         E = A if features is None else scale * combined(found, c, features)
         return mean, scale[:, 0] ** 2, E, A
 
+    def of_sum(self, theta: Theta, state: Any, X: Array, v: Array, near: Rows) -> Moments:
+        """Return the posterior of the sum of f over places by v (n,), for varying hyper-parameters.
+
+        Places are in a random order, and each is conditioned on the nearest of rows and places
+        before it.  With B and e as in ``_one_after_another`` the sum v' f has the mean -u' e and the
+        variance u' u, where B' u = v, which is solved from the last places to the first.
+        """
+        xp, n, w = namespace(X), len(X), len(near.X)
+        order = np.argsort(ranks(np.arange(n), self.seed))
+        X, left = X[xp.asarray(order)], v[xp.asarray(order)]
+        points = np.concatenate([in_units(own, state.lengths) for own in (near.X, X)])
+        rank = np.arange(w + n, dtype=np.uint64)
+        places = _after(theta, Block(X, X[:, :0]), near, np.zeros((n, 0), np.int64))
+        mean, variance = xp.zeros((1, near.y.shape[1])), xp.zeros(1)
+        for start in reversed(range(0, n, SUMMED)):
+            own = slice(start, start + SUMMED)
+            numbers = w + np.arange(n)[own]
+            before = nearest_earlier(points, rank, numbers, self.predict_neighbours)
+            c = places._replace(own=places.own[own], near=xp.asarray(before))
+            found = weights(theta, c)
+            u = linalg.solve_lower_t(_among(found, c, w + start), left[own])
+            rows, columns = xp.nonzero((c.rows >= w) & (c.rows < w + start))
+            taken = found[rows, columns] * u[rows]
+            left -= xp.bincount(c.rows[rows, columns] - w, weights=taken, minlength=n)
+            mean -= u @ combined(found, c, c.y)
+            variance += u @ u
+        return Moments(mean, variance=variance)
+
     def _one_after_another(self, theta: Theta, state: Any, X: Array, near: Rows) -> Moments:
         """Return the joint posterior of places, each given rows and places before it.
 
@@ -353,10 +387,7 @@ class Vecchia(LMA):
         before = nearest_earlier(points, rank, np.arange(w, w + n), self.predict_neighbours)
         c = _after(theta, Block(X, X[:, :0]), near, before)
         found = weights(theta, c)
-        rows, columns = xp.nonzero(c.rows >= w)
-        B = xp.zeros((n, n))
-        B[rows, c.rows[rows, columns] - w] = found[rows, columns]
-        spread = linalg.solve_lower(B, xp.eye(n))
+        spread = linalg.solve_lower(_among(found, c, w), xp.eye(n))
         return Moments(-spread @ combined(found, c, c.y), covariance=spread @ spread.T)
 
     def _far(self, theta: Theta, X: Array, near: Array, variance: Array, A: Array) -> Array:
@@ -382,7 +413,7 @@ class Vecchia(LMA):
 
         Its own factor N(E u, c) is taken out of the posterior of u, as in ``LMA``.
         """
-        if self.shares:
+        if self._together(theta):
             return super().loo(theta, _of_lma(state), block, near)
         X = block.X
         known = np.broadcast_to(to_host(variances(theta.noise_variance, near.noise)), len(near.X))
@@ -449,6 +480,15 @@ def _after(theta: Theta, own: Block, near: Rows, before: np.ndarray) -> Conditio
         xp.arange(w, w + n),
         xp.asarray(before),
     )
+
+
+def _among(w: Array, c: Conditionals, first: int) -> Array:
+    """Return the weights (g, g) that own rows, which are numbered from ``first`` on, have there."""
+    xp, g = namespace(w), len(c.own)
+    rows, columns = xp.nonzero(c.rows >= first)
+    B = xp.zeros((g, g))
+    B[rows, c.rows[rows, columns] - first] = w[rows, columns]
+    return B
 
 
 def _noise(noise: Array | None, X: Array) -> Array:
