@@ -376,7 +376,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         The variance of the average of n places is w' C w with their joint covariance C, which is
         computed and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
         entries of C are computed.  `LMA` and `PIC` condition all places on the training rows near
-        any of them, at most 10,000, as with ``return_cov``.
+        any of them, at most 10,000, as with ``return_cov``.  Where the hyper-parameters of
+        `VecchiaGP` vary, places are conditioned one after another, and it takes n steps.
 
         Parameters
         ----------
@@ -687,7 +688,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         training data say (Wilson et al. 2020): at the inducing inputs, or for `LMA`, `PIC`,
         `CaGP` and `ExactGP` by the mean that the method would predict from targets drawn of the
         prior, which takes a pass over the training rows.  Paths of these have the covariance of the
-        error of the method's mean.
+        error of the method's mean.  Where hyper-parameters vary, draws of the prior have the
+        spectrum that the kernel has at each place.
 
         Parameters
         ----------

@@ -77,7 +77,7 @@ class VecchiaGP(LMA):
     predict_neighbours : int
         Number of training rows nearest to a place that a prediction is conditioned on.  Of more
         than 256, the places of a cell share the rows nearest to it, as in ``LMA``, which suits
-        wide gaps.
+        wide gaps; where hyper-parameters vary each place then takes several milliseconds.
     order : str or sequence of str
         Order in which rows are put into blocks that tasks read, as in ``LMA``.  The order in which
         rows are conditioned is a random one, the same for any blocks of the data.
@@ -94,7 +94,7 @@ class VecchiaGP(LMA):
         as many as the rows tell, where they do better on rows held out than common ones; names, as
         in ``fixed``, for some of them alone; or a Dataset of values in the units of the data, as
         ``hyperparameter_map_`` has them, which is taken as it is.  Not with support inputs, whose
-        low-rank part has one set of hyper-parameters, nor above 256 ``predict_neighbours``.
+        low-rank part has one set of hyper-parameters.
     varying_over : sequence of str, optional
         Features that they vary over; default all.
     max_iter : int

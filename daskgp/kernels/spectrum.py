@@ -190,23 +190,37 @@ def _stationary(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.nda
 def _in_strata(
     kernel: Any, m: int, d: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a frequency from each of m parts of a spectrum; return them (m, d) and the shares (m,).
-
-    The parts are shells.  Half of their limits are spaced evenly by the share of the spectrum that
-    lies beyond them, and half by its logarithm.
-    """
-    even = np.linspace(0.0, 1.0, m - m // 2 + 1)
-    limits = np.sort(np.r_[even, np.geomspace(RAREST, 1.0, m // 2, endpoint=False)])
+    """Draw frequencies (m, d) from m shells of a spectrum, and return the shells' shares (m,)."""
+    limits = shells(m)
     shares = np.diff(limits)
     beyond = limits[:-1] + shares * (1.0 - rng.uniform(size=m))
-    count, freedom = len(columns_of(kernel, d)), FREEDOM[type(kernel)]
-    if np.isfinite(freedom):  # squared radii of Student's t are F distributed, and so are inverses
-        squares = count / special.fdtri(freedom, count, beyond)
-    else:
-        squares = special.chdtri(count, beyond)
+    squares = squares_beyond(beyond, len(columns_of(kernel, d)), FREEDOM[type(kernel)])
     points = _normal(kernel, m, d, rng)
     points *= np.sqrt(squares / (points**2).sum(axis=1))[:, None]
     return points * inverse_lengthscales(kernel, d), shares
+
+
+def shells(m: int) -> np.ndarray:
+    """Return the limits (m + 1,) of m shells of a spectrum: the shares of it that lie beyond them.
+
+    Half of them are spaced evenly, and half by their logarithms.
+    """
+    even = np.linspace(0.0, 1.0, m - m // 2 + 1)
+    return np.sort(np.r_[even, np.geomspace(RAREST, 1.0, m // 2, endpoint=False)])
+
+
+def squares_beyond(shares: np.ndarray, count: int, freedom: float) -> np.ndarray:
+    """Return squared radii in units of 1 / lengthscale, beyond which lie shares of a spectrum."""
+    if np.isfinite(freedom):  # squared radii of Student's t are F distributed, and so are inverses
+        return np.asarray(count / special.fdtri(freedom, count, shares))
+    return np.asarray(special.chdtri(count, shares))
+
+
+def shares_beyond(squares: np.ndarray, count: int, freedom: float) -> np.ndarray:
+    """Return the shares of a spectrum that lie beyond squared radii."""
+    if np.isfinite(freedom):
+        return np.asarray(special.fdtr(freedom, count, count / squares))
+    return np.asarray(special.chdtrc(count, squares))
 
 
 def _mixture(kernel: Any, m: int, d: int, rng: np.random.Generator) -> np.ndarray:

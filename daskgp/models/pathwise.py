@@ -6,6 +6,11 @@ Z it is g(x) + k(x, Z) K_ZZ^-1 (u - g(Z)); given targets y = f + e it is g(x) + 
 with m(x; y) the mean that the method predicts from y, and e a draw of the noise.  t = p S columns
 hold S paths of p targets, those of a target side by side.
 
+Where hyper-parameters vary over space g is a draw with the spectrum that each place has
+(``kernels.evolving``), and m(x; y) the mean given hyper-parameters at x.  Near x, where rows tell
+of it, both are those of one kernel; to the extent that hyper-parameters change from there to the
+rows, the covariance of paths is not that of the method but the error of its mean for such a g.
+
 Rows are worked on in tiles of one shape, whatever their number: a product of another shape may
 round in another way, and a path is to have the same bits in every chunk.
 """
@@ -21,12 +26,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace, wide
+from daskgp.arrays.backend import namespace, to_host, wide
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.evolving import (
+    Waves,
+    check_evolving,
+    count_features,
+    draw_waves,
+    evolving_features,
+)
+from daskgp.kernels.program import Program
 from daskgp.kernels.spectrum import random_features
 from daskgp.models.method import Declared
 from daskgp.models.values import Footprint, Moments, Shape, Theta, Want
+from daskgp.models.varying import Varying
 from daskgp.typing import Array
 
 FREQUENCIES = 2_048
@@ -67,10 +81,39 @@ class Prior(NamedTuple):
         return features @ self.weights
 
 
+class Field(NamedTuple):
+    """Arrays of ``Varying``."""
+
+    knots: Array
+    logs: Array
+    columns: Array
+    errors: Array
+
+
+class EvolvingPrior(NamedTuple):
+    """Draws of a prior whose hyper-parameters vary: features of ``kernels.evolving``, w (q, t)."""
+
+    program: Program
+    waves: Waves
+    field: Field
+    weights: Array
+
+    def __call__(self, X: Array) -> Array:
+        """Return the draws (n, t) at scaled rows X (n, d)."""
+        varying = Varying(*map(to_host, self.field))
+        values = [self._tile(varying, tile)[: len(X)] for tile in tiles(X)]
+        return namespace(X).concatenate(values)[: len(X)]
+
+    def _tile(self, varying: Varying, X: Array) -> Array:
+        known = self.program
+        own = known.values * np.exp(varying.at(X)[:, :-1])
+        return evolving_features(known, self.waves, own, X) @ self.weights
+
+
 class PathState(NamedTuple):
     """Draws of the prior, and what the method needs to turn them into draws of the posterior."""
 
-    prior: Prior
+    prior: Prior | EvolvingPrior
     update: Any
 
     @property
@@ -111,6 +154,8 @@ class PathDraw:
         Frequencies of each term of the kernel; default ``FREQUENCIES``.
     trend : (r, t) array, optional
         Draws of the coefficients of trend functions: the paths are those of what these leave.
+    varying : Varying, optional
+        Hyper-parameters that vary over space.
     """
 
     kernel: Kernel
@@ -120,9 +165,10 @@ class PathDraw:
     seed: int
     n_frequencies: int | None = None
     trend: Array | None = field(default=None, compare=False)
+    varying: Varying | None = None
 
     @property
-    def prior(self) -> Prior:
+    def prior(self) -> Prior | EvolvingPrior:
         """Draws of the prior, which a process makes once."""
         return _prior(self)
 
@@ -168,10 +214,21 @@ class PathDraw:
 
 
 @lru_cache(maxsize=2)
-def _prior(draw: PathDraw) -> Prior:
+def _prior(draw: PathDraw) -> Prior | EvolvingPrior:
     number = FREQUENCIES if draw.n_frequencies is None else draw.n_frequencies
+    if draw.varying is not None:
+        return _evolving(draw, draw.varying, number)
     drawn = random_features(draw.kernel, number, draw.n_features, draw.stream(FEATURES))
     return Prior(*drawn, draw.normal(2 * len(drawn[0]) + len(drawn[2]), WEIGHTS))
+
+
+def _evolving(draw: PathDraw, varying: Varying, number: int) -> EvolvingPrior:
+    logs = varying.spread[:, :-1]
+    known = check_evolving(draw.kernel, draw.n_features, logs)
+    values = known.values * np.exp(logs)
+    waves = draw_waves(known, values, number, draw.n_features, draw.stream(FEATURES))
+    weights = draw.normal(count_features(known, waves), WEIGHTS)
+    return EvolvingPrior(known, waves, Field(**varying.arrays), weights)
 
 
 def by_inducing(

@@ -45,10 +45,10 @@ class Block(NamedTuple):
         return cls(*(None if part[0] is None else xp.concatenate(part) for part in parts))
 
 
-def variances(noise_variance: float, noise: Array | None) -> Any:
+def variances(noise_variance: float | Array, noise: Array | None) -> Any:
     """Return the noise variances d of rows by their ``Block.noise``, or the one of all.
 
-    They are (n,), or (g, n) of stacked rows.
+    They are (n,), or (g, n) of stacked rows, and so is s where it varies.
     """
     if noise is None:
         return noise_variance

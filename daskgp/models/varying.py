@@ -92,6 +92,14 @@ class Varying:
             weights += np.finfo(float).eps * weights.max(axis=1, initial=1e-300, keepdims=True)
         return Blend(near, weights / weights.sum(axis=1, keepdims=True))
 
+    @property
+    def spread(self) -> np.ndarray:
+        """Differences (s, k) of logarithms like those of places: at knots, and halfway between."""
+        count = min(BLENDED + 1, len(self.knots))
+        near = np.asarray(self._tree[0].query(self.knots, np.arange(1, count + 1))[1])
+        halfway: np.ndarray = 0.5 * (self.logs[:, None] + self.logs[near])
+        return np.unique(halfway.reshape(-1, self.logs.shape[1]), axis=0)
+
     def at(self, X: Array) -> np.ndarray:
         """Return the differences (n, k) of logarithms at rows X (n, d) of scaled inputs."""
         return blended(self.blend(X), self.logs)

@@ -134,8 +134,12 @@ def open_nearby(url: str, arrays: dict[str, np.ndarray]) -> Nearby:
     return Nearby(rows, layout, around_of(arrays))
 
 
-def united(several: Iterable[list[Part]], most: int = JOINT_ROWS) -> list[Part]:
-    """Return all rows of several sets of training rows; InputError if they are too many."""
+def united(several: Iterable[list[Part]], most: int | None = None) -> list[Part]:
+    """Return all rows of several sets of training rows; InputError if they are too many.
+
+    ``most`` is the number of those allowed, JOINT_ROWS by default.
+    """
+    most = JOINT_ROWS if most is None else most
     found: dict[int, np.ndarray] = {}
     for parts in several:
         for block, rows in parts:
@@ -260,9 +264,7 @@ class Local:
         ties, none = move(across, fit.device), backend.to_device(np.zeros(1), fit.device)
         return move(self.model.predict_from(fit.state, near, ties, none, "variance"), "cpu")
 
-    def one_by_one(
-        self, scaled: np.ndarray, weights: np.ndarray, parts: Sequence[Part]
-    ) -> Moments:
+    def one_by_one(self, scaled: np.ndarray, weights: np.ndarray, parts: Sequence[Part]) -> Moments:
         """Return the posterior of a weighted sum over places with hyper-parameters of their own."""
         fit = self.fit
         inputs, w = (backend.to_device(a, fit.device) for a in (scaled, weights))

@@ -239,14 +239,6 @@ class Posterior:
                 "is not available: leave include_noise out for the covariance of f"
             )
 
-    def refuse_varying(self, what: str, instead: str) -> None:
-        """Raise SettingError if ``what`` would take the same hyper-parameters at all places."""
-        if self.theta.varying is not None:
-            raise SettingError(
-                f"{what} need hyper-parameters that are the same everywhere, and those of this "
-                f"model vary over space: {instead}, or fit with varying=None"
-            )
-
     @property
     def likelihood(self) -> Likelihood | None:
         """Likelihood of y given f; None if y is f and Gaussian noise."""

@@ -16,7 +16,7 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
-from daskgp.posterior.neighbour_rows import JOINT_ROWS, SUM_ROWS, Local, united
+from daskgp.posterior.neighbour_rows import SUM_ROWS, Local, united
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import grid_for, posterior_node, rows_for
 from daskgp.predict.stored import Node, opened
@@ -127,7 +127,7 @@ def lazy_average(
         own_rows: dict[Any, Any] = {
             (served, i): (_serving, node.key, *place) for i, place in enumerate(own)
         }
-        sums |= {**own_rows, near: (united, [*own_rows], SUM_ROWS if varies else JOINT_ROWS)}
+        sums |= {**own_rows, near: (united, [*own_rows], SUM_ROWS if varies else None)}
         sums[given] = (_given, node.key, tiles, near, [[*place] for place in own] if varies else [])
         of_mean = (getitem, given, 0)
     if varies:

@@ -20,11 +20,12 @@ from daskgp.data.partition import Span, parts
 from daskgp.errors import SettingError
 from daskgp.fit.arrange.rewriting import seed_of
 from daskgp.fit.rounds import Rounds
+from daskgp.kernels.evolving import check_evolving
 from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
 from daskgp.models.pathwise import PathDraw
 from daskgp.models.scaling import Scaling, complete_rows
-from daskgp.models.values import variances
+from daskgp.models.values import Theta, variances
 from daskgp.posterior.action_points import ActionPoints
 from daskgp.posterior.layers import TrendLayer, chain
 from daskgp.posterior.layers.chain import Outer
@@ -237,6 +238,7 @@ def draw(
         whole("n_samples", n_samples, 1),
         seed_of(None if random_state is None else whole("random_state", random_state, 0)),
         n_frequencies,
+        varying=posterior.theta.varying,
     )
     model, trend = cast(Any, posterior.method), posterior.layer(TrendLayer)
     model = replace(model, trend=0) if model.takes_trend else model  # paths have no trend functions
@@ -247,7 +249,7 @@ def draw(
         if isinstance(kept, Nearby):
             stage = windows()
             assert stage is not None
-            rows = PathRows.of(stage.rows, drawn, posterior.scaling, theta.noise_variance)
+            rows = PathRows.of(stage.rows, drawn, posterior.scaling, theta)
             kept = replace(kept, rows=rows)
             found = model.paths(
                 theta, posterior.state, drawn, replace(stage, rows=rows, scaling=scaling)
@@ -279,8 +281,12 @@ def check(posterior: Posterior) -> None:
     missing = posterior.method.why_no_paths()
     if missing:
         raise SettingError(missing)
-    posterior.refuse_varying("sample paths", "ask for quantiles")
-    check_features(posterior.theta.kernel, len(posterior.scaling.x_shift))
+    kernel, varying = posterior.theta.kernel, posterior.theta.varying
+    d = len(posterior.scaling.x_shift)
+    if varying is None:
+        check_features(kernel, d)
+    else:
+        check_evolving(kernel, d, varying.logs[:, :-1])
 
 
 def repeated(scaling: Scaling, drawn: PathDraw) -> Scaling:
@@ -300,14 +306,14 @@ class PathRows(Rows):
 
     drawn: PathDraw | None = None
     scaled: Scaling | None = None
-    noise_variance: float = 0.0
+    theta: Theta | None = None
     token: str = ""
 
     @classmethod
-    def of(cls, rows: Rows, drawn: PathDraw, scaling: Scaling, noise_variance: float) -> Self:
+    def of(cls, rows: Rows, drawn: PathDraw, scaling: Scaling, theta: Theta) -> Self:
         """Return the rows of a fit, with the targets of paths."""
         own = {field.name: getattr(rows, field.name) for field in dataclasses.fields(Rows)}
-        own |= {"drawn": drawn, "scaled": scaling, "noise_variance": noise_variance}
+        own |= {"drawn": drawn, "scaled": scaling, "theta": theta}
         return cls(**own, token=f"paths-{uuid.uuid4().hex}")
 
     @property
@@ -323,8 +329,7 @@ class PathRows(Rows):
         X, y = super().read(start, stop)
         p, unit = self.drawn.n_targets, self.drawn.repeated(self.scaled.y_scale)
         end = p + len(self.trend or ())
-        spread = _spread(self.scaled, self.noise_variance, y[:, end:])
-        make = partial(self._seen, X, spread, start)
+        make = partial(self._seen, X, y[:, end:], start)
         seen = cached((self.token, (start, stop)), make, "cpu", CACHE_BYTES)
         measured = np.asarray(y[:, :p], np.float64)
         if self.scaled.transform is not None:
@@ -332,16 +337,21 @@ class PathRows(Rows):
         targets = self.drawn.repeated(measured) - seen * unit
         return X, np.concatenate([targets, y[:, p:]], axis=1)
 
-    def _seen(self, X: np.ndarray, spread: np.ndarray, start: int) -> np.ndarray:
+    def _seen(self, X: np.ndarray, noise: np.ndarray, start: int) -> np.ndarray:
         """Return g(X) + e (r, t) of rows from ``start`` on; blocks near others are read often."""
         assert self.drawn is not None
         assert self.scaled is not None
-        g = self.drawn.prior(np.asarray(self.scaled.inputs(np.asarray(X, np.float64))))
+        assert self.theta is not None
+        scaled = np.asarray(self.scaled.inputs(np.asarray(X, np.float64)))
+        g, own = self.drawn.prior(scaled), self.theta.at(scaled)[:, -1]
+        spread = _spread(self.scaled, own, noise)
         g += spread[:, None] * self.drawn.noise(start, start + len(X))
         return g
 
 
-def _spread(scaling: Scaling, noise_variance: float, columns: np.ndarray) -> np.ndarray:
+def _spread(
+    scaling: Scaling, noise_variance: float | np.ndarray, columns: np.ndarray
+) -> np.ndarray:
     """Return the noise's standard deviations (n,), of rows with any weights and errors (n, 2)."""
     noise = None
     if columns.shape[1]:

@@ -17,6 +17,8 @@ from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.fit import varying
 from daskgp.fit.conditionals import Drawn
+from daskgp.models.markov import vecchia
+from daskgp.models.markov.earlier import ranks
 
 KERNEL = kernels.Matern32(0.3, variance=1.0)
 QUICK = {"kernel": KERNEL, "n_neighbours": 10, "predict_neighbours": 20, "progress": False}
@@ -344,11 +346,11 @@ def test_maps_of_common_hyperparameters_are_the_same_everywhere(table):
 def test_rows_that_come_give_the_sums_of_a_fit(field):
     X, y = field
     given = fields()
-    model = VecchiaGP(**FIXED | {"n_neighbours": 600, "predict_neighbours": 200}, varying=given)
-    model.fit(X[:400], y[:400]).update(X[400:500], y[400:500])
+    model = VecchiaGP(**FIXED | {"n_neighbours": 200, "predict_neighbours": 200}, varying=given)
+    model.fit(X[:150], y[:150]).update(X[150:190], y[150:190])
     T = X[600:650]
     mean, std = model.predict(T, True)
-    whole = clone(model).fit(X[:500], y[:500]).predict(T, True)
+    whole = clone(model).fit(X[:190], y[:190]).predict(T, True)
     np.testing.assert_allclose(std, whole[1], rtol=0.1)
     assert np.abs(mean - whole[0]).max() < 0.2 * np.std(y)
 
@@ -397,16 +399,111 @@ def test_training_begins_from_a_model_whose_hyperparameters_vary(field, fitted):
     assert model.solved_.theta.varying is None
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda m, X: m.predict_average(X), "averages need .* average sample_y"),
-        (lambda m, X: m.sample_paths(2), "sample paths need .* or fit with varying=None"),
-    ],
-)
-def test_what_needs_one_prior_is_refused_in_a_line(call, says, field, fitted):
-    with pytest.raises(SettingError, match=says) as error:
-        call(fitted, field[0][:5])
+# -- against dense conditionals ----------------------------------------------------------------
+
+
+def unscaled(n, wide=(), **settings):
+    """A model of n rows whose hyper-parameters are given in the units of the data."""
+    X, y = changing(n)
+    plain = {"mean": "zero", "standardize": False, "varying": fields(**dict(wide))}
+    return VecchiaGP(**FIXED | plain | settings).fit(X, y), X, y
+
+
+def lengths():
+    """Lengthscales that grow from 0.15 to 0.6."""
+    along = 0.3 * np.exp(np.linspace(-np.log(2), np.log(2), 5))
+    return {"lengthscale": (("x1", "x0"), along[None, :] * np.ones((3, 1)))}
+
+
+def given(model, x, X, noisy):
+    """Weights of what was seen at X, of f where not noisy, for f at x, and its variance."""
+    there = model.hyperparameter_map(x[None])
+    v, s, length = (float(there[n][0]) for n in ("variance", "noise_variance", "lengthscale"))
+
+    def K(A, B):
+        r = np.sqrt(3) * np.linalg.norm(A[:, None] - B[None], axis=2) / length
+        return v * (1 + r) * np.exp(-r)
+
+    across = K(X, x[None])[:, 0]
+    b = np.linalg.solve(K(X, X) + np.eye(len(X)) * np.where(noisy, s, 0.0), across)
+    return b, v - b @ across
+
+
+def test_above_256_neighbours_each_place_has_its_own_hyperparameters():
+    model, X, y = unscaled(270, lengths(), predict_neighbours=300, n_neighbours=4)
+    T = np.random.default_rng(1).uniform(0, 3, (4, 2))
+    mean, std = model.predict(T, True)
+    for i, x in enumerate(T):
+        b, variance = given(model, x, X, True)
+        np.testing.assert_allclose([mean[i], std[i] ** 2], [b @ y, variance], rtol=1e-9)
+    left = model.loo(X[:2], y[:2])
+    b, variance = given(model, X[1], np.delete(X, 1, 0), True)
+    noise = float(model.hyperparameter_map(X[1:2])["noise_variance"][0])
+    wanted = [b @ np.delete(y, 1), np.sqrt(variance + noise)]
+    np.testing.assert_allclose([left[0][1], left[1][1]], wanted, rtol=1e-9)
+    _, cov = model.predict(T, return_cov=True)
+    assert cov[0, 0] == pytest.approx(std[0] ** 2, rel=1e-9)
+
+
+def test_averages_are_those_of_places_drawn_one_after_another(monkeypatch):
+    monkeypatch.setattr(vecchia, "SUMMED", 5)
+    model, X, y = unscaled(60, lengths(), predict_neighbours=30)
+    rng = np.random.default_rng(1)
+    T, w = rng.uniform(0, 3, (17, 2)), rng.uniform(0, 2, 17)
+    line = np.argsort(ranks(np.arange(17), 0))
+    sources, noisy = np.concatenate([X, T[line]]), np.arange(77) < 60
+    weights, spread = np.zeros((17, 77)), np.zeros(17)
+    for i, x in enumerate(T[line]):
+        near = np.argsort(np.linalg.norm(sources[: 60 + i] - x, axis=1))[:30]
+        weights[i, near], spread[i] = given(model, x, sources[near], noisy[near])
+    back = np.linalg.inv(np.eye(17) - weights[:, 60:])
+    v = w[line] / w.sum() @ back
+    lazy = da.from_array(T, (6, 2)), da.from_array(w, 6)
+    found = [float(one) for one in model.predict_average(*lazy)]
+    np.testing.assert_allclose(found, [v @ weights[:, :60] @ y, np.sqrt(v**2 @ spread)], rtol=1e-9)
+    noise = (w / w.sum()) ** 2 @ model.hyperparameter_map(T)["noise_variance"].values
+    _, std = model.predict_average(*lazy, include_noise=True)
+    assert float(std) == pytest.approx(np.sqrt(found[1] ** 2 + noise), rel=1e-9)
+
+
+def test_paths_are_draws_of_the_field_less_what_rows_say_of_their_error():
+    model, X, y = unscaled(80, lengths(), predict_neighbours=80)
+    paths, T = model.sample_paths(200, n_frequencies=500), X[:5] + 0.1
+    prior, rows = paths.solved_.state.prior, paths.solved_.rows.rows
+    at, targets = rows.read(0, 80)
+    values, g = paths(T), prior(model.solved_.scaled(T))
+    for i, x in enumerate(T):
+        wanted = g[i] + given(model, x, at, True)[0] @ targets
+        np.testing.assert_allclose(values[i], wanted, rtol=1e-9, atol=1e-9)
+    own = [np.flatnonzero((x == X).all(axis=1))[0] for x in at]
+    noise = y[own][:, None] - prior(model.solved_.scaled(at)) - targets
+    there = model.hyperparameter_map(at)["noise_variance"].values
+    np.testing.assert_allclose(noise.var(axis=1), there, rtol=0.5)
+    assert np.mean(noise.var(axis=1) / there) == pytest.approx(1.0, abs=0.05)
+    lazy = paths(da.from_array(T, (2, 2)))
+    np.testing.assert_array_equal(lazy.compute(), values)
+
+
+def test_paths_are_as_wide_as_predicted():
+    model, *_ = unscaled(200, lengths(), predict_neighbours=60)
+    T = np.random.default_rng(3).uniform(0.1, 2.9, (60, 2))
+    mean, std = model.predict(T, True)
+    values = model.sample_paths(200)(T)
+    assert np.mean((values.std(axis=1) / std) ** 2) == pytest.approx(1.0, abs=0.05)
+    assert abs((values.mean(axis=1) - mean) / std).max() < 4.5 / np.sqrt(200)
+    both = model.predict(T, return_cov=True)[1]
+    near = np.argwhere(np.triu(both / np.outer(std, std) > 0.5, 1))
+    found = np.cov(values)[tuple(near.T)] / both[tuple(near.T)]
+    assert len(near) > 5
+    assert np.mean(found) == pytest.approx(1.0, abs=0.1)
+
+
+def test_paths_of_a_period_that_varies_are_refused_in_a_line(table):
+    kernel = kernels.Periodic(1.0, period=0.7, active_dims=0)
+    period = {"period": (("x1", "x0"), 0.7 + 0.1 * np.arange(15.0).reshape(3, 5))}
+    model = VecchiaGP(**FIXED | {"kernel": kernel}, varying=fields(**period)).fit(*table)
+    with pytest.raises(SettingError, match="a period that is the same everywhere") as error:
+        model.sample_paths(2)
     assert "\n" not in str(error.value)
 
 
@@ -422,7 +519,6 @@ def test_what_needs_one_prior_is_refused_in_a_line(call, says, field, fitted):
         ({"varying_over": ["x0"]}, "varying_over=.* has no effect with varying=None"),
         ({"varying": 3, "optimizer": None}, "varying=3 has no effect with optimizer=None"),
         ({"varying": 3, "n_support": 8}, "n_support=8: support inputs have one set"),
-        ({"varying": 3, "predict_neighbours": 300}, "choose at most 256 or varying=None"),
     ],
     ids=str,
 )

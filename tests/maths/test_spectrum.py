@@ -5,6 +5,8 @@ import pytest
 
 from daskgp import kernels
 from daskgp.errors import SettingError
+from daskgp.kernels.evolving import check_evolving, draw_waves, evolving_features
+from daskgp.kernels.program import PERIODIC, program
 from daskgp.kernels.spectrum import random_features
 
 K = {
@@ -60,6 +62,49 @@ def test_differences_over_short_distances_are_those_of_the_kernel(name, step):
         one, other = features(kernel, 2_048, seed=seed, at=places)
         found = ((one - other) ** 2).sum()
         assert found == pytest.approx(2 * (values[0, 0] - values[0, 1]), rel=0.12)
+
+
+@pytest.mark.parametrize("kernel", K.values(), ids=K)
+def test_features_that_change_have_the_kernel_of_each_place(kernel):
+    rng, known, m = np.random.default_rng(4), program(kernel, 2), 20_000
+    logs = rng.uniform(-0.8, 0.8, (2, len(known.values)))
+    for code, first in known.leaves[:, :2]:
+        if code == PERIODIC:
+            logs[:, first + 2] = logs[0, first + 2]
+    check_evolving(kernel, 2, logs)
+    values = known.values * np.exp(logs)
+    waves = draw_waves(known, values, m, 2, rng)
+    own = np.repeat([0, 1], [5, 4])
+    Phi = evolving_features(known, waves, values[own], X)
+    covariance = Phi @ Phi.T
+    for i, each in enumerate(values):
+        there = kernel.with_log_parameters(np.log(each))
+        wanted, here = there(X[own == i]), np.flatnonzero(own == i)
+        tolerance = 8 * wanted.max() / np.sqrt(2 * m)
+        np.testing.assert_allclose(covariance[np.ix_(here, here)], wanted, atol=tolerance)
+
+
+def test_the_same_everywhere_has_the_amplitudes_of_common_ones():
+    kernel = K["matern32"]
+    known = program(kernel, 2)
+    waves = draw_waves(known, known.values[None], 50, 2, np.random.default_rng(0))
+    Phi = evolving_features(known, waves, known.values[None], np.zeros((1, 2)))
+    _, amplitudes, _ = random_features(kernel, 50, 2, np.random.default_rng(0))
+    np.testing.assert_allclose(Phi[0, :50], amplitudes, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (K["product"], "a period that is the same everywhere"),
+        (sum((kernels.RBF(1.0) for _ in range(40)), kernels.RBF(1.0)), "at most 32 terms"),
+        (kernels.Linear() * kernels.RBF(1.0), "a product of Linear with another kernel"),
+    ],
+)
+def test_a_kernel_whose_spectrum_cannot_change_is_refused(kernel, says):
+    with pytest.raises(SettingError, match=says) as refusal:
+        check_evolving(kernel, 2, np.arange(3.0)[:, None] * np.ones(len(kernel.log_parameters)))
+    assert "\n" not in str(refusal.value)
 
 
 class Own(kernels.RBF):

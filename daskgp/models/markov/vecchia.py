@@ -351,8 +351,8 @@ class Vecchia(LMA):
         """Return the posterior of the sum of f over places by v (n,), for varying hyper-parameters.
 
         Places are in a random order, and each is conditioned on the nearest of rows and places
-        before it.  With B and e as in ``_one_after_another`` the sum v' f has the mean -u' e and the
-        variance u' u, where B' u = v, which is solved from the last places to the first.
+        before it.  With B and e as in ``_one_after_another`` the sum v' f has the mean -u' e and
+        the variance u' u, where B' u = v, which is solved from the last places to the first.
         """
         xp, n, w = namespace(X), len(X), len(near.X)
         order = np.argsort(ranks(np.arange(n), self.seed))
