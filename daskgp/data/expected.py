@@ -13,7 +13,7 @@ import numpy as np
 from daskgp.data import feature_units, whole_dates
 from daskgp.data.feature_units import Count
 from daskgp.errors import InputError
-from daskgp.models.columns import ENDS, KINDS, kind_of_name
+from daskgp.models.columns import ENDS, KINDS, RADIANS, kind_of_name
 
 APART = 5.0
 """Least ratio of the sizes of numbers in different units."""
@@ -24,6 +24,8 @@ EARLY, LATE, LATEST = 365.0, 120_530.0, 376_200.0
 """Days from 1970 that tell times from counts of something else, those to 2300 and to 3000."""
 YEAR = 365.2425
 TURN = 360.0
+NEARLY, LOOKED_AT = 0.99, 4096
+"""Least share of places outside the training rows that is told, and places that are looked at."""
 COUNTED = {
     "s": (86_400.0, "seconds"),
     "ms": (8.64e7, "milliseconds"),
@@ -125,6 +127,25 @@ class Column(NamedTuple):
                     f"{seen}, which are no dates near those of the training rows, {range_} in "
                     f"{self.unit!r}: give times, as pandas.to_datetime makes them"
                 )
+
+    def refuse_unit(self, own: str, what: str) -> None:
+        """Raise InputError for radians where the training rows, whose unit is unknown, are not."""
+        angle = None if self.unit or feature_units.plain(own) != "radians" else self.angle
+        if angle is None:
+            return
+        low, high = dict(zip(KINDS, RADIANS, strict=True))[angle]
+        if self.low < low or self.high > high:
+            raise InputError(
+                f"feature {self.name!r} of {what} is in {own!r}, but the training rows go from "
+                f"{self.low:.10g} to {self.high:.10g}, which are degrees: give degrees "
+                "(numpy.degrees), or correct the stated unit"
+            )
+
+    def widths_beyond(self, values: np.ndarray) -> np.ndarray:
+        """Return how many of its widths values (n,) lie beyond the range of the training rows."""
+        turns = (0.0, -TURN, TURN) if self.sphere and self.angle == KINDS[0] else (0.0,)
+        away = [np.maximum(self.low - values - t, values + t - self.high) for t in turns]
+        return np.asarray(np.min(away, axis=0) / (self.high - self.low))
 
     def _is_far(self, values: np.ndarray) -> bool:
         """Return whether all days since 1970 lie far beyond the training rows.
@@ -228,6 +249,33 @@ def columns_of(
         for j, ends in enumerate(ranges)
         if ends is not None and ends[0] < ends[1]
     }
+
+
+def drawn(n: int) -> np.ndarray:
+    """Return the numbers of the places among n that are looked at, all of a few."""
+    return np.arange(n) if n <= LOOKED_AT else np.random.default_rng(0).integers(n, size=LOOKED_AT)
+
+
+def farthest(columns: Mapping[int, Column], X: np.ndarray, widths: float) -> Farthest | None:
+    """Return which places X (n, d), all finite, lie outside the training rows, if nearly all do.
+
+    That is by more than so many ``widths`` of the range of a column.
+    """
+    beyond = {j: column.widths_beyond(X[:, j]) for j, column in columns.items()}
+    if not beyond or not len(X):
+        return None
+    outside = np.max(list(beyond.values()), axis=0) > widths
+    if outside.mean() < NEARLY:
+        return None
+    most = max(beyond, key=lambda j: np.count_nonzero(beyond[j] > widths))
+    return Farthest(most, X[outside])
+
+
+class Farthest(NamedTuple):
+    """The column in which most places lie outside the training rows, and these places (m, d)."""
+
+    column: int
+    places: np.ndarray
 
 
 def refuse(columns: Mapping[int, Column], X: np.ndarray, what: str) -> None:

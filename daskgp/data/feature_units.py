@@ -326,6 +326,7 @@ def matched(
             logger.info("feature %r of %s holds dates written %s", name, what, units[j])
         how.append(found)
     for j, column in expected.items():
+        column.refuse_unit(units[j], what)
         as_given = not any(how) or how[j] is None
         numbers = values(j) if as_given and (units[j] or column.is_looked_at) else None
         if numbers is not None:

@@ -228,6 +228,11 @@ class Reader(NamedTuple):
     zeros: bool | None
     per_day: tuple[float | None, ...]
 
+    @property
+    def is_known(self) -> bool:
+        """Tell if all cells are predicted and their features are in memory."""
+        return self.zeros is None and all(isinstance(part, np.ndarray) for part in self.parts)
+
     def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> Box:
         """Return the box at a region, with the blocks of its Dask arrays."""
         given, values = iter(blocks), []

@@ -98,6 +98,24 @@ class Grid:
         """Number of points."""
         return math.prod(self.shape)
 
+    def in_memory(self, d: int) -> bool:
+        """Return whether the arrays that give the first d features are."""
+        return all(isinstance(values, np.ndarray) for values, _ in self.parts[:d])
+
+    def some(self, numbers: Callable[[int], np.ndarray], d: int) -> np.ndarray | None:
+        """Return the first d features (m, d) of some points, None if there are none in memory.
+
+        ``numbers`` returns the numbers of these points, given how many there are.
+        """
+        if not self.in_memory(d) or not self.size:
+            return None
+        place = np.unravel_index(numbers(self.size), self.shape) if self.dims else ()
+        columns = [
+            _as_float(values[tuple(place[axis] for axis in own)])
+            for (values, _), own in zip(self.parts[:d], self.axes, strict=False)
+        ]
+        return np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=1)
+
     def map(self, function: Callable[..., np.ndarray], width: int, *shared: Any) -> da.Array:
         """Apply ``function(features (n, d), *shared)`` giving (n, width) to each block, lazily.
 

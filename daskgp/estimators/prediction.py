@@ -414,6 +414,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (0.01, True)
         """
         self._check_fitted()
+        begin_call(self.solved_.token)
         self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
         return averaging.average(self.solved_, X, weights, include_noise)
 
@@ -662,6 +663,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (4, 3)
         """
         self._check_fitted()
+        begin_call(self.solved_.token)
         whole("n_samples", n_samples, 1)
         mean, cov = prediction.joint(self.solved_, X, include_noise)
         rng = np.random.default_rng(random_state)

@@ -129,6 +129,36 @@ def far(values: np.ndarray, ranges: Sequence[Limits | None]) -> np.ndarray:
     return found
 
 
+def lonely(values: np.ndarray, limits: Limits | None) -> float | None:
+    """Return a known fill value among places (n,) that stands apart from all others.
+
+    At least two others lie within the ``limits`` of the fit, and none beyond the middle between
+    these and the value, so that no regular axis has one.  It is outside by the width of the limits,
+    a positive one by more, or repeated and the only negative one.
+    """
+    if limits is None:
+        return None
+    low, high = limits
+    out = (values < low) | (values > high)
+    if not out.any():
+        return None
+    size = high - low or 1.0 + abs(low)
+    each, counts = np.unique(values[out].astype(np.float64), return_counts=True)
+    known = _KNOWN[np.argmin(np.abs(each[:, None] - _KNOWN), axis=1)]
+    same = np.abs(each - known) <= _slack(known)
+    within = np.unique(values[(values >= low) & (values <= high)])
+    for fill, count in zip(each[same], counts[same], strict=True) if len(within) > 1 else ():
+        gap = max(low - fill, fill - high)
+        far = gap >= size * (1.0 if fill < 0.0 else CROWDED)
+        sign = 1.0 if fill < low else -1.0
+        others = sign * each[each != fill]
+        if far and (others >= sign * fill + gap / 2.0).all():
+            return float(fill)
+        if count > 1 and fill < 0.0 <= low and (others > 0.0).all():
+            return float(fill)
+    return None
+
+
 def united(one: Fills, other: Fills) -> Fills:
     """Return the fill values of both, by column; either may be empty for none at all."""
     if not one or not other:

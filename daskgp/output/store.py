@@ -31,7 +31,14 @@ from daskgp.output.job import ChangedError, Job, Written
 from daskgp.posterior import training_rows
 from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict import paths
-from daskgp.predict.lazy import conversions, posterior_node
+from daskgp.predict.lazy import (
+    Look,
+    conversions,
+    posterior_node,
+    warn_of_far,
+    warn_of_far_block,
+    warn_of_far_grid,
+)
 from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
@@ -211,6 +218,8 @@ def _grid_work(job: Job) -> Iterator[Work]:
         steps = prediction_store.steps_of_map(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)
+        if grid.zeros is None:
+            warn_of_far_grid(known, grid.grid)
         reader, inputs = grid.reader(), prediction_store.of_grid(grid, wanted)
         yield Work(job, inputs, reader, grid.blocks(), partial(_check_grid, inputs, reader))
 
@@ -313,6 +322,11 @@ class RowReader(NamedTuple):
 
     array: Any
     how: tuple[Conversion | None, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """False, as the rows are not looked at before they are predicted."""
+        return False
 
     def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> RowBox:
         """Return the rows at a region."""
@@ -423,7 +437,9 @@ class Work:
         if not todo:
             return Written(0, done)
         # a task reads its own rows, so that raw rows are never the output of a task
-        work = partial(_predict_part, self.job.outputs, self.inputs.names)
+        look = warn_of_far if extents.size == extents.shape[-1] else warn_of_far_block
+        look = None if self.reader.is_known else look
+        work = partial(_predict_part, self.job.outputs, self.inputs.names, look)
         predict = delayed(work, pure=False, traverse=False)
         put = delayed(partial(_write_chunk, target.writer(), claim), pure=False, traverse=False)
         sampled = paths.paths_node(self.job.sample_paths(executor))
@@ -478,6 +494,7 @@ class _Part(NamedTuple):
 def _predict_part(
     wanted: Outputs,
     names: tuple[str, ...],
+    look: Look | None,
     sampled: paths.Paths | None,
     node: Node,
     reader: Reader,
@@ -488,7 +505,7 @@ def _predict_part(
 ) -> _Part:
     """Predict part ``part`` of ``parts`` of the cells of chunks that are neither done nor masked.
 
-    For a local method a part is near cells.
+    For a local method a part is near cells.  ``look`` looks for places far from the training rows.
     """
     posterior, boxes = opened(node), [reader.read(chunk.region, blocks) for chunk in chunks]
     for chunk, box in zip(chunks, boxes, strict=True):
@@ -503,6 +520,8 @@ def _predict_part(
     X = np.concatenate([own for _, own in pairs]) if len(pairs) > 1 else pairs[0][1]
     key = (*checksums, *(n for chunk in chunks for n in chunk.extent))
     with single_blas_thread():
+        if look is not None and not part:
+            look(posterior, X)
         members = np.array_split(_order(posterior, X, key), parts)[part]
         values = _predicted(posterior, X[members], wanted, names, sampled)
     return _Part(cells[members], values, checksums)

@@ -24,7 +24,7 @@ from daskgp.kernels.registry import describe, identity
 from daskgp.kernels.units import in_users_units as kernel_in_users_units
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
-from daskgp.models.fills import Fills, without
+from daskgp.models.fills import Fills, lonely, without
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
@@ -365,6 +365,7 @@ class Posterior:
             )
         if not usable.all():
             self._say_fills(X)
+        self._say_lonely(X)
         scaled[~usable] = 0.0
         found = self._checked(self._scaled_moments(NewRows(inputs, scaled, usable), want), scaled)
         found = through(layers, found, Places(X, scaled, usable))
@@ -385,6 +386,20 @@ class Posterior:
                 "with fill_values=None keeps it",
                 self.token,
             )
+
+    def _say_lonely(self, X: np.ndarray) -> None:
+        """Say which numbers in features of places may be fill values although they are kept."""
+        X = self.columns.known(X)
+        for j, limits in enumerate(self.columns.ranges):
+            found = None if j in (self.geographic or ()) else lonely(X[:, j], limits)
+            if found is not None and limits is not None:
+                warn_in_call(
+                    f"{found:g} in feature {self.feature_names[j]!r} of places to predict is taken "
+                    f"for a number, outside the rows of the fit ({limits[0]:.5g} to "
+                    f"{limits[1]:.5g}): if it stands for a missing value, make it NaN, or fit with "
+                    f"fill_values=[{found:g}]; a fit with fill_values=None does not ask",
+                    self.token,
+                )
 
     def of_average(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
         """Return a joint posterior of f at averages of places, without what is not linear in X."""

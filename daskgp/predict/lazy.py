@@ -13,16 +13,17 @@ from dask import delayed
 from dask.base import get_scheduler
 
 from daskgp import data
-from daskgp.data import feature_units, grids, moments, reading
+from daskgp.data import expected, feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError, SettingError
 from daskgp.models.values import TILE_ROWS, Want
 from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime import forked
-from daskgp.runtime.process import single_blas_thread
+from daskgp.runtime.process import single_blas_thread, warn_in_call
 
 Spread: TypeAlias = Literal["none", "variance", "std"]
+Look: TypeAlias = Callable[[Posterior, np.ndarray], None]
 
 
 class Asked(NamedTuple):
@@ -73,10 +74,12 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
     check_columns(posterior, X, names)
     how = conversions(posterior, given, "X")
+    if not isinstance(X, da.Array):
+        X = feature_units.converted(X, how)
+        warn_of_far(posterior, X)
+        return X
     if not how:
         return X
-    if not isinstance(X, da.Array):
-        return feature_units.converted(X, how)
     convert: Any = feature_units.converted  # dask's stubs want an array here
     X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
@@ -197,11 +200,13 @@ def lazy(posterior: Posterior, X: da.Array, asked: Asked, travels: bool = True) 
     """
     X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    look = (warn_of_far if X.numblocks[0] == 1 else warn_of_far_block) if travels else None
     predict: Any = _predict_block  # dask's stubs want an array here
     both = X.map_blocks(
         predict,
         posterior_node(posterior, travels),
         *asked,
+        look,
         chunks=(X.chunks[0], (asked.columns(posterior),)),
         dtype=np.float64,
         meta=np.empty((0, 0)),
@@ -215,14 +220,104 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     if grids.is_table(X) and not {*X.dims} & {*posterior.feature_names}:  # which lacks coordinates
         check_columns(posterior, X, data.column_names(X))
     known = posterior.wanted_units, posterior.trained_on
-    return grids.grid_of(X, posterior.feature_names, False, *known)
+    grid = grids.grid_of(X, posterior.feature_names, False, *known)
+    warn_of_far_grid(posterior, grid)
+    return grid
+
+
+def warn_of_far_grid(posterior: Posterior, grid: grids.Grid) -> None:
+    """Warn of a grid whose points are far outside the training rows, if it is in memory."""
+    some = grid.some(expected.drawn, posterior.n_features)
+    if some is not None:
+        warn_of_far(posterior, some)
+
+
+TRIED, RAY, UNRELATED = 16, 65, 1e-4
+"""Places far outside the training rows whose correlation is looked at, steps beyond each of them,
+and the correlation below which the training rows tell nothing."""
+LIKELY = "check units (m or km, degrees or radians), the order of the columns and the projection"
+"""Likely causes of places far outside."""
+
+
+def warn_of_far(posterior: Posterior, X: np.ndarray) -> None:
+    """Warn of rows X (n, d) of a call if nearly all are far outside the training rows.
+
+    So they are where units or columns are mistaken, and the prediction is the prior.
+    """
+    found = _far(posterior, X, 1.0)
+    if found is not None:
+        column, values = found
+        ends = (values.min(), values.max(), column.low, column.high)
+        own = [feature_units.text_of(float(end), column.unit) for end in ends]
+        warn_in_call(
+            "nearly all places to predict are far outside the training rows, which tell nothing "
+            f"there: feature {column.name!r} goes from {own[0]} to {own[1]}, in the training rows "
+            f"from {own[2]} to {own[3]}: {LIKELY}",
+            posterior.token,
+        )
+
+
+def warn_of_far_block(posterior: Posterior, X: np.ndarray) -> None:
+    """Warn of a block X (n, d) of places much farther outside, of a call not known as a whole.
+
+    The line is the same for all blocks, which may be predicted anywhere.
+    """
+    found = None if posterior.nearby is not None else _far(posterior, X, expected.FAR)
+    if found is not None:
+        column, _ = found
+        own = [feature_units.text_of(end, column.unit) for end in (column.low, column.high)]
+        warn_in_call(
+            "a block of places to predict is far outside the training rows, which tell nothing "
+            f"there: feature {column.name!r}, in these from {own[0]} to {own[1]}, is more than "
+            f"{expected.FAR:g} times that range away: {LIKELY}",
+            posterior.token,
+        )
+
+
+def _far(
+    posterior: Posterior, X: np.ndarray, widths: float
+) -> tuple[expected.Column, np.ndarray] | None:
+    """Return the column in which nearly all places are far outside, and their values there.
+
+    They are by more than ``widths`` of the range, and correlated with no place within it.
+    """
+    X = posterior.columns.known(np.asarray(X[expected.drawn(len(X))], np.float64))
+    far = expected.farthest(posterior.trained_on, X[np.isfinite(X).all(axis=1)], widths)
+    if far is None or _are_related(posterior, far.places[:: len(far.places) // TRIED + 1]):
+        return None
+    try:
+        expected.refuse(posterior.trained_on, X, "X")
+    except InputError:
+        return None  # as their prediction will say
+    return posterior.trained_on[far.column], far.places[:, far.column]
+
+
+def _are_related(posterior: Posterior, X: np.ndarray) -> bool:
+    """Return whether any of X (n, d), or beyond it, is correlated with the next place within.
+
+    Those beyond tell kernels that have a period.
+    """
+    within, steps = X.copy(), np.linspace(1.0, 2.0, RAY)[:, None]
+    for j, column in posterior.trained_on.items():
+        within[:, j] = np.clip(X[:, j], column.low, column.high)
+    kernel = posterior.theta.kernel
+    for place, origin in zip(X, within, strict=True):
+        ray = origin + steps * (place - origin)
+        for j in posterior.geographic or ():  # there is nothing beyond on the sphere
+            ray[:, j] = place[j]
+        there, here = posterior.scaled(ray), posterior.scaled(origin[None])
+        unit = np.sqrt(kernel.diag(there) * kernel.diag(here))
+        if not (np.abs(kernel(there, here)[:, 0]) < UNRELATED * unit).all():
+            return True
+    return False
 
 
 def on_grid(posterior: Posterior, X: Any, asked: Asked) -> tuple[Any, Any]:
     """Return the grid of an xarray object and the predictions on it, lazy where it is chunked."""
     grid = grid_for(posterior, X)
     node = posterior_node(posterior, grid.lazy)
-    both = grid.map(_predict_block, asked.columns(posterior), node, *asked)
+    look = None if grid.in_memory(posterior.n_features) else warn_of_far_block
+    both = grid.map(_predict_block, asked.columns(posterior), node, *asked, look)
     if not grid.lazy:
         with single_blas_thread():
             (both,) = dask.compute(both, scheduler="threads")
@@ -254,10 +349,13 @@ def posterior_node(posterior: Posterior, travels: bool = True) -> Any:
 
 
 def _predict_block(
-    X: Any, node: Node, spread: Spread, include_noise: bool, gaussian: bool
+    X: Any, node: Node, spread: Spread, include_noise: bool, gaussian: bool, look: Look | None
 ) -> np.ndarray:
+    """Return means and spread of a block, after a look for places far from the training rows."""
     posterior = opened(node)
     with single_blas_thread():
+        if look is not None:
+            look(posterior, X)
         want: Want = "mean" if spread == "none" else "variance"
         moments = posterior.moments(X, want, include_noise, gaussian)
     if spread == "none" or moments.variance is None:

@@ -32,7 +32,7 @@ def table(time, name="time"):
 
 
 def fitted(time, name="time", **more):
-    return daskgp.ExactGP(**FIXED, **more).fit(table(time, name), Y)
+    return daskgp.ExactGP(**{**FIXED, **more}).fit(table(time, name), Y)
 
 
 FORMS = {
@@ -43,6 +43,9 @@ FORMS = {
     "table": lambda X: xr.Dataset({name: ("i", X[name]) for name in X}),
     "labelled": lambda X: xr.DataArray(X.to_numpy(float), {"j": [*X]}, ("i", "j")),
 }
+
+
+FAR = "places to predict (is|are) far outside the training rows, which tell nothing there: feature"
 
 
 def predicted(model, X):
@@ -70,8 +73,10 @@ def test_times_of_the_training_rows_and_later_ones_are_predicted(form):
     np.testing.assert_allclose(
         predicted(model, FORMS[form](table(days))), model.predict(table(WHEN)), rtol=1e-9
     )
-    for shift in (10.0, 4_000.0, -30_000.0):
-        assert np.isfinite(predicted(model, FORMS[form](table(days + shift)))).all()
+    assert np.isfinite(predicted(model, FORMS[form](table(days + 10.0)))).all()
+    for shift in (8_000.0, -30_000.0):
+        with pytest.warns(UserWarning, match=FAR):
+            assert np.isfinite(predicted(model, FORMS[form](table(days + shift)))).all()
 
 
 @pytest.mark.parametrize("form", ["array", "frame", "dask", "table"])
@@ -128,7 +133,8 @@ def test_plain_seconds_of_a_column_named_as_a_time_are_compared():
         with pytest.raises(InputError, match=f"as {word} since 1970 do, .* in the unit of these"):
             model.predict(table(numbers))
     clock = fitted(np.linspace(0, 10, 80))
-    assert np.isfinite(clock.predict(table(np.linspace(100, 5_000, 80)))).all()
+    with pytest.warns(UserWarning, match=FAR):
+        assert np.isfinite(clock.predict(table(np.linspace(100, 5_000, 80)))).all()
 
 
 def test_times_are_refused_before_anything_is_written(tmp_path):
@@ -307,3 +313,79 @@ def test_columns_in_metres_may_be_called_as_they_are(caplog):
     daskgp.ExactGP(**FIXED).fit(X, X.elevation)
     assert "'x_lon' goes from" in caplog.text
     assert "give it another name, or geographic=False" in caplog.text
+
+
+# -- places far outside --------------------------------------------------------------------------
+
+PLANE = np.random.default_rng(3).uniform(0, 9, (60, 2))
+
+
+def on_square(**more):
+    X = pd.DataFrame(PLANE, columns=["easting", "depth"])
+    return daskgp.ExactGP(**{**FIXED, "kernel": "rbf()", **more}).fit(X, PLANE[:, 0])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_places_that_are_nearly_all_far_outside_are_told_once_a_call(form):
+    model = on_square()
+    metres = pd.DataFrame(1_000 * PLANE + 500, columns=["easting", "depth"])
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=FAR) as told:
+            predicted(model, FORMS[form](metres))
+        assert len(told) == 1
+    line = str(told[0].message)
+    low, high = PLANE[:, 0].min(), PLANE[:, 0].max()
+    assert "feature 'easting'" in line
+    assert f"from {low:.6g} to {high:.6g}" in line
+    assert line.endswith(
+        "check units (m or km, degrees or radians), the order of the columns and the projection"
+    )
+
+
+def test_stores_maps_and_tables_far_outside_are_told(tmp_path):
+    model = on_square()
+    grid = xr.Dataset(coords={"easting": np.arange(0.0, 9e3, 100.0), "depth": [1e3, 2e3]})
+    masked = grid.assign(land=(("easting",), np.arange(90) < 2))
+    metres = pd.DataFrame(1_000 * PLANE, columns=["easting", "depth"])
+    metres.to_csv(tmp_path / "p.csv", index=False)
+    daskgp.convert(tmp_path / "p.csv", tmp_path / "p.zarr", progress=False)
+    for source, output in ((grid, "m.zarr"), ("p.csv", "o.csv"), ("p.zarr", "o.zarr")):
+        source = tmp_path / source if isinstance(source, str) else source
+        with pytest.warns(UserWarning, match=FAR) as told:
+            model.predict_store(source, tmp_path / output)
+        assert len(told) == 1
+    near = masked.assign_coords(depth=[1.0, 2.0], easting=np.r_[1.0, 2.0, grid.easting[2:]])
+    model.predict_store(near, tmp_path / "n.zarr", mask="land")  # cells far away are masked
+
+
+def test_places_that_go_on_beyond_the_training_rows_are_not_told():
+    model, seen = on_square(), pd.DataFrame(PLANE, columns=["easting", "depth"])
+    for X in (1.9 * seen, seen + 8.0, seen.iloc[:0], seen * np.nan):
+        predicted(model, X)
+        predicted(model, FORMS["dask"](X))
+    predicted(model, pd.concat([1_000 * seen, seen.iloc[:2]]))
+    predicted(model, FORMS["dask"](seen + 60.0))  # blocks may be of a larger map
+    for kernel in ("periodic(period=1, lengthscale=0.2)", "linear()", "rbf() + periodic(period=1)"):
+        on_square(kernel=kernel).predict(seen + 900.0)
+    globe = places(-12, 3).assign(lat=lambda X: X.lat / 10)
+    for turned in (globe.assign(lon=globe.lon % 360), globe.assign(lat=-globe.lat)):
+        on_plane(globe, kernel="rbf(lengthscale=20)", geographic=("lon", "lat")).predict(turned)
+    year = pd.Series(pd.date_range("2019-01-01", periods=80, freq="4D"))
+    fitted(year, kernel="rbf(lengthscale=[9, 3])").predict(table(year + pd.Timedelta(days=320)))
+
+
+def test_swapped_columns_on_the_sphere_are_told():
+    globe = places(4, 8).assign(lat=lambda X: 52 + X.lat / 50)
+    model = on_plane(globe, kernel="rbf(lengthscale=20)", geographic=("lon", "lat"))
+    with pytest.warns(UserWarning, match="feature 'lon' goes from 51.*in the training rows"):
+        model.predict(globe.to_numpy()[:, ::-1])
+
+
+@pytest.mark.parametrize("unit", ["radians", "rad"])
+def test_a_grid_in_radians_is_refused_where_the_rows_say_no_unit(unit):
+    axes = {name: np.radians([40.0, 50.0]) for name in ("lon", "lat")}
+    grid = xr.Dataset(coords={name: (name, v, {"units": unit}) for name, v in axes.items()})
+    with pytest.raises(InputError, match=f"'lon' of the grid is in '{unit}', but the train"):
+        on_plane(places(0, 60)).predict(grid)
+    near = places(0, 60) / 60  # which may be in radians
+    assert np.isfinite(on_plane(near).predict(grid)).all()

@@ -304,7 +304,8 @@ def test_places_that_only_lie_outside_are_predicted():
     year = daskgp.SGPR(**SMALL).fit(np.linspace(0, 500, 200)[:, None], y)
     assert np.isfinite(year.predict(np.arange(0.0, 1100.0)[:, None])).all()  # 999 is a number there
     globe = daskgp.SGPR(geographic=(0, 1), kernel="matern32()", **SMALL).fit(X, y)
-    assert np.isfinite(globe.predict(np.array([[-99.0, 1.0]]))).all()
+    with pytest.warns(UserWarning, match="far outside the training rows"):
+        assert np.isfinite(globe.predict(np.array([[-99.0, 1.0]]))).all()
     with pytest.warns(UserWarning, match="-9999 in feature 'x0' of places"):
         assert np.isnan(globe.predict(np.array([[-9999.0, 1.0]]))).all()
 
@@ -361,3 +362,29 @@ def test_counts_far_above_all_others_are_told(value, caplog):
     assert f"give fill_values=[{value}]" in line
     mended = daskgp.SVGP(likelihood="poisson", fill_values=[value], **settings).fit(X, y)
     assert mended.n_rows_ == 288
+
+
+def test_a_number_that_may_be_a_fill_value_among_places_is_told():
+    X, y = rows()
+    model = daskgp.SGPR(**SMALL).fit(X * [1, 8], y)  # the second from 0 to 24
+    kept = daskgp.SGPR(fill_values=None, **SMALL).fit(X * [1, 8], y)
+    for value in (-99.0, -99.9, 99.0):
+        T = places(value) * [1, 8]
+        T[2, 1] = value
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = model.predict(T)
+        np.testing.assert_array_equal(found, kept.predict(T))
+        lines = [str(w.message) for w in said]
+        assert len(lines) == (value < 0)
+        assert all(f"{value:g} in feature 'x1' of places" in line for line in lines)
+        assert all(f"or fit with fill_values=[{value:g}]" in line for line in lines)
+    for axis in (np.arange(-100.0, 25.0), [-150.0, -99.0, 1.0, 2.0], [-99.0, 1.0], [-98.0, 1, 2]):
+        model.predict(xr.Dataset(coords={"x0": [1.0, 2.0], "x1": axis}))
+    high = daskgp.SGPR(**SMALL).fit(X * [1, 300] + 1, y)  # to 900
+    for number, told in ((1, 0), (2, 1)):
+        T = np.r_[X[:9], [[1.0, -99.0]] * number] * [1, 1]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            high.predict(T)
+        assert len(said) == told
