@@ -21,7 +21,7 @@ from dask import delayed
 from scipy.special import ndtri
 
 from daskgp import data, metrics
-from daskgp.data import feature_units, folds, grids, reading, visibility
+from daskgp.data import expected, feature_units, folds, grids, reading, visibility
 from daskgp.data.blocks import filling
 from daskgp.data.feature_units import Conversion
 from daskgp.data.partition import Span
@@ -262,6 +262,9 @@ def rows_to_score(
             f"{', '.join(posterior.target_names)}"
         )
     refuse_unseen(posterior, executor, *rows.arrays.values())
+    first = slice(0, min(len(rows), expected.LOOKED_AT))
+    look = lazy.warn_of_far if first.stop == len(rows) else lazy.warn_of_far_block
+    look(posterior, feature_units.converted(reading.read(rows.X, first), how))
     d, own = posterior.n_features, posterior.fills
     if any(how):  # those of features are in other units
         own = ((),) * d + (own[d:] or ((),) * posterior.n_targets)

@@ -210,6 +210,51 @@ def conversion(own: str, wanted: str) -> Conversion | None:
     return Conversion(shift, factor, dates)
 
 
+FACTORS = (1000.0, float(np.degrees(1.0)))
+"""How many of one unit another one is: m and km, degrees and radians."""
+SHARE = 6.0
+"""Part of a factor by which ranges have to be apart."""
+KELVIN, CELSIUS = (180.0, 340.0), (-93.15, 66.85)
+"""Temperatures on the Earth."""
+
+
+def warn_of_other(
+    name: str, own: Sequence[float], before: Sequence[float], what: str, where: str
+) -> None:
+    """Warn of values wholly apart from those before that lie among them in another unit.
+
+    ``own`` and ``before`` are ranges, ``what`` and ``where`` what messages call the rows of both.
+    """
+    own, before = tuple(map(float, own)), tuple(map(float, before))  # whose product may overflow
+    if own[0] <= before[1] and before[0] <= own[1]:
+        return
+    (least, most), (near, far) = (sorted(map(abs, ends)) for ends in (own, before))
+    ways: dict[str, tuple[float, float]] = {}
+    signed = all(low > 0.0 or high < 0.0 for low, high in (own, before))
+    for factor in FACTORS if signed else ():
+        if least >= factor / SHARE * far:
+            ways[f"about {factor:.4g} times as large"] = (1.0 / factor, 0.0)
+        if near >= factor / SHARE * most:
+            ways[f"about {factor:.4g} times as small"] = (factor, 0.0)
+    if _within(own, KELVIN) and _within(before, CELSIUS):
+        ways["about 273.15 higher"] = (1.0, CELSIUS[0] - KELVIN[0])
+    if _within(own, CELSIUS) and _within(before, KELVIN):
+        ways["about 273.15 lower"] = (1.0, KELVIN[0] - CELSIUS[0])
+    for how, (factor, shift) in ways.items():
+        low, high = (end * factor + shift for end in own)
+        if min(high, before[1]) - max(low, before[0]) > 0.5 * (high - low):
+            logger.warning(
+                "%r of %s goes from %.6g to %.6g, in %s from %.6g to %.6g, %s, as in another unit: "
+                "convert it, unless these are its values",
+                *(name, what, *own, where, *before, how),
+            )
+            return
+
+
+def _within(own: Sequence[float], ends: tuple[float, float]) -> bool:
+    return ends[0] <= own[0] and own[1] <= ends[1]
+
+
 def of_differences(unit: str) -> str:
     """Return the unit of differences of a feature: those of times are days, hours and the like.
 

@@ -437,8 +437,9 @@ class Work:
         if not todo:
             return Written(0, done)
         # a task reads its own rows, so that raw rows are never the output of a task
-        look = warn_of_far if extents.size == extents.shape[-1] else warn_of_far_block
-        look = None if self.reader.is_known else look
+        look: Look | None = None
+        if not self.reader.is_known:
+            look = warn_of_far if extents.size == extents.shape[-1] else warn_of_far_block
         work = partial(_predict_part, self.job.outputs, self.inputs.names, look)
         predict = delayed(work, pure=False, traverse=False)
         put = delayed(partial(_write_chunk, target.writer(), claim), pure=False, traverse=False)

@@ -554,6 +554,12 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
     names = posterior.feature_names
     numbers = partial(reading.numbers_of, rows.X)
     units, how = posterior.matched(rows.feature_units, numbers, "X")
+    for j, column in posterior.trained_on.items():
+        own = numbers(j)
+        own = None if own is None else own[np.isfinite(own)]
+        if own is not None and len(own) and not column.sphere:
+            ends, before = (own.min(), own.max()), (column.low, column.high)
+            feature_units.warn_of_other(names[j], ends, before, "X", "the rows of the fit")
     other = next((j for j, one in enumerate(how) if one is not None), None)
     if other is not None:
         raise InputError(

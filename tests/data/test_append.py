@@ -233,3 +233,17 @@ def test_the_command_appends(store, tmp_path):
     assert "--storage-options has no effect: no address is one of a remote" in told
     told = refused("convert", names[0], tmp_path / "o.zarr", "--storage-options", "anon")
     assert "write key=value, such as --storage-options anon=true" in told
+
+
+def test_rows_that_are_those_before_in_another_unit_are_told(tmp_path, caplog):
+    before = table(9).assign(a=np.linspace(500, 520, 9))
+    files = [tmp_path / "p.csv", tmp_path / "q.csv"]
+    for file, factor in zip(files, (1, 1000), strict=True):
+        before.assign(a=factor * before.a).to_csv(file, index=False)
+    convert(files, tmp_path / "two.zarr", "y")
+    convert(files[0], tmp_path / "one.zarr", "y")
+    convert(files[1], tmp_path / "one.zarr", append=True)
+    told = [line for line in caplog.messages if "as in another unit" in line]
+    for line, where in zip(told, ("files before", f"dataset {tmp_path}/one.zarr"), strict=True):
+        assert f"'a' of {files[1]} goes from 500000 to 520000, in the {where} from 500 to" in line
+    np.testing.assert_array_equal(rows(tmp_path / "two.zarr"), rows(tmp_path / "one.zarr"))

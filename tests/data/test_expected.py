@@ -10,7 +10,9 @@ from commands import invoke, refused, succeed
 
 import daskgp
 from daskgp import kernels
+from daskgp.assess.scores import scores
 from daskgp.errors import InputError
+from daskgp.runtime.executor import Executor
 
 pytestmark = pytest.mark.whole
 FIXED = {"kernel": "matern32(ard=true)", "optimizer": None, "progress": False}
@@ -354,6 +356,8 @@ def test_stores_maps_and_tables_far_outside_are_told(tmp_path):
         with pytest.warns(UserWarning, match=FAR) as told:
             model.predict_store(source, tmp_path / output)
         assert len(told) == 1
+    with pytest.warns(UserWarning, match=FAR):
+        scores(model.solved_, 2 * metres, metres.depth, Executor.current(False))
     near = masked.assign_coords(depth=[1.0, 2.0], easting=np.r_[1.0, 2.0, grid.easting[2:]])
     model.predict_store(near, tmp_path / "n.zarr", mask="land")  # cells far away are masked
 

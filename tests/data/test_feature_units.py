@@ -483,3 +483,28 @@ def test_other_numbers_are_told_as_numbers(unit):
     assert feature_units.text_of(3.14159265, unit) == "3.14159"
     assert feature_units.text_of(1e12, DAYS) == "1e+12"
     assert feature_units.text_of(np.nan, DAYS, ".3g") == "nan"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("before", "own", "how"),
+    [
+        ((500, 520), (498e3, 522e3), "about 1000 times as large"),
+        ((498e3, 522e3), (500, 520), "about 1000 times as small"),
+        ((-60, -40), (-1.0, -0.8), "about 57.3 times as small"),
+        ((-5, 30), (270, 299), "about 273.15 higher"),
+        ((270, 299), (-5, 30), "about 273.15 lower"),
+        ((0, 10e3), (20e3, 30e3), ""),  # the tile beside
+        ((0, 1), (100, 1000), ""),  # depths farther below
+        ((1, 10), (1e3, 1e4), ""),  # another decade
+        ((1, 10), (-1e4, -1e3), ""),
+        ((0, 260), (261, 520), ""),  # days of another season
+        ((5, 5), (5e3, 5e3), ""),
+    ],
+)
+def test_ranges_that_are_those_before_in_another_unit_are_told(before, own, how, caplog):
+    feature_units.warn_of_other("a", own, before, "b.csv", "a.csv")
+    told = f"'a' of b.csv goes from {own[0]:.6g} to {own[1]:.6g}, in a.csv from {before[0]:.6g} to"
+    assert len(caplog.messages) == bool(how)
+    assert told * bool(how) in caplog.text
+    assert how in caplog.text

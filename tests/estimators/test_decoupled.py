@@ -278,6 +278,7 @@ def test_a_few_rows_are_enough(n, table):
 
 
 @pytest.mark.parametrize("kind", ["decoupled", "poisson", "bernoulli"])
+@pytest.mark.filterwarnings("ignore:nearly all places to predict are far")
 def test_the_mean_function(kind, table):
     X, y = table
     y = targets(kind, y) + (50.0 if kind == "decoupled" else 0.0)

@@ -212,6 +212,7 @@ def test_without_standardize_the_kernel_is_in_the_units_of_the_data():
     assert model.log_marginal_likelihood() == model.objective_
 
 
+@pytest.mark.filterwarnings("ignore:nearly all places to predict are far")
 def test_far_from_the_data_predictions_return_to_the_mean_function():
     X, y = data()
     far = np.array([[1e6, 300.0, -5.0], [-1e6, 300.0, -5.0]])

@@ -22,7 +22,15 @@ from daskgp.data import feature_units, grids, whole_dates
 from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
-from daskgp.data.convert.table import NUMBERS, TIMES, ColumnError, Names, Table, check_known
+from daskgp.data.convert.table import (
+    NUMBERS,
+    TIMES,
+    ColumnError,
+    Names,
+    Table,
+    check_known,
+    compared,
+)
 from daskgp.data.feature_units import DAYS, count_of, counted
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.valid import Valid, numbers_of
@@ -456,6 +464,10 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
         zeros = None if asked.mask is None else asked.mask in table.zeros
         clocks = tuple(feature_units.conversion(unit, units[name]) for name, unit in own.items())
+        if kept is not None:
+            as_given = [NUMBERS if how is None else TIMES for how in clocks]
+            numbers, before = zip(kinds, as_given, strict=True), layout.first_ends(url, kept, kinds)
+            blocks = compared(blocks, dict(numbers), before, what, f"the dataset {url}")
         yield _Plan(table, made, blocks, clocks, what, noise, zeros, missing)
 
 

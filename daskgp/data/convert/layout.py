@@ -3,14 +3,15 @@
 Times are numbers of days since 1970-01-01 (UTC), or what the store says: "hours since 2000-01-01".
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import zarr
 
-from daskgp.data import feature_units
-from daskgp.data.convert.table import NUMBERS, TIMES, Names
+from daskgp.data import feature_units, reading
+from daskgp.data.convert.table import NUMBERS, TIMES, Names, add_ends, no_ends
 from daskgp.data.feature_units import DAYS
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
@@ -76,6 +77,23 @@ def layout_of(url: str) -> Layout:
     known = choices if isinstance(choices, dict) else {}
     own = {str(name): str(known[name]) for name in NAMED if name in known}
     return Layout(features, targets, units, said, place_of(X) or (), own)
+
+
+def first_ends(url: str, kept: Layout, names: Collection[str]) -> np.ndarray:
+    """Return the least and the largest values (2, names) of columns of a store in its first rows.
+
+    Infinite ones stand for columns that are not among its features and targets.
+    """
+    group, ends = groups.open_group(url, "dataset"), no_ends(len(names))
+    for key, columns in (("X", kept.features), ("y", kept.targets)):
+        array = groups.array_of(group, key) if columns else None
+        if array is not None and array.shape[0]:
+            rows = reading.read(array, slice(0, min(groups.row_step(array), array.shape[0])))
+            found = dict(zip(columns, rows.reshape(len(rows), -1).T, strict=True))
+            for j, name in enumerate(names):
+                if name in found:
+                    add_ends(ends[:, j : j + 1], found[name][:, None])
+    return ends
 
 
 def _names(group: zarr.Group, key: str, prefix: str, width: int) -> Names:

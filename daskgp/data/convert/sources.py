@@ -17,7 +17,16 @@ from zarr.abc.store import Store
 
 from daskgp.data import grids
 from daskgp.data.convert import gridpoints, partitions, tables
-from daskgp.data.convert.table import EMPTY, MISSING, Names, Reader, Table, reading
+from daskgp.data.convert.table import (
+    EMPTY,
+    MISSING,
+    Names,
+    Reader,
+    Table,
+    compared,
+    no_ends,
+    reading,
+)
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 
@@ -217,9 +226,11 @@ def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[
         return known
 
     def blocks(kinds: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+        before = no_ends(len(kinds))
         for file, how in files.items():
             with _named(file, how, targets) as table:
-                yield from table.read(kinds, rows, file)
+                read = table.read(kinds, rows, file)
+                yield from compared(read, kinds, before, file, "the files before")
 
     how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
     how["unused"] = unused = _unused_in(files, targets, first) if whole else first.unused

@@ -106,6 +106,39 @@ class Table:
             yield block
 
 
+def no_ends(columns: int) -> np.ndarray:
+    """Return the least and the largest values (2, columns) of no rows."""
+    return np.repeat([[np.inf], [-np.inf]], columns, axis=1)
+
+
+def add_ends(ends: np.ndarray, rows: np.ndarray) -> None:
+    """Add rows (r, columns) to those that least and largest values are of."""
+    ends[0] = np.fmin(ends[0], np.fmin.reduce(rows, axis=0, initial=np.inf))
+    ends[1] = np.fmax(ends[1], np.fmax.reduce(rows, axis=0, initial=-np.inf))
+
+
+def compared(
+    blocks: Iterator[np.ndarray],
+    kinds: Mapping[str, str],
+    before: np.ndarray,
+    what: str,
+    where: str,
+) -> Iterator[np.ndarray]:
+    """Yield blocks of columns, then warn of those that seem to be in another unit than rows before.
+
+    ``before`` are the ends (2, columns) of these, to which the blocks are added; ``what`` and
+    ``where`` are what messages call the rows of both.
+    """
+    own = no_ends(len(kinds))
+    for block in blocks:
+        add_ends(own, block)
+        yield block
+    for (name, kind), ends, others in zip(kinds.items(), own.T, before.T, strict=True):
+        if kind == NUMBERS and np.isfinite([ends, others]).all():
+            feature_units.warn_of_other(name, ends, others, what, where)
+    add_ends(before, own)
+
+
 def reading(source: str) -> AbstractContextManager[None]:
     """Turn what readers raise for a damaged file into a one-line InputError."""
     return readable(source, PUBLIC)
