@@ -23,7 +23,8 @@ from daskgp.estimators.lma import LMA
 from daskgp.estimators.settings import check_settings
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
-from daskgp.fit import means, work
+from daskgp.estimators.vecchia import VecchiaGP
+from daskgp.fit import conditionals, means, work
 from daskgp.fit.arrange.blocks import DEFAULT_ROWS
 from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
@@ -34,7 +35,7 @@ from daskgp.typing import LikelihoodName
 EXACT_ROWS = 20_000
 """Most rows of the exact GP."""
 SCALES_FEATURES = 4
-"""Most features with which a sum of two scales is tried."""
+"""Most features with which a sum of two scales is tried, and rows are given their neighbours."""
 FEW_INPUTS, FEW_STEPS = 128, 500
 """Inducing inputs and steps of SVGP for small budgets."""
 COMMON = (
@@ -77,6 +78,7 @@ COSTS = {
     "sgpr": Cost(2e10, 6.0, 2.4, 0.0, 0.7),
     "lma": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
     "pic": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
+    "vecchia": Cost(2.5e9, 6.0, 3.0, 0.0, 1.0),
     "svgp": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
     "decoupled": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
 }
@@ -146,7 +148,12 @@ class Candidate:
     @property
     def holds(self) -> bool:
         """True if hyper-parameters found on fewer rows can be held in a fit."""
-        return self.method not in STEPPED
+        return self.method not in STEPPED and not self.varies
+
+    @property
+    def varies(self) -> bool:
+        """True if hyper-parameters are to vary over space, which is trained with all rows."""
+        return getattr(self.estimator, "varying", None) is not None
 
     @property
     def coded(self) -> bool:
@@ -156,20 +163,23 @@ class Candidate:
     def seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
         """Return the expected time of a fit with a plan to rows with such columns."""
         cost, evaluations, whole = COSTS.get(self.method, OTHERS), 0.0, BESIDE
-        if self.estimator.optimizer is not None:
-            evaluations = float(self.estimator.max_iter)
-            if self.holds:
+        own = self.estimator
+        if own.optimizer is not None:
+            evaluations = float(own.max_iter)
+            if self.method not in STEPPED:
                 evaluations = cost.evaluations + cost.each * hyperparameters_of(self, rows)
+            if isinstance(own, VecchiaGP):
+                evaluations *= (2.0 if self.varies else 1.0) * drawn_share(self, plan.rows, rows)
             whole += cost.whole
-        own = self.one_evaluation(plan, threads)
+        one = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
-        part = min(1.0, SECOND / blocks) if self.estimator.train_blocks == "auto" else 1.0
-        return cost.seconds + (evaluations + whole / part) * own
+        part = min(1.0, SECOND / blocks) if own.train_blocks == "auto" else 1.0
+        return cost.seconds + (evaluations + whole / part) * one
 
     def left_out_seconds(self, plan: Plan, threads: int) -> float:
         """Return the expected time of predictions of rows that are left out one by one."""
         own = self.estimator
-        if not isinstance(own, LMA):
+        if not isinstance(own, LMA) or isinstance(own, VecchiaGP):
             return BESIDE * self.one_evaluation(plan, threads)
         w, m = min(own.predict_rows or DEFAULT_ROWS, plan.rows), own.n_support
         factors = min(LEFT_OUT, plan.rows) / PER_FACTOR
@@ -200,6 +210,13 @@ def hyperparameters_of(candidate: Candidate, rows: data.Rows) -> int:
     """Return the number of hyper-parameters, that of the noise included."""
     kernel = candidate.estimator.recipe().kernel(rows).resolve(np.ones(rows.n_features), 1.0)
     return 1 + len(kernel.parameter_names)
+
+
+def drawn_share(candidate: Candidate, n: int, rows: data.Rows) -> float:
+    """Return the share of n rows whose conditionals hyper-parameters are trained on."""
+    asked = candidate.estimator.training_rows
+    number = conditionals.wanted(asked, n, hyperparameters_of(candidate, rows))
+    return min(1.0, number / max(n, 1))
 
 
 def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> Plan:
@@ -269,6 +286,8 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
     if profile.kind == "class":
         return [_stochastic("bernoulli", common, rows)]
     found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
+    if profile.varying <= SCALES_FEATURES:
+        found.insert(0, VecchiaGP(**common))  # the fastest
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
     own = [Candidate("method", one) for one in found]
@@ -293,6 +312,11 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
     if isinstance(own, SGPR):
         steps = [{"n_inducing": own.n_inducing * factor} for factor in (2, 4)]
         steps = [step for step in steps if 2 * step["n_inducing"] <= rows]
+    elif isinstance(own, VecchiaGP):
+        steps = [{"varying": "auto"}]
+        for name, factor in (("n_neighbours", 2), ("predict_neighbours", 4)):
+            number = factor * getattr(own, name)
+            steps += [{name: number}] if 4 * number <= rows else []
     elif isinstance(own, LMA):
         if 4 * own.n_support <= rows:
             steps = [*steps, {"n_support": 2 * own.n_support}]

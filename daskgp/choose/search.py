@@ -43,6 +43,8 @@ OVERHEAD = 5.0
 """Seconds that a search takes beside its fits, at most, to say how much time is enough."""
 SMALL = 5_000
 """Rows up to which the exact GP is taken where it is as good as others."""
+LOCAL = ("lma", "vecchia")
+"""Methods that more rows say more to."""
 
 
 @dataclass
@@ -76,11 +78,11 @@ class Search:
     def _preferred(self, leaders: Sequence[Tried]) -> Tried:
         """Return the best trial, or one as good of a method that does better on all rows.
 
-        That is the exact GP where rows are few, and the local one where the sample is a small part.
+        That is the exact GP where rows are few, and a local one where the sample is a small part.
         """
         best, n = leaders[0], self.profile.rows
-        other = "exact" if n <= SMALL else "lma" if 2 * best.trial.rows < n else best.trial.method
-        equals = (one for one in leaders if one.trial.method == other)
+        others = ("exact",) if n <= SMALL else LOCAL if 2 * best.trial.rows < n else ()
+        equals = (one for one in leaders if one.trial.method in others)
         return next((one for one in equals if not one.surely_worse(best)), best)
 
     def leaderboard(self, best: Tried) -> Leaderboard:
@@ -260,4 +262,4 @@ class Search:
 
 def _takes_trend(candidate: Candidate) -> bool:
     """Return True for methods that integrate over the coefficients of a trend."""
-    return candidate.method in ("sgpr", "lma", "pic", "exact", "ssgp")
+    return candidate.method in ("sgpr", *LOCAL, "pic", "exact", "ssgp")

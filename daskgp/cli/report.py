@@ -13,17 +13,20 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 from scipy.special import ndtri
 
 from daskgp.data import feature_units
 from daskgp.data.stores import objects, remote
 from daskgp.errors import InputError
+from daskgp.predict import hyperparameter_map
 
 if TYPE_CHECKING:
     from daskgp.assess.leaderboard import HeldOut, Leaderboard
     from daskgp.estimators import GaussianProcess
 
 MOST_DOTS = 2_000
+MAP_SIDE = 60
 LEVELS = (0.5, 0.8, 0.95)
 STYLE = """
 :root { color-scheme: light; }
@@ -204,7 +207,32 @@ def _parameters(best: GaussianProcess) -> str:
     table = best.hyperparameters_
     remarks = "".join(f"<p>{escape(text)}</p>\n" for text in table.remarks)
     names = ("name", "value", "standard error", "unit")
-    return _section("Hyper-parameters") + _table(names, table.texts()) + remarks
+    return _section("Hyper-parameters") + _table(names, table.texts()) + remarks + _map(best)
+
+
+def _map(best: GaussianProcess) -> str:
+    """Return maps of hyper-parameters that vary over two features; nothing for others."""
+    from daskgp import plot
+
+    posterior = best.solved_
+    if posterior.theta.varying is None:
+        return ""
+    knots = hyperparameter_map.at_knots(posterior)
+    sides = {str(name): values.values for name, values in knots.coords.items()}
+    if len(sides) != 2:  # their ranges are among the remarks
+        return ""
+    texts = posterior.feature_units or ("",) * posterior.n_features
+    units = dict(zip(posterior.feature_names, texts, strict=True))
+    axes = {
+        name: (name, np.linspace(at.min(), at.max(), MAP_SIDE), {"units": units[name]})
+        for name, at in reversed(sides.items())
+    }
+    fields = hyperparameter_map.at_places(posterior, xr.Dataset(coords=axes))
+    return _figure(
+        lambda path: plot.hyperparameter_map(fields, path=path),
+        "Maps of the hyper-parameters that vary over space",
+        "Hyper-parameters between the knots, in the units of the data.",
+    )
 
 
 def _settings(best: GaussianProcess) -> str:

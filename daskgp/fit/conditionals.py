@@ -226,7 +226,7 @@ def on_conditionals(
     setting ``training_rows``.
     """
     stage, theta, first = problem.stage, problem.theta, model.first(problem.stage)
-    number = wanted(asked, stage, len(run.start))
+    number = wanted(asked, row_count(stage), len(run.start))
     result, times = train.Trained(run.start, []), 0
     while True:
         times += 1
@@ -433,12 +433,12 @@ def _maximised(problem: Problem, drawn: Drawn, run: Run, **more: Any) -> train.T
     return hyperparameters.maximise(problem.recipe, memory, run, run.values, **more)
 
 
-def wanted(asked: int | Literal["auto"] | None, stage: rounds.Rounds, parameters: int) -> int:
-    """Return how many rows to draw."""
+def wanted(asked: int | Literal["auto"] | None, rows: int, parameters: int) -> int:
+    """Return how many of the rows to draw."""
     if asked == "auto":
         return int(np.clip(EACH * parameters, LEAST, MOST))
     if asked is None:
-        return row_count(stage)
+        return rows
     return max(whole("training_rows", asked, 1), 1)
 
 

@@ -196,7 +196,8 @@ class OnRows(OnNearby):
         run = hyperparameters.plan_run(problem)
         problem = problem._replace(start=problem.start._replace(theta=theta))
         model, near = self._conditioned(problem)
-        number = conditionals.wanted(self.training_rows, near.stage, len(run.start))
+        total = conditionals.row_count(near.stage)
+        number = conditionals.wanted(self.training_rows, total, len(run.start))
         found = varying.trained(asked, model, near, run, number)
         if learned.history:
             learned.history[-1].update(found.gains)

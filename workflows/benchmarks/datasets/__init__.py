@@ -6,6 +6,7 @@ cells of its grid.  The others are drawn exactly, rows and places together, by a
 """
 
 from datasets.cases import CASES, Case, stored, table
+from datasets.changing import change
 from datasets.files import FIELDS, UCI, air_grid, present, satellite, uci
 from datasets.functions import ackley_square, griewank, rough, sequence, sines, smooth, two_lengths
 from datasets.network import Network, stations

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from datasets.changing import at_random, changing, flown
 from datasets.files import air, satellite, srtm, terrain, uci
 from datasets.functions import friedman, heteroscedastic
 from datasets.network import station_year
@@ -55,6 +56,7 @@ class Case(NamedTuple):
 _OF_SATELLITE = {"lengthscale": 4 / 3, "variance": 16.4, "noise": 0.05}
 _CELL = 4.6 / 500
 _ROUGH, _SMOOTH = (Truth(family, **_OF_SATELLITE) for family in ("matern12", "matern32"))
+_CHANGING = Truth("matern32", 0.02 * 10**0.5, 3.0 / 10**0.5, 0.05)
 _SURVEY = Truth("matern12", 0.16, 60.0, 2.5)
 CASES = {
     "exponential": Case(grid((300, 500), _CELL), _ROUGH, 3),
@@ -68,6 +70,8 @@ CASES = {
     "cluster": Case(scattered(12_000, cluster), Truth("matern32", 0.05, 1.0, 0.01)),
     "bursts": Case(scattered(6_000, bursts), Truth("matern32", 0.005, 1.0, 0.01)),
     "two-clusters": Case(scattered(8_000, clusters), Truth("matern32", 0.3, 1.0, 0.01)),
+    "changing": Case(changing(10_000, at_random), _CHANGING, 3),
+    "changing-lines": Case(changing(10_000, flown), _CHANGING, 3),
     "uniform-order-1": Case(
         scattered(6_400, uniform), Truth("matern32", 0.2, 1.0, 0.01), 1, {"markov_order": 1}
     ),

@@ -50,6 +50,12 @@ def full_scale_vecchia(split: Split, threads: int) -> Outcome:
     return _fitted(split, 60, False, TABLES | own)
 
 
+def matern32(split: Split, threads: int) -> Outcome:
+    """Fit a Matérn-3/2 field of a lengthscale per column, 20 neighbours and a constant mean."""
+    own = {"gp_approx": "vecchia", "num_neighbors": 20, "num_parallel_threads": threads}
+    return _fitted(split, 60, True, TABLES | own)
+
+
 def exponential(split: Split, threads: int) -> Outcome:
     """Fit a field with 20 neighbours and a constant mean, and predict with 50."""
     own = {"gp_approx": "vecchia", "num_neighbors": 20, "num_parallel_threads": threads}
