@@ -32,8 +32,8 @@ from daskgp.kernels import Kernel
 from daskgp.runtime.executor import Executor
 from daskgp.typing import LikelihoodName
 
-EXACT_ROWS = 20_000
-"""Most rows of the exact GP."""
+EXACT_ROWS, FEW_ROWS = 20_000, 2_000
+"""Most rows of the exact GP, and of those that are not given their neighbours beside it."""
 SCALES_FEATURES = 4
 """Most features with which a sum of two scales is tried, and rows are given their neighbours."""
 FEW_INPUTS, FEW_STEPS = 128, 500
@@ -78,7 +78,7 @@ COSTS = {
     "sgpr": Cost(2e10, 6.0, 2.4, 0.0, 0.7),
     "lma": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
     "pic": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
-    "vecchia": Cost(2.5e9, 6.0, 3.0, 0.0, 1.0),
+    "vecchia": Cost(3.5e9, 2.0, 0.75, 0.0, 1.0),
     "svgp": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
     "decoupled": Cost(2.5e10, 1.0, 0.0, 0.0, 1.0),
 }
@@ -286,7 +286,7 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
     if profile.kind == "class":
         return [_stochastic("bernoulli", common, rows)]
     found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
-    if profile.varying <= SCALES_FEATURES:
+    if profile.varying <= SCALES_FEATURES and rows > FEW_ROWS:
         found.insert(0, VecchiaGP(**common))  # the fastest
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))

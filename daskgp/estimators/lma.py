@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from numbers import Integral
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
-from daskgp.checks import whole
+from daskgp.checks import shown, whole
+from daskgp.data import grids
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
@@ -19,13 +22,30 @@ from daskgp.fit.arrange import Blocks
 from daskgp.fit.inputs import WAYS, ChosenInputs
 from daskgp.fit.recipe import Traits
 from daskgp.fit.training import OnNearby
+from daskgp.fit.varying import Variation
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.markov.vecchia import Vecchia
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.posterior import in_users_units
+from daskgp.predict import hyperparameter_map
 
 DEFAULT_ORDER = 3
+MOST_KNOTS = 256
+"""Most knots of hyper-parameters that vary, which are trained together."""
 JOINED = Needs("markov_order", lambda gp: gp.markov_order != 0, "choose a markov_order from 1")
+
+LEARNED = Needs(
+    "optimizer",
+    lambda gp: gp.optimizer is not None or grids.is_xarray(gp.varying),
+    "choose an optimizer",
+)
+"""Condition that hyper-parameters are trained, or given."""
+VARYING = Needs(
+    "varying",
+    lambda gp: gp.varying is not None and not grids.is_xarray(gp.varying),
+    "choose varying='auto'",
+)
+"""Condition that hyper-parameters vary as they are trained."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -81,6 +101,13 @@ class LMA(GaussianProcess):
         ``train_support`` is set.
     training_rows : int, "auto" or None
         Rows whose conditionals are drawn, as in ``VecchiaGP``.
+    varying : int, "auto", sequence of str or Dataset, optional
+        Hyper-parameters that vary over space, as in ``VecchiaGP``.  They are those of its middle in
+        all of a window, a block with those that it is conditioned on or the rows that predict a
+        cell; support inputs have one value each for all windows, with a prior of their own places.
+        Joint covariances, averages and sample paths are refused.
+    varying_over : sequence of str, optional
+        Features that they vary over; default all.
     max_iter : int
         Maximum number of iterations of training, on each of the growing parts of the blocks.
     store : str, optional
@@ -90,6 +117,7 @@ class LMA(GaussianProcess):
     Attributes
     ----------
     support_ : ndarray (m, d), in the units of X
+    hyperparameter_map_ : Dataset of hyper-parameters at knots, if they vary
     n_blocks_ : int
     trend_ : table of a trend's coefficients in the units of the data, if ``mean`` is one
     objective_ : float, the log evidence of all standardised rows
@@ -124,6 +152,8 @@ class LMA(GaussianProcess):
         ),
         "neighbours": (JOINED,),
         "prediction": (JOINED,),
+        "varying": (LEARNED, among("prediction", "consistent")),
+        "varying_over": (VARYING,),
     }
 
     default_block_rows: ClassVar[int] = DEFAULT_BLOCK_ROWS
@@ -141,6 +171,8 @@ class LMA(GaussianProcess):
     train_blocks: int | Literal["auto"] | None = "auto"
     train_with: Literal["auto", "blocks", "vecchia"] = "auto"
     training_rows: int | Literal["auto"] | None = "auto"
+    varying: int | str | Sequence[str] | Mapping[str, Any] | None = None
+    varying_over: Sequence[str] | None = None
 
     @property
     def support_(self) -> np.ndarray:
@@ -189,7 +221,66 @@ class LMA(GaussianProcess):
 
     def _trainer(self) -> OnNearby:
         model = Vecchia(jitter=JITTER[self.dtype], seed=self.random_state or 0)
-        return OnNearby(model, self.train_with, self.training_rows)
+        return OnNearby(model, self.train_with, self.training_rows, self._variation())
+
+    def _variation(self) -> Variation | None:
+        """Return which hyper-parameters vary; SettingError if that cannot be said so."""
+        asked, over = self.varying, self._names("varying_over", self.varying_over or ())
+        if asked is None:
+            return None
+        if grids.is_xarray(asked):
+            return Variation(given=hyperparameter_map.given(asked))
+        if isinstance(asked, str) and asked == "auto":
+            return Variation(compared=True, over=over)
+        if isinstance(asked, Integral):
+            if whole("varying", asked, 2) > MOST_KNOTS:
+                raise SettingError(f"varying={asked}: choose at most {MOST_KNOTS} knots")
+            return Variation(int(asked), over=over)
+        return Variation(names=self._names("varying", asked), over=over)
+
+    def _names(self, setting: str, value: Any) -> tuple[str, ...]:
+        names = (value,) if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            number = "'auto', a whole number of at least 2, " if setting == "varying" else ""
+            raise SettingError(f"{setting}={shown(value)}: give {number}names or None")
+        return tuple(names)
+
+    @property
+    def hyperparameter_map_(self) -> Any:
+        """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
+        check_is_fitted(self, "solved_")
+        if self.solved_.theta.varying is None:
+            raise AttributeError(
+                "hyperparameter_map_ belongs to hyper-parameters that vary over space, and these "
+                "are the same everywhere: see hyperparameters_, or fit with varying=16"
+            )
+        return hyperparameter_map.at_knots(self.solved_)
+
+    def hyperparameter_map(self, X: Any) -> Any:
+        """Return the hyper-parameters at places, in the units of the data.
+
+        Parameters
+        ----------
+        X : array-like (n, d) or xarray object
+            Places, in the columns of the fit; of a labelled grid the features that the
+            hyper-parameters vary over are enough.
+
+        Returns
+        -------
+        Dataset
+            A variable a hyper-parameter and one of its standard errors, on the grid or along
+            ``row``; lazy if the grid is.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 400)[:, None]
+        >>> model = daskgp.VecchiaGP(varying=2).fit(X, np.sin(30 * X[:, 0] ** 2))
+        >>> model.hyperparameter_map(X[::100])["lengthscale[0]"].shape
+        (4,)
+        """
+        self._check_fitted()
+        return hyperparameter_map.at_places(self.solved_, X)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

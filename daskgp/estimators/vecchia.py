@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from daskgp.checks import shown, whole
-from daskgp.data import grids
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.lma import LMA
@@ -24,12 +20,8 @@ from daskgp.fit.arrange.blocks import NEAR_BLOCKS
 from daskgp.fit.inputs import WAYS, Inputs
 from daskgp.fit.recipe import Traits
 from daskgp.fit.training import OnRows
-from daskgp.fit.varying import Variation
 from daskgp.models.markov.vecchia import Vecchia
-from daskgp.predict import hyperparameter_map
 
-MOST_KNOTS = 256
-"""Most knots of hyper-parameters that vary, which are trained together."""
 LEAST_ROWS, MULTIPLE = 2_048, 8
 """Rows around a cell among which the neighbours of its places are looked for: at least so many, and
 so many for each neighbour."""
@@ -39,18 +31,6 @@ SOME = Needs(
     "choose n_support of at least 1",
 )
 """Condition that there are support inputs."""
-LEARNED = Needs(
-    "optimizer",
-    lambda gp: gp.optimizer is not None or grids.is_xarray(gp.varying),
-    "choose an optimizer",
-)
-"""Condition that hyper-parameters are trained, or given."""
-VARYING = Needs(
-    "varying",
-    lambda gp: gp.varying is not None and not grids.is_xarray(gp.varying),
-    "choose varying='auto'",
-)
-"""Condition that hyper-parameters vary as they are trained."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -135,8 +115,8 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         "n_support": (chosen("support", *WAYS),),
         "support": (SOME,),
         "training_rows": (TRAINED,),
-        "varying": (LEARNED,),
-        "varying_over": (VARYING,),
+        "varying": LMA.requirements["varying"],
+        "varying_over": LMA.requirements["varying_over"],
     }
 
     default_block_rows: ClassVar[int] = 2_048
@@ -146,8 +126,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     n_neighbours: int = 30
     predict_neighbours: int = 100
     training_rows: int | Literal["auto"] | None = "auto"
-    varying: int | str | Sequence[str] | Mapping[str, Any] | None = None
-    varying_over: Sequence[str] | None = None
     train_support: bool = field(default=False, init=False)
     markov_order: int | None = field(default=None, init=False)
     neighbours: Literal["nearest", "order"] = field(default="nearest", init=False)
@@ -190,28 +168,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         rows = self.training_rows
         return OnRows(self._model(), training_rows=rows, variation=self._variation())
 
-    def _variation(self) -> Variation | None:
-        """Return which hyper-parameters vary; SettingError if that cannot be said so."""
-        asked, over = self.varying, self._names("varying_over", self.varying_over or ())
-        if asked is None:
-            return None
-        if grids.is_xarray(asked):
-            return Variation(given=hyperparameter_map.given(asked))
-        if isinstance(asked, str) and asked == "auto":
-            return Variation(compared=True, over=over)
-        if isinstance(asked, Integral):
-            if whole("varying", asked, 2) > MOST_KNOTS:
-                raise SettingError(f"varying={asked}: choose at most {MOST_KNOTS} knots")
-            return Variation(int(asked), over=over)
-        return Variation(names=self._names("varying", asked), over=over)
-
-    def _names(self, setting: str, value: Any) -> tuple[str, ...]:
-        names = (value,) if isinstance(value, str) else value
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            number = "'auto', a whole number of at least 2, " if setting == "varying" else ""
-            raise SettingError(f"{setting}={shown(value)}: give {number}names or None")
-        return tuple(names)
-
     def _check_own(self) -> None:
         if self._variation() is None:
             return
@@ -220,40 +176,3 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
                 f"varying={shown(self.varying)} and n_support={self._inputs.count}: support inputs "
                 "have one set of hyper-parameters for all rows, choose n_support=0 or varying=None"
             )
-
-    @property
-    def hyperparameter_map_(self) -> Any:
-        """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
-        check_is_fitted(self, "solved_")
-        if self.solved_.theta.varying is None:
-            raise AttributeError(
-                "hyperparameter_map_ belongs to hyper-parameters that vary over space, and these "
-                "are the same everywhere: see hyperparameters_, or fit with varying=16"
-            )
-        return hyperparameter_map.at_knots(self.solved_)
-
-    def hyperparameter_map(self, X: Any) -> Any:
-        """Return the hyper-parameters at places, in the units of the data.
-
-        Parameters
-        ----------
-        X : array-like (n, d) or xarray object
-            Places, in the columns of the fit; of a labelled grid the features that the
-            hyper-parameters vary over are enough.
-
-        Returns
-        -------
-        Dataset
-            A variable a hyper-parameter and one of its standard errors, on the grid or along
-            ``row``; lazy if the grid is.
-
-        Examples
-        --------
-        >>> import numpy as np, daskgp
-        >>> X = np.linspace(0, 1, 400)[:, None]
-        >>> model = daskgp.VecchiaGP(varying=2).fit(X, np.sin(30 * X[:, 0] ** 2))
-        >>> model.hyperparameter_map(X[::100])["lengthscale[0]"].shape
-        (4,)
-        """
-        self._check_fitted()
-        return hyperparameter_map.at_places(self.solved_, X)

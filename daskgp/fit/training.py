@@ -86,11 +86,19 @@ class OnNearby(OnBlocks):
     train_with : {"auto", "blocks", "vecchia"}
     training_rows : int, "auto" or None
         Rows whose conditionals are drawn.
+    variation : Variation, optional
+        Which hyper-parameters vary over space, which is trained on conditionals of rows.
     """
 
     model: Vecchia
     train_with: Literal["auto", "blocks", "vecchia"] = "auto"
     training_rows: int | Literal["auto"] | None = "auto"
+    variation: varying.Variation | None = None
+
+    def check(self, recipe: Recipe, rows: data.Rows) -> None:
+        """Raise SettingError for hyper-parameters that cannot vary as asked."""
+        if self.variation is not None:
+            self.variation.check(recipe, rows)
 
     def on_rows(self, recipe: Recipe, rows: data.Rows) -> bool:
         """Return whether hyper-parameters are trained on conditionals of rows."""
@@ -114,7 +122,8 @@ class OnNearby(OnBlocks):
         # the trust region trains on a part of the blocks first, which takes other times
         usual = recipe.optimizer in ("auto", "trust-region")
         settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
-        if recipe.optimizer is not None and self.on_rows(recipe, rows):
+        draws = self.on_rows(recipe, rows) or self.variation is not None
+        if recipe.optimizer is not None and draws:
             work = replace(work, extra=work.extra.with_compiled(predicting=False))
         return replace(
             work,
@@ -147,42 +156,6 @@ class OnNearby(OnBlocks):
         stage = arrangement.with_beside(problem.stage, problem.theta)
         return model, problem._replace(stage=stage)
 
-
-@dataclass(frozen=True)
-class OnRows(OnNearby):
-    """Training on conditionals of rows, of the method itself.
-
-    Attributes
-    ----------
-    variation : Variation, optional
-        Which hyper-parameters vary over space.
-    """
-
-    train_with: Literal["auto", "blocks", "vecchia"] = "vecchia"
-    variation: varying.Variation | None = None
-
-    def check(self, recipe: Recipe, rows: data.Rows) -> None:
-        """Raise SettingError for hyper-parameters that cannot vary as asked."""
-        if self.variation is not None:
-            self.variation.check(recipe, rows)
-
-    def workload(self, recipe: Recipe, work: Workload) -> Workload:
-        """Return the work of a fit with the conditionals that workers hold."""
-        work, rows = super().workload(recipe, work), work.rows
-        drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
-        number = len(rows) if drawn is None else min(int(drawn), len(rows))
-        neighbours = min(self.model.n_neighbours, len(rows))
-        each = 4 * (neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
-        extra = NOTHING.with_compiled(predicting=True)
-        return replace(work, kept=number * each, staged=False, extra=extra)
-
-    def learn(self, problem: Problem) -> Outcome:
-        """Train from the best start that some conditionals tell, and solve for all rows."""
-        conditionals.warn_of_kernel(self.model, problem.theta)
-        if problem.recipe.optimizer is not None:
-            problem = problem._replace(start=self._started(problem))
-        return super().learn(problem)
-
     def _varied(self, problem: Problem, learned: Learned) -> Learned:
         """Return what is learned, with hyper-parameters that vary if any do."""
         asked, theta = self.variation, learned.theta
@@ -202,3 +175,27 @@ class OnRows(OnNearby):
         if learned.history:
             learned.history[-1].update(found.gains)
         return learned._replace(theta=found.theta)
+
+
+@dataclass(frozen=True)
+class OnRows(OnNearby):
+    """Training on conditionals of rows, of the method itself."""
+
+    train_with: Literal["auto", "blocks", "vecchia"] = "vecchia"
+
+    def workload(self, recipe: Recipe, work: Workload) -> Workload:
+        """Return the work of a fit with the conditionals that workers hold."""
+        work, rows = super().workload(recipe, work), work.rows
+        drawn = conditionals.MOST if self.training_rows == "auto" else self.training_rows
+        number = len(rows) if drawn is None else min(int(drawn), len(rows))
+        neighbours = min(self.model.n_neighbours, len(rows))
+        each = 4 * (neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
+        extra = NOTHING.with_compiled(predicting=True)
+        return replace(work, kept=number * each, staged=False, extra=extra)
+
+    def learn(self, problem: Problem) -> Outcome:
+        """Train from the best start that some conditionals tell, and solve for all rows."""
+        conditionals.warn_of_kernel(self.model, problem.theta)
+        if problem.recipe.optimizer is not None:
+            problem = problem._replace(start=self._started(problem))
+        return super().learn(problem)

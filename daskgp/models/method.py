@@ -182,6 +182,8 @@ class Declared(Protocol):
     """True if it has a setting ``trend``, and with it products of targets and trend functions."""
     tells_rows: ClassVar[bool] = False
     """True if ``loo`` can be given some of the rows: they are told from others by what is kept."""
+    varies_by_window: ClassVar[bool] = False
+    """True if all rows of a window have hyper-parameters of its middle, where these vary."""
 
     @property
     def likelihood_name(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from daskgp.arrays import backend
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.kernels import Kernel
 from daskgp.models.varying import Varying
 from daskgp.typing import Array
@@ -139,12 +139,15 @@ class Moments(NamedTuple):
 class Across(NamedTuple):
     """Ties of places to training rows: features (n, m), kernel (n, w), and which places are far.
 
-    Weighted sums of the rows of both are those of the sum of f over the places.
+    Weighted sums of the rows of both are those of the sum of f over the places.  ``explained``
+    (n, m) are features whose squares are what the low-rank part explains of the kernel, where they
+    are not those of its weights.
     """
 
     features: Array
     kernel: Array
     far: Array | None = None
+    explained: Array | None = None
 
 
 class Shape(NamedTuple):
@@ -206,6 +209,14 @@ class Theta:
         """
         common = np.append(np.exp(self.kernel.log_parameters), self.noise_variance)[None]
         return common if self.varying is None else common * np.exp(self.varying.at(X))
+
+    def around(self, X: Array) -> Theta:
+        """Return the hyper-parameters at the middle of rows X (n, d), as those of all rows."""
+        if self.varying is None:
+            return self
+        middle = np.asarray(to_host(X), np.float64).mean(axis=0, keepdims=True)
+        logs = self.to_vector(False) + self.varying.at(middle)[0]
+        return replace(self.from_vector(logs), varying=None)
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
         """Return the logs of kernel parameters and noise variance, then any trained inputs."""

@@ -233,6 +233,8 @@ class Posterior:
         missing = self.method.why_no_joint()
         if missing:
             raise SettingError(missing)
+        if self.method.varies_by_window:
+            self.refuse_varying("joint covariances of windows", "fit VecchiaGP, or ask for std")
         if include_noise and self.likelihood is not None:
             raise SettingError(
                 f"a joint covariance of new observations of likelihood {self.likelihood.name!r} "

@@ -18,7 +18,7 @@ from daskgp.arrays.batched import stacked
 from daskgp.kernels.base import Pullback
 from daskgp.models import inducing
 from daskgp.models.inducing import Prepared, inputs_of
-from daskgp.models.values import Block, ThetaBar, by_log_noise, variances
+from daskgp.models.values import Block, Theta, ThetaBar, by_log_noise, variances
 from daskgp.typing import Array
 
 Given: TypeAlias = tuple[Block, Sequence[Block]]
@@ -138,13 +138,48 @@ def summary_of(window: Window, targets: int) -> Stats:
 def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     """Return the window of a block and those near it."""
     rows = rows_of(block, near)
-    kernel, X = prepared.theta.kernel, rows.X
-    A = linalg.whiten_rows(
-        prepared.factor, wide(kernel(X, inputs_of(prepared.theta).astype(X.dtype))), overwrite=True
-    )
-    noise = variances(prepared.theta.noise_variance, rows.noise)
-    L = linalg.cholesky_less(wide(kernel(X)), A, noise, overwrite=True)
+    own, X = local_of(prepared.theta, prepared.factor, block.X, prepared.jitter), rows.X
+    A, explained = own.features(X)
+    noise = variances(own.theta.noise_variance, rows.noise)
+    L = linalg.cholesky_less(wide(own.theta.kernel(X)), explained, noise, overwrite=True)
     return factored_window(L, A, rows, len(X) - len(block.X))
+
+
+class Local(NamedTuple):
+    """Hyper-parameters of a window, and how its rows tell the low-rank part.
+
+    With values f_S = L u at the support inputs, L that of all windows, a row x has the features
+    k(x, S) K_S^-1 L with the kernel k and K_S = ``factor`` ``factor``' of the window, so that given
+    f_S it has the conditional that its own hyper-parameters say.  ``turn`` is ``factor``^-1 L, None
+    where that is the identity.
+    """
+
+    theta: Theta
+    factor: Array
+    turn: Array | None = None
+
+    def features(self, X: Array) -> tuple[Array, Array]:
+        """Return features (n, m) of rows for u, and those whose products the kernel is less by."""
+        if self.theta.inputs is None:
+            none = namespace(X).zeros((len(X), 0))
+            return none, none
+        K = wide(self.theta.kernel(X, self.theta.inputs.astype(X.dtype)))
+        explained = linalg.whiten_rows(self.factor, K, overwrite=True)
+        return explained if self.turn is None else explained @ self.turn, explained
+
+
+def local_of(theta: Theta, factor: Array, X: Array, jitter: float) -> Local:
+    """Return the hyper-parameters of a window about rows X: those at their middle if they vary.
+
+    ``factor`` is L.
+    """
+    if theta.varying is None:
+        return Local(theta, factor)
+    own = theta.around(X)
+    if own.inputs is None:
+        return Local(own, factor)
+    prepared = inducing.prepare(own, jitter)
+    return Local(own, prepared.factor, linalg.solve_lower(prepared.factor, factor))
 
 
 def factored_window(L: Array, A: Array, rows: Block, c: int) -> Window:
