@@ -13,10 +13,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from scipy.special import ndtri
 
-from daskgp.data import feature_units
+from daskgp.data import feature_units, grids
 from daskgp.data.stores import objects, remote
 from daskgp.errors import InputError
 from daskgp.predict import hyperparameter_map
@@ -227,7 +226,7 @@ def _map(best: GaussianProcess) -> str:
         name: (name, np.linspace(at.min(), at.max(), MAP_SIDE), {"units": units[name]})
         for name, at in reversed(sides.items())
     }
-    fields = hyperparameter_map.at_places(posterior, xr.Dataset(coords=axes))
+    fields = hyperparameter_map.at_places(posterior, grids.labelled({}, axes, tuple(axes)))
     return _figure(
         lambda path: plot.hyperparameter_map(fields, path=path),
         "Maps of the hyper-parameters that vary over space",

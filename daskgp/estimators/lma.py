@@ -105,7 +105,7 @@ class LMA(GaussianProcess):
         Hyper-parameters that vary over space, as in ``VecchiaGP``.  They are those of its middle in
         all of a window, a block with those that it is conditioned on or the rows that predict a
         cell; support inputs have one value each for all windows, with a prior of their own places.
-        Joint covariances, averages and sample paths are refused.
+        Joint covariances, averages and sample paths are refused: ``VecchiaGP`` has them.
     varying_over : sequence of str, optional
         Features that they vary over; default all.
     max_iter : int

@@ -211,12 +211,12 @@ class Theta:
         return common if self.varying is None else common * np.exp(self.varying.at(X))
 
     def around(self, X: Array) -> Theta:
-        """Return the hyper-parameters at the middle of rows X (n, d), as those of all rows."""
+        """Return the kernel at the middle of rows X (n, d), as that of all rows."""
         if self.varying is None:
             return self
         middle = np.asarray(to_host(X), np.float64).mean(axis=0, keepdims=True)
-        logs = self.to_vector(False) + self.varying.at(middle)[0]
-        return replace(self.from_vector(logs), varying=None)
+        logs = self.kernel.log_parameters + self.varying.at(middle)[0, :-1]
+        return replace(self, kernel=self.kernel.with_log_parameters(logs), varying=None)
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
         """Return the logs of kernel parameters and noise variance, then any trained inputs."""

@@ -233,12 +233,20 @@ class Posterior:
         missing = self.method.why_no_joint()
         if missing:
             raise SettingError(missing)
-        if self.method.varies_by_window:
-            self.refuse_varying("joint covariances of windows", "fit VecchiaGP, or ask for std")
+        self.refuse_windows("joint covariances and averages")
         if include_noise and self.likelihood is not None:
             raise SettingError(
                 f"a joint covariance of new observations of likelihood {self.likelihood.name!r} "
                 "is not available: leave include_noise out for the covariance of f"
+            )
+
+    def refuse_windows(self, what: str) -> None:
+        """Raise SettingError if hyper-parameters differ between the windows of several places."""
+        if self.method.varies_by_window and self.theta.varying is not None:
+            raise SettingError(
+                f"{what} need hyper-parameters that windows have in common, and those of this "
+                "model vary from window to window: fit VecchiaGP, whose rows have their own, or "
+                "varying=None"
             )
 
     @property

@@ -281,6 +281,7 @@ def check(posterior: Posterior) -> None:
     missing = posterior.method.why_no_paths()
     if missing:
         raise SettingError(missing)
+    posterior.refuse_windows("sample paths")
     kernel, varying = posterior.theta.kernel, posterior.theta.varying
     d = len(posterior.scaling.x_shift)
     if varying is None:

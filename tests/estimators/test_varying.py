@@ -1,4 +1,4 @@
-"""Hyper-parameters of VecchiaGP that vary over space: trained, compared, shown and handed back."""
+"""Hyper-parameters that vary over space: trained, compared, shown and handed back."""
 
 import logging
 
@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import VecchiaGP, kernels
+from daskgp.cli.report import write_report
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.fit import varying
@@ -526,3 +527,47 @@ def test_settings_that_cannot_be_met_are_one_line(settings, says, table):
     with pytest.raises((SettingError, InputError), match=says) as error:
         VecchiaGP(**QUICK | settings).fit(*table)
     assert "\n" not in str(error.value)
+
+
+# -- by windows ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [daskgp.LMA, daskgp.PIC])
+def test_windows_have_hyperparameters_of_their_own(kind, field, tmp_path):
+    X, y = field
+    own = {"kernel": KERNEL, "n_support": 20, "block_rows": 40, "progress": False}
+    common, model = (kind(**own, varying=v).fit(X[:900], y[:900]) for v in (None, 6))
+    assert nlpd(model, X[900:], y[900:]) < nlpd(common, X[900:], y[900:]) - 0.1
+    assert model.hyperparameter_map_.sizes["knot"] == 6
+    model.save(tmp_path / "m.zarr")
+    loaded = daskgp.load(tmp_path / "m.zarr")
+    same_bits(loaded.predict(X[900:], True), model.predict(X[900:], True))
+    mean, std = model.loo(X[:900], y[:900])
+    inside = np.abs(mean - y[:900]) < 1.96 * std
+    assert 0.91 < inside.mean() < 0.98
+    given = clone(model).set_params(varying=model.hyperparameter_map_, varying_over=None)
+    given.fit(X[:900], y[:900])
+    assert nlpd(given, X[900:], y[900:]) < nlpd(common, X[900:], y[900:]) - 0.1
+    loaded.update(X[900:], y[900:])
+    assert nlpd(loaded, X[900:], y[900:]) < nlpd(model, X[900:], y[900:])
+    for ask in (
+        lambda: model.predict(X[:3], return_cov=True),
+        lambda: model.predict_average(X[:3]),
+        lambda: model.sample_paths(2),
+    ):
+        with pytest.raises(SettingError, match="fit VecchiaGP"):
+            ask()
+
+
+def test_the_report_has_maps_of_them(fitted, tmp_path):
+    write_report(str(tmp_path / "r.html"), fitted, "m.zarr", "rows")
+    assert "Maps of the hyper-parameters" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_search_takes_them_where_they_are_surely_better(field):
+    X, y = field
+    own = [VecchiaGP(**QUICK, max_iter=10), VecchiaGP(**QUICK, max_iter=10, varying=6)]
+    model = daskgp.AutoGP(time_budget=60.0, candidates=own, progress=False).fit(X, y)
+    assert model.best_.varying == 6
+    assert model.best_.solved_.theta.varying is not None

@@ -105,7 +105,7 @@ class Near(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        more = () if self.local is None else (self.explained, *self.local[1:])
+        more = () if self.local is None else (self.explained, self.local.factor, self.local.turn)
         return int(sum(a.nbytes for a in (*self[:4], *more) if a is not None))
 
 
@@ -329,8 +329,9 @@ class LMA(Additive):
 
         ``features`` are those of each block, if known.
         """
-        X, y, noise = rows_of(blocks[-1], blocks[:-1])
-        own = local_of(theta, state.factor, X, self.jitter)
+        rows = rows_of(blocks[-1], blocks[:-1])
+        own = local_of(theta, state.factor, rows.X, self.jitter)
+        X, y, noise = own.rows(rows)
         if features is None or theta.varying is not None:
             A, explained = own.features(X)
         else:
@@ -414,10 +415,12 @@ class LMA(Additive):
 
         Given the low-rank part u, row i of the rows near it is e u + N(0, c) about what the others
         say, with c = 1 / [R^-1]_ii and e = [R^-1 A]_i c; its own factor N(e u, c) is taken out of
-        the posterior of u.  Those that are not ``near`` are predicted as new ones.
+        the posterior of u, unless hyper-parameters vary.  Those that are not ``near`` are predicted
+        as new ones.
         """
         new = self.predict(theta, state, block.X, near, "variance")
-        theta = theta if near.local is None else near.local.theta
+        local = near.local or Local(theta, state.factor)
+        theta, block = local.theta, local.rows(block)
         noise = variances(theta.noise_variance, block.noise)
         L, A, B = near.factor, near.features, near.explained
         y, diagonal = L @ (L.T @ near.weights) + A @ state.weights, theta.kernel.diag(near.X)
@@ -431,6 +434,8 @@ class LMA(Additive):
             c = 1.0 / linalg.row_squares(V)
             P = linalg.unwhiten_rows(L, V, overwrite=True) * c[:, None]
             spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, P @ A))
+            if near.local is not None:
+                spread *= 0.0  # its block had other hyper-parameters than these
             own = block.y[inside]
             found = without(own, own - near.weights[places[inside]] * c[:, None], spread, c)
             mean[inside], variance[inside] = found.mean, found.variance

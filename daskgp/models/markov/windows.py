@@ -19,6 +19,7 @@ from daskgp.kernels.base import Pullback
 from daskgp.models import inducing
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.values import Block, Theta, ThetaBar, by_log_noise, variances
+from daskgp.models.varying import Varying
 from daskgp.typing import Array
 
 Given: TypeAlias = tuple[Block, Sequence[Block]]
@@ -137,12 +138,12 @@ def summary_of(window: Window, targets: int) -> Stats:
 
 def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     """Return the window of a block and those near it."""
-    rows = rows_of(block, near)
-    own, X = local_of(prepared.theta, prepared.factor, block.X, prepared.jitter), rows.X
-    A, explained = own.features(X)
-    noise = variances(own.theta.noise_variance, rows.noise)
-    L = linalg.cholesky_less(wide(own.theta.kernel(X)), explained, noise, overwrite=True)
-    return factored_window(L, A, rows, len(X) - len(block.X))
+    own = local_of(prepared.theta, prepared.factor, block.X, prepared.jitter)
+    rows = own.rows(rows_of(block, near))
+    A, explained = own.features(rows.X)
+    K, noise = wide(own.theta.kernel(rows.X)), variances(own.theta.noise_variance, rows.noise)
+    L = linalg.cholesky_less(K, explained, noise, overwrite=True)
+    return factored_window(L, A, rows, len(rows.X) - len(block.X))
 
 
 class Local(NamedTuple):
@@ -151,12 +152,22 @@ class Local(NamedTuple):
     With values f_S = L u at the support inputs, L that of all windows, a row x has the features
     k(x, S) K_S^-1 L with the kernel k and K_S = ``factor`` ``factor``' of the window, so that given
     f_S it has the conditional that its own hyper-parameters say.  ``turn`` is ``factor``^-1 L, None
-    where that is the identity.
+    where that is the identity.  Noise variances are those of each row, by ``varying``.
     """
 
     theta: Theta
     factor: Array
     turn: Array | None = None
+    varying: Varying | None = None
+
+    def rows(self, rows: Block) -> Block:
+        """Return rows with noise relative to that of ``theta``."""
+        if self.varying is None:
+            return rows
+        xp = namespace(rows.X)
+        own = xp.asarray(np.exp(self.varying.at(rows.X)[:, -1]))
+        by, known = (1.0, xp.zeros(len(own))) if rows.noise is None else rows.noise.T
+        return rows._replace(noise=xp.stack([by * own, known], axis=1))
 
     def features(self, X: Array) -> tuple[Array, Array]:
         """Return features (n, m) of rows for u, and those whose products the kernel is less by."""
@@ -177,9 +188,10 @@ def local_of(theta: Theta, factor: Array, X: Array, jitter: float) -> Local:
         return Local(theta, factor)
     own = theta.around(X)
     if own.inputs is None:
-        return Local(own, factor)
+        return Local(own, factor, varying=theta.varying)
     prepared = inducing.prepare(own, jitter)
-    return Local(own, prepared.factor, linalg.solve_lower(prepared.factor, factor))
+    turn = linalg.solve_lower(prepared.factor, factor)
+    return Local(own, prepared.factor, turn, theta.varying)
 
 
 def factored_window(L: Array, A: Array, rows: Block, c: int) -> Window:
