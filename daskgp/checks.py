@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -57,6 +58,30 @@ def rows(count: float) -> str:
     ('1 row', '20000 rows')
     """
     return f"{count:.0f} row{'' if count == 1 else 's'}"
+
+
+def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a question for the known name that is most like another one, if any, and what follows.
+
+    >>> meant("rbff", ["rbf"], "choose rbf"), meant("x", ["rbf"], "choose rbf")
+    ("did you mean 'rbf'? Choose rbf", 'choose rbf')
+    """
+    names = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.strip().lower(), names, n=1)
+    if not close:
+        return otherwise
+    return f"did you mean {names[close[0]]!r}? {otherwise[:1].upper()}{otherwise[1:]}".rstrip()
+
+
+def unknown_setting(name: str, of: str, known: Iterable[str]) -> str:
+    """Return the line of a setting that is none of those known.
+
+    >>> unknown_setting("tl", "SGPR", ["tol"])
+    "unknown setting 'tl' of SGPR: did you mean 'tol'? Known are tol"
+    """
+    names = [*known]
+    hint = meant(name, names, f"Known are {', '.join(names)}")
+    return f"unknown setting {shown(name)} of {of}: {hint}"
 
 
 def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:

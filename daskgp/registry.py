@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from daskgp.checks import shown
+from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -47,7 +47,8 @@ class Registry(dict[str, T]):
         if isinstance(name, str) and self.knows(name):
             return self[name]
         known = ", ".join(self)
-        raise SettingError(f"unknown {self.what} {shown(name)}: choose one of {known}, or {IMPORT}")
+        hint = meant(str(name), self, f"choose one of {known}, or {IMPORT}")
+        raise SettingError(f"unknown {self.what} {shown(name)}: {hint}")
 
     def knows(self, name: str) -> bool:
         """Return whether a name is registered, after an import of the package that has it."""

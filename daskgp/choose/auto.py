@@ -452,12 +452,13 @@ feature_names_in_, n_rows_ : as of ``best_``
         if self.memory is None:
             return None
         try:
-            size = int(parse_bytes(self.memory) or 0)
-        except (ValueError, TypeError, AttributeError) as error:
+            size = 0 if isinstance(self.memory, bool) else int(parse_bytes(self.memory) or 0)
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise SettingError(
                 f"memory={shown(self.memory)}: give bytes, or text such as '4GiB'"
             ) from error
-        positive("memory", size)
+        if size <= 0:
+            positive("memory", self.memory if isinstance(self.memory, bool) else size)
         return size
 
     def _given(self) -> list[Candidate] | None:

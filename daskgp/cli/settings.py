@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 import numpy as np
 
 from daskgp import checks, kernels
-from daskgp.checks import shown
+from daskgp.checks import meant, shown, unknown_setting
 from daskgp.cli.methods import AUTO
 from daskgp.cli.run import numeric
 from daskgp.errors import SettingError
@@ -63,8 +62,9 @@ def build_estimator(
     in_file, settings = read_config(config) if config else (None, {})
     name = model or in_file or AUTO
     if name != AUTO and not ESTIMATORS.knows(name):
-        known = _suggestion(name, [*ESTIMATORS, AUTO])
-        raise SettingError(f"unknown model {name!r}: {known}; or {IMPORT}")
+        known = [*ESTIMATORS, AUTO]
+        hint = meant(name, known, f"Known are {', '.join(known)}")
+        raise SettingError(f"unknown model {name!r}: {hint}; or {IMPORT}")
     kind: Any = AutoGP if name == AUTO else ESTIMATORS[name]
     if mean is not None:
         assignments = (*assignments, f"mean={mean}")
@@ -176,9 +176,7 @@ def typed_settings(
     hints = get_type_hints(estimator)
     for name in given:
         if name not in known:
-            raise SettingError(
-                f"unknown setting {name!r} of model {shown(model)}: {_suggestion(name, known)}"
-            )
+            raise SettingError(unknown_setting(name, f"model {shown(model)}", known))
     return {name: _typed(name, value, hints[name]) for name, value in given.items()}
 
 
@@ -275,10 +273,3 @@ def _wanted(options: Sequence[Any]) -> str:
     names |= {NoneType: "none"}
     words = [names[option] for option in names if option in options]
     return " or ".join([f"one of {', '.join(choices)}"] * bool(choices) + words)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known are {', '.join(known)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 import daskgp
+from daskgp.checks import meant
 from daskgp.cli.run import command
 from daskgp.errors import InputError
 
@@ -56,12 +57,9 @@ def _names() -> list[str]:
 
 def _script(name: str) -> Path:
     """Return the script of a workflow; InputError if there is none of the name."""
-    import difflib
-
     known = _names()
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
+        hint = meant(name, known) or f"choose one of {', '.join(known)}"
         raise InputError(f"no workflow {name!r}: {hint}")
     return _folder() / f"{name}.py"
 

@@ -82,7 +82,7 @@ def numbers_of(setting: Any) -> tuple[float, ...] | None:
         return None
     given = [setting] if isinstance(setting, Real) else setting
     try:
-        values = () if isinstance(given, str) else tuple(given)
+        values = () if isinstance(given, str | bytes) else tuple(given)
     except TypeError:
         values = ()
     if len(values) > MOST:

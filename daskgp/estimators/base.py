@@ -242,7 +242,7 @@ class GaussianProcess(FittedGP):
             traits=self.traits,
             asked=constraints.Asked(self.fixed, self.limits, self.prior, measured),
             settings=settings,
-            tol=DEFAULT_TOL if self.tol is None else self.tol,
+            tol=DEFAULT_TOL if self.tol is None else float(self.tol),
             **{name: getattr(self, name) for name in SHARED},
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from daskgp.checks import shown
+from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 from daskgp.estimators.settings import kernel_of
 from daskgp.kernels import Kernel
@@ -32,7 +32,8 @@ def replaced(kernel: Any, settings: dict[str, Any]) -> Kernel:
     resolved: Any = kernel_of(kernel)  # all kernels are dataclasses
     for name in set(own) - set(_parts(resolved)):
         raise SettingError(
-            f"{PREFIX}{name}: {shown(resolved)} has {', '.join(_parts(resolved))} to set"
+            f"{PREFIX}{name}: {meant(name, _parts(resolved), shown(resolved))} has "
+            f"{', '.join(_parts(resolved))} to set"
         )
     changed: Kernel = dataclasses.replace(resolved, **own)
     return changed

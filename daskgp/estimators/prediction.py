@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import place, shown, whole
+from daskgp.checks import place, shown, unknown_setting, whole
 from daskgp.data import axes, reading
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -62,6 +63,15 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     _fitted: Fit
     """Result of a fit; estimators that are not fitted lack it."""
+
+    def __new__(cls, *values: Any, **settings: Any) -> Self:
+        """Raise TypeError for a setting that the class lacks, in the words of the command."""
+        known = inspect.signature(cls).parameters if settings else {}
+        open_ended = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        for name in settings:
+            if name not in known and not open_ended:
+                raise TypeError(unknown_setting(name, cls.__name__, known))
+        return super().__new__(cls)
 
     objective_ = Learned[float | None](lambda fit: fit.objective)
     n_rows_ = Learned[int](lambda fit: fit.n)
@@ -170,7 +180,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Raises
         ------
         SettingError
-            If the kernel has no parameter of that name.
+            If the estimator or its kernel has no parameter of that name.
 
         Examples
         --------
@@ -180,6 +190,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         names = [key for key in params if key.startswith(nested.PREFIX)]
         own = {key: params.pop(key) for key in names}
+        known = self.get_params(deep=False)
+        for name in params:
+            if name.partition("__")[0] not in known:
+                raise SettingError(unknown_setting(name, type(self).__name__, known))
         super().set_params(**params)
         if own:
             self.kernel = nested.replaced(self.kernel, own)
@@ -666,7 +680,12 @@ class FittedGP(RegressorMixin, BaseEstimator):
         begin_call(self.solved_.token)
         whole("n_samples", n_samples, 1)
         mean, cov = prediction.joint(self.solved_, X, include_noise)
-        rng = np.random.default_rng(random_state)
+        try:
+            rng = np.random.default_rng(random_state)
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                f"random_state={shown(random_state)}: a whole number of at least 0 is needed"
+            ) from error
         flat = mean.ndim == 1
         means, covs = (mean[:, None], cov[:, :, None]) if flat else (mean, cov)
         draws = np.empty((*means.shape, n_samples))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
+from functools import cache
 from types import NoneType
 from typing import Any, get_type_hints
 
@@ -77,8 +78,7 @@ def choices(kind: type) -> dict[str, tuple[Any, ...]]:
 
     They are the settings that are annotated with strings, booleans and None alone.
     """
-    hints = get_type_hints(kind)
-    annotated = {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
+    annotated = dict(_annotated(kind))
     if "likelihood" in annotated:
         annotated["likelihood"] = [*likelihoods.REGISTRY]  # and those that users register
     return {
@@ -86,6 +86,13 @@ def choices(kind: type) -> dict[str, tuple[Any, ...]]:
         for name, parts in annotated.items()
         if all(part in _VALUES or isinstance(part, str) for part in parts)
     }
+
+
+@cache
+def _annotated(kind: type) -> dict[str, list[Any]]:
+    """Return the types and words that each setting of a class may have, which is slow to read."""
+    hints = get_type_hints(kind)
+    return {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
 
 
 def kernel_of(value: Any) -> Kernel:

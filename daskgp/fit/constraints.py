@@ -241,6 +241,8 @@ def fixed_values(fixed: Any) -> dict[str, float | None]:
         return dict.fromkeys(fixed)
     found: list[tuple[str, float | None]] = []
     for name, value in fixed.items():
+        if not isinstance(name, str):
+            raise SettingError(f"fixed has {shown(name)}, which is no name of a hyper-parameter")
         if isinstance(value, np.ndarray):  # settings are kept as JSON
             raise SettingError(f"fixed[{name!r}]={shown(value)}: give a list, array.tolist()")
         several = enumerate(value) if isinstance(value, list | tuple) else ()

@@ -17,7 +17,7 @@ from daskgp.models.scaling import usable_rows
 
 logger = logging.getLogger("daskgp")
 
-WAYS = ("greedy", "kmeans", "random")
+WAYS = inducing.WAYS
 OUTSIDE = 0.1
 """Share of the data's range by which inducing inputs may lie beyond it without a warning."""
 
@@ -160,7 +160,7 @@ def chosen(
     """
     by_name = isinstance(setting, str)
     if by_name and setting not in WAYS:
-        raise inducing.unknown(setting)
+        raise inducing.unknown(name, setting)
     return ChosenInputs(
         whole(number, count if by_name else len(given(name, setting)), 1),
         label,

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 from typing import Any
 
-from daskgp.checks import shown
+from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.compose import Constant, Product, Sum
@@ -84,7 +84,8 @@ def build(kind: type[Kernel], values: list[Any], named: dict[str, Any], what: st
     fields = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
     unknown = [name for name in named if name not in fields]
     if unknown:
-        raise SettingError(f"{what} has no setting {unknown[0]!r}: it has {', '.join(fields)}")
+        hint = meant(unknown[0], fields, f"it has {', '.join(fields)}")
+        raise SettingError(f"{what} has no setting {unknown[0]!r}: {hint}")
     try:
         return kind(*values, **named)
     except TypeError as error:

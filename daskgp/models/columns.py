@@ -332,7 +332,10 @@ def chosen(
         setting = known
     if setting is None or setting is False:
         return None
-    pair = list(setting) if isinstance(setting, Sequence | np.ndarray) else []
+    several = isinstance(setting, Sequence) or (
+        isinstance(setting, np.ndarray) and setting.ndim == 1
+    )
+    pair = list(setting) if several else []
     if isinstance(setting, str) or len(pair) != 2:
         raise SettingError(
             f"geographic={shown(setting)}: give two columns, those of longitude and latitude, such "

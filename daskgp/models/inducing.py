@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, number
-from daskgp.checks import shown
+from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 from daskgp.models.values import Moments, Theta, ThetaBar, Want
@@ -88,6 +88,10 @@ def posterior(
     return Moments(mean, covariance=covariance)
 
 
+WAYS = ("greedy", "kmeans", "random")
+"""Ways of choosing inputs among rows."""
+
+
 def sample_rows(number: int) -> int:
     """Return how many rows to sample for ``number`` inputs: CANDIDATES each, or MIN_SAMPLE."""
     return max(MIN_SAMPLE, CANDIDATES * number)
@@ -113,7 +117,13 @@ def choose(
         return centres(rows, number, seed)
     if how == "random":
         return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
-    raise unknown(how)
+    raise unknown("how", how)
+
+
+def unknown(name: str, how: str) -> SettingError:
+    """Return the error for a setting that is an unknown way of choosing."""
+    hint = meant(how, WAYS, "choose 'greedy', 'kmeans', 'random' or give an array")
+    return SettingError(f"{name}={shown(how)}: {hint}")
 
 
 def centres(X: np.ndarray, number: int, seed: int) -> np.ndarray:
@@ -123,13 +133,6 @@ def centres(X: np.ndarray, number: int, seed: int) -> np.ndarray:
     search = KMeans(number, n_init=1, max_iter=20, random_state=seed)
     found: np.ndarray = search.fit(X).cluster_centers_
     return found
-
-
-def unknown(how: str) -> SettingError:
-    """Return the error for an unknown way of choosing."""
-    return SettingError(
-        f"unknown selection {shown(how)}: choose 'greedy', 'kmeans', 'random' or give an array"
-    )
 
 
 def greedy(X: np.ndarray, kernel: Kernel, number: int, tol: float = 1e-10) -> np.ndarray:

@@ -11,6 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from daskgp.checks import shown
+from daskgp.errors import SettingError
+
 Callback: TypeAlias = Callable[[dict[str, Any]], Any]
 _PRESENT: ContextVar[Callback | None] = ContextVar("callback", default=None)
 
@@ -83,7 +86,14 @@ def has_room(evaluations: float) -> bool:
 
 @contextmanager
 def calling(callback: Callback | None) -> Iterator[None]:
-    """Call a function with every entry of the histories that are written meanwhile."""
+    """Call a function with every entry of the histories that are written meanwhile.
+
+    Raise SettingError for anything else but None.
+    """
+    if callback is not None and not callable(callback):
+        raise SettingError(
+            f"callback={shown(callback)}: give a function that takes an entry of history_, or None"
+        )
     token = _PRESENT.set(callback)
     try:
         yield

@@ -202,7 +202,7 @@ def test_a_kernel_that_is_text_has_nested_settings_once_one_is_set():
 
 def test_a_setting_that_no_kernel_has_is_refused():
     model = SGPR(kernels.RBF(2.0))
-    with pytest.raises(SettingError, match=r"kernel__length: RBF.* has lengthscale, variance"):
+    with pytest.raises(SettingError, match=r"did you mean .*RBF.* has lengthscale, variance"):
         model.set_params(kernel__length=1.0)
     assert model.kernel == kernels.RBF(2.0)
     with pytest.raises(ValueError, match="Invalid parameter 'n_induced'"):

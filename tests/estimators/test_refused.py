@@ -38,7 +38,7 @@ SGPR = [
     ({"n_inducing": 2.5}, "n_inducing=2.5"),
     ({"n_inducing": "many"}, "n_inducing='many'"),
     ({"n_inducing": None}, "n_inducing=None"),
-    ({"inducing": "best"}, "unknown selection 'best'"),
+    ({"inducing": "best"}, "inducing='best': choose 'greedy', 'kmeans', 'random' or give an"),
     ({"inducing": np.ones((4, 5))}, "inducing has shape (4, 5)"),
     ({"inducing": np.full((4, 2), np.nan)}, "finite inputs"),
     ({"inducing": [[1.0, "a"]]}, "inducing"),
@@ -84,7 +84,7 @@ LMA = [
     ({"order": "random"}, "order='random' does not keep nearby rows together"),
     ({"n_support": 0}, f"n_support=0: {WHOLE}"),
     ({"n_support": 301}, "301 support inputs for 300 usable rows: choose at most 300"),
-    ({"support": "best"}, "unknown selection 'best'"),
+    ({"support": "gredy"}, "support='gredy': did you mean 'greedy'? Choose 'greedy', 'kmea"),
     ({"support": np.ones((3, 5))}, "support has shape (3, 5)"),
     ({"train_support": 1}, "train_support=1: choose one of True, False"),
 ]

@@ -374,6 +374,65 @@ def test_the_mean_learns_ten_times_as_fast_unless_told():
         outcome("decoupled", settings | {"mean_learning_rate": 0})
 
 
+# -- wrong values ----------------------------------------------------------------------------
+
+WRONG = (object(), float("nan"), 1j, b"?")
+"""What no setting may be."""
+NO_COUNT = (-1, 1.5, True, "30 ")
+"""What no number of things may be."""
+COUNTS = {"max_iter", "block_rows", "train_blocks", "training_rows", "batch_rows", "random_state"}
+
+
+@every
+def test_a_wrong_value_of_any_setting_is_named_before_work_starts(name):
+    kind, unnamed = ESTIMATORS[name], []
+    for setting in inspect.signature(kind).parameters:
+        counts = setting in COUNTS or setting.startswith(("n_", "predict_")) or "_order" in setting
+        for value in (*WRONG, *NO_COUNT * counts):
+            with pytest.raises(InputError) as error:
+                kind(**{setting: value}).plan(X[:20], Y[:20])
+            if setting not in one_line(error).partition(":")[0].partition("(")[0]:
+                unnamed.append(str(error.value))
+    assert not unnamed
+
+
+WRONG_OF_AUTO = {
+    "time_budget": ("10", 0),
+    "memory": (True, "lots", -1, float("inf")),
+    "candidates": (3, [], ["sgrp"]),
+    "kernel": ("mattern52", 3),
+    "task": ("gap",),
+    "metric": ("nlp",),
+    "random_state": (-1, 1.5),
+    "fill_values": ("-9999", b"?"),
+}
+
+
+@pytest.mark.parametrize("setting", WRONG_OF_AUTO)
+def test_wrong_settings_of_auto_are_named(setting):
+    for value in WRONG_OF_AUTO[setting]:
+        with pytest.raises(SettingError, match=setting):
+            daskgp.AutoGP(**{setting: value}).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: daskgp.VecchiaGP(n_neighbors=3), "of VecchiaGP: did you mean 'n_neighbours'?"),
+        (lambda: daskgp.AutoGP(timebudget=3), "of AutoGP: did you mean 'time_budget'? Known are"),
+        (lambda: daskgp.SGPR().set_params(n_inducin=3), "of SGPR: did you mean 'n_inducing'?"),
+        (lambda: daskgp.SGPR(kernel="Mattern52 ").plan(X, Y), "did you mean 'matern52'? Choose"),
+        (lambda: daskgp.SGPR(fixed={1: 2.0}).plan(X, Y), "fixed has 1, which is no name of a"),
+        (lambda: daskgp.SGPR(tol=10**30).fit(X, Y, callback=3), "callback=3: give a function"),
+    ],
+)
+def test_misspelled_settings_are_told_what_is_meant(make, says):
+    with pytest.raises((TypeError, SettingError)) as error:
+        make()
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 # -- what messages show ----------------------------------------------------------------------
 
 MANY = {

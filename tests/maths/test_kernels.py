@@ -597,7 +597,7 @@ def test_the_registry_is_what_its_entries_say():
         (["rbf"], "does not describe a kernel"),
         ({"kernel": "cosine"}, "unknown kernel 'cosine': choose one of rbf, matern12"),
         ({"kernel": ["rbf"]}, "unknown kernel"),
-        ({"kernel": "rbf", "length": 1.0}, "kernel 'rbf' has no setting 'length': it has length"),
+        ({"kernel": "rbf", "length": 1.0}, "'rbf' has no setting 'length': did you mean 'lengths"),
         ({"kernel": "sum"}, "a sum of kernels is described by a list 'parts'"),
         ({"kernel": "sum", "parts": []}, "a sum of kernels needs at least one part"),
         ({"kernel": "rbf", "variance": -1.0}, "variance of RBF must be positive"),

@@ -7,7 +7,6 @@ that of inputs divided by their lengthscales.  Random keys are those of
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -15,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from daskgp.checks import shown
+from daskgp.checks import meant, shown
 from daskgp.data.blocks.hilbert import hilbert_keys, quantised
 from daskgp.errors import InputError, SettingError
 
@@ -298,11 +297,11 @@ def _named(
 
 
 def _unknown(name: object, names: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(str(name), ("auto", *KINDS, *names), 1)
-    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    hint = meant(str(name), ("auto", *KINDS, *names))
+    hint = f" ({hint})" if hint else ""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return (
-        f"order {shown(name)} is none of {', '.join(('auto', *KINDS))} and no column{meant}; "
+        f"order {shown(name)} is none of {', '.join(('auto', *KINDS))} and no column{hint}; "
         f"X has {', '.join(names[:20])}{more}"
     )
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from daskgp.checks import meant
 from daskgp.data import feature_units
 from daskgp.data.gridded import readable
 from daskgp.data.valid import Valid
@@ -158,9 +159,24 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
                     f"for example from pandas.read_csv(file, sep={mark!r}, decimal=',') where it "
                     "has decimal commas"
                 )
-            close = next((other for other in there if other.lower() == name.lower()), None)
-            more += f": did you mean {close!r}?" if close else ""
+            else:
+                more += f": {_how_named(name, there)}"
             raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
+
+
+def _how_named(name: str, there: Collection[str]) -> str:
+    """Return what to do about a name that is not there."""
+    if there and all(map(_is_number, there)):
+        return "its first line has to name the columns"
+    return meant(name, there) or "name one of these, or rename a column"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def refusing(
