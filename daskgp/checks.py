@@ -6,7 +6,8 @@ import difflib
 import math
 import os
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AnySet
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -98,7 +99,7 @@ def place(name: str, value: Any, what: str) -> None:
 
 def positive(name: str, value: Any, or_zero: bool = False, squared: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
-    if not _is_number(value):
+    if not is_number(value):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
     if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
@@ -108,6 +109,75 @@ def positive(name: str, value: Any, or_zero: bool = False, squared: bool = False
             f"{name}={shown(value)}: double precision cannot square it: it must be within "
             f"{1 / LARGEST:.0e} to {LARGEST:.0e}, if need be in another unit"
         )
+
+
+def array_of(name: str, values: Any) -> np.ndarray:
+    """Return values as a NumPy array; InputError for what holds no rows of numbers."""
+    try:
+        array = None if isinstance(values, Mapping | AnySet | Iterator) else np.asanyarray(values)
+    except ValueError as error:  # of lists of different lengths
+        raise InputError(
+            f"{name} has rows of different lengths: give as many numbers in each"
+        ) from error
+    if array is None or (array.dtype.kind == "O" and not array.ndim):
+        kind = "None" if values is None else f"of type {type(values).__name__}"
+        raise InputError(
+            f"{name} is {kind}: give numbers, as an array, a list, a data frame, or a dask, Zarr "
+            "or xarray object"
+        )
+    if array.dtype.names:
+        raise InputError(f"{name} has named fields: give a data frame, pandas.DataFrame({name})")
+    return array
+
+
+def unmasked(array: np.ndarray) -> np.ndarray:
+    """Return an array with NaN for what it masks, if it masks anything."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return np.asarray(array)
+    dtype = np.result_type(array.dtype, np.float32)
+    return np.where(np.ma.getmaskarray(array), np.nan, array.data).astype(dtype)
+
+
+def refuse_other_order(X: Any, of: str = "X", **beside: Any) -> None:
+    """Raise InputError for objects of pandas with the index of X in another order.
+
+    Rows are paired by their order; objects with other indexes do not say that they should not be.
+    ``of`` is the name of X.
+    """
+    for name, own, index in unlike(X, beside):
+        if own.isin(index).all() and index.isin(own).all():
+            pairs = enumerate(zip(own, index, strict=True))
+            row, (seen, wanted) = next((i, pair) for i, pair in pairs if len({*pair}) > 1)
+            again = f"{name}.reindex({of}.index), or " if index.is_unique else ""
+            raise InputError(
+                f"{name} has the index of {of} in another order, first {seen} where {of} has "
+                f"{wanted} (row {row + 1}), and rows are paired by their order: give {again}"
+                f"{name}.to_numpy() if they belong together as they are"
+            )
+
+
+def unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield names of objects of pandas that have as many rows as X, their indexes and that of X.
+
+    Those with the same index are left out.
+    """
+    index = index_of(X)
+    for name, own in ((name, index_of(given)) for name, given in beside.items()):
+        known = index is not None and own is not None
+        if known and len(own) == len(index) and not own.equals(index):
+            yield name, own, index
+
+
+def index_of(x: Any) -> Any:
+    """Return the index of an object of pandas, None for all else."""
+    return getattr(x, "index", None) if type(x).__module__.split(".")[0] == "pandas" else None
+
+
+def flags(**named: Any) -> None:
+    """Raise SettingError for text in the place of True or False, which would count as True."""
+    for name, value in named.items():
+        if isinstance(value, str | bytes):
+            raise SettingError(f"{name}={shown(value)}: choose one of True, False")
 
 
 def parameter(value: Any, name: str) -> float:
@@ -134,7 +204,7 @@ def logs_of(names: Sequence[str], values: Sequence[float] | np.ndarray) -> np.nd
     return values
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Return True for real numbers; NumPy takes differences of times for them, too."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
@@ -156,7 +226,7 @@ def _finite(value: Any) -> bool:
 
 def share(name: str, value: Any, zero: bool = False) -> None:
     """Raise SettingError unless a setting is a number in (0, 1], or in [0, 1] with ``zero``."""
-    if not _is_number(value):
+    if not is_number(value):
         raise SettingError(f"{name}={shown(value)}: a number is needed")
     if not (_finite(value) and (0 < float(value) <= 1 or (zero and value == 0))):
         need = "from 0 to 1" if zero else "greater than 0 and at most 1"

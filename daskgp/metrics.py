@@ -23,7 +23,7 @@ import math
 import numpy as np
 from scipy import special
 
-from daskgp import likelihoods
+from daskgp import checks, likelihoods
 from daskgp.errors import InputError
 from daskgp.likelihoods import Likelihood
 from daskgp.typing import Array
@@ -131,7 +131,7 @@ def nlpd(
     >>> nlpd(np.array([0.0, 2.0]), np.zeros(2), np.zeros(2), Poisson())
     1.346574
     """
-    if isinstance(likelihood, str):
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
         likelihood = likelihoods.by_name(likelihood)
     if likelihood is not None:
         arrays = _arrays(latent=True, y_true=y_true, mean=mean, variance=variance)
@@ -278,6 +278,7 @@ def _arrays(latent: bool = False, **named: Array) -> list[Array]:
 
     With ``latent`` the variance may be zero, and only a negative one becomes NaN.
     """
+    checks.refuse_other_order(named["y_true"], "y_true", **named)
     arrays = {name: _array(name, values) for name, values in named.items()}
     y_true = arrays["y_true"]
     for name, array in arrays.items():
@@ -300,13 +301,16 @@ def _arrays(latent: bool = False, **named: Array) -> list[Array]:
 def _array(name: str, values: Array) -> Array:
     if hasattr(values, "dims"):
         raise InputError(f"{name} is a labelled array; give its values, {name}.data.ravel()")
-    array = values if hasattr(values, "__array_function__") else np.asarray(values)
+    lazy = hasattr(values, "__array_function__") and not isinstance(values, np.ndarray)
+    array: Array = values if lazy else checks.unmasked(checks.array_of(name, values))
     if array.ndim not in (1, 2) or array.dtype.kind not in "fiub":
         raise InputError(
             f"{name} has shape {array.shape} and dtype {array.dtype}; "
             "give real numbers of shape (n,) or (n, p)"
         )
-    return array
+    if isinstance(getattr(array, "_meta", None), np.ma.MaskedArray):
+        array = array.map_blocks(checks.unmasked, meta=np.empty((0,) * array.ndim))
+    return array if array.dtype == np.float64 else array.astype(np.float64)  # others may overflow
 
 
 def _same_shape(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
@@ -363,8 +367,10 @@ def _mean(values: Array, y_true: Array, axis: int | None = None) -> Array:
 
 
 def _half_width(variance: Array, level: float) -> Array:
-    if not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, but is {level}; 0.95 is common")
+    if not (checks.is_number(level) and 0 < level < 1):
+        raise InputError(
+            f"level must lie between 0 and 1, but is {checks.shown(level)}; 0.95 is common"
+        )
     return np.sqrt(variance) * float(special.ndtri(0.5 + level / 2))
 
 

@@ -242,8 +242,9 @@ def _measured(y: np.ndarray, p: int) -> np.ndarray:
 def _columns(name: str, values: Any, n: int, posterior: Posterior) -> Any:
     """Return y (n, p), or errors or weights (n, 1), as an array in memory or of dask."""
     values = reading.from_zarr(values) if data.is_zarr(values) else reading.lazily(values)
-    values = values if isinstance(values, da.Array) else reading.unmasked(values)
-    what, width = GIVEN.get(name, name), posterior.n_targets if name == "y" else 1
+    what = GIVEN.get(name, name)
+    values = values if isinstance(values, da.Array) else reading.unmasked(values, what)
+    width = posterior.n_targets if name == "y" else 1
     reading.check_kind(what, values)
     if not values.ndim:
         return np.full((n, 1), float(values))

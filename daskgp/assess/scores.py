@@ -366,7 +366,7 @@ def compared(
         refuse_unseen(posterior, executor, X, y)
         y = da.asarray(y)
     else:
-        y = reading.unmasked(y)
+        y = reading.unmasked(y, "y")
     reading.check_kind("y", y)
     y = filling.marked_targets(
         y,

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 import daskgp
-from daskgp.checks import meant
 from daskgp.cli.run import command
 from daskgp.errors import InputError
 
@@ -57,6 +56,8 @@ def _names() -> list[str]:
 
 def _script(name: str) -> Path:
     """Return the script of a workflow; InputError if there is none of the name."""
+    from daskgp.checks import meant
+
     known = _names()
     if name not in known:
         hint = meant(name, known) or f"choose one of {', '.join(known)}"

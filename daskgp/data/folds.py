@@ -620,7 +620,7 @@ def _places(blocks: Any, rows: Rows) -> np.ndarray:
     places = reading.from_zarr(blocks) if isinstance(blocks, zarr.Array) else blocks
     if isinstance(places, da.Array):
         places = places[:: max(1, places.shape[0] // PLACES)].compute()
-    places = reading.unmasked(places)
+    places = reading.unmasked(places, "blocks")
     if places.ndim != 2 or places.shape[1] != len(rows.feature_names) or not len(places):
         raise InputError(
             f"blocks has shape {places.shape}: give places with the {len(rows.feature_names)} "

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -475,6 +476,7 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if not is_xarray(X):
         raise InputError(f"y is a DataArray, so X must be an xarray object, not {type(X).__name__}")
     target = (str(y.name),) if y.name is not None else None
+    _check_target(y)
     _check_coordinates(X, y)
     if is_table(X):
         alone = without_coordinates(X, X.dims)
@@ -504,6 +506,16 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
     if not lazy:
         X_rows, y_rows = dask.compute(X_rows, y_rows, scheduler="threads")
     return X_rows, y_rows, (names, target)
+
+
+def _check_target(y: xr.DataArray) -> None:
+    """Raise InputError for a target of dates, text or complex numbers."""
+    first = y.isel({dim: slice(0, 1) for dim in y.dims}).values.ravel()
+    dtype = y.dtype if calendar_of(y) is None else np.dtype("M8[s]")
+    if dtype.kind == "c":
+        reading.check_kind("y", y)
+    if not (dtype.kind == "O" and all(isinstance(value, Real) for value in first)):
+        reading.refuse_column("y", dtype, lambda: first, reading.CLASSES)
 
 
 def _on_one_grid(X: xr.DataArray, y: xr.DataArray) -> bool:

@@ -11,7 +11,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ import zarr
 import zict
 from scipy.sparse import issparse
 
+from daskgp import checks
 from daskgp.data import feature_units
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, RunError, StoreError
@@ -64,10 +65,12 @@ SHOWN = 20
 """Characters of a text that an error shows."""
 
 
-def unmasked(values: Any) -> np.ndarray:
-    """Return values as a NumPy array, with NaN for what a masked array masks."""
-    if issparse(values):
-        raise InputError("a sparse matrix is not supported: give a dense array, X.toarray()")
+def unmasked(values: Any, name: str = "X") -> np.ndarray:
+    """Return values as a NumPy array, with NaN for what a masked array masks.
+
+    Raise InputError, with the name of the values, for what holds no rows of numbers.
+    """
+    refuse_sparse(values)
     if isinstance(values, str | os.PathLike):
         raise InputError(
             f"{str(values)!r} is an address, but rows are needed: X, y = daskgp.open_dataset(...)"
@@ -76,10 +79,13 @@ def unmasked(values: Any) -> np.ndarray:
         values = values.to_pandas()
     if hasattr(values, "iloc") and hasattr(values, "to_numpy"):
         return _of_frame(values)
-    if isinstance(values, np.ma.MaskedArray):
-        dtype = np.result_type(values.dtype, np.float32)
-        values = np.where(np.ma.getmaskarray(values), np.nan, values.data).astype(dtype)
-    return doubles(np.asarray(values))
+    return np.asarray(doubles(checks.unmasked(checks.array_of(name, values))))
+
+
+def refuse_sparse(values: Any) -> None:
+    """Raise InputError for a sparse matrix, or a dask array of such."""
+    if issparse(getattr(values, "_meta", values)):
+        raise InputError("a sparse matrix is not supported: give a dense array, X.toarray()")
 
 
 def doubles(values: Any) -> Any:
@@ -89,6 +95,7 @@ def doubles(values: Any) -> Any:
 
 
 ENCODE = "leave the column out or encode it as numbers"
+POINTS = "write numbers with a point and without commas, as pandas.read_csv(decimal=',') reads them"
 CLASSES = "encode it as numbers, two classes as 0 and 1"
 DAYS = "turn them into numbers, such as days since the first"
 
@@ -128,6 +135,9 @@ class Repeated:
 def timed(X: Any) -> Any:
     """Return a data frame with columns of times as days since 1970; all else as it is."""
     names = _times_in(X)
+    for name in names:
+        if [*getattr(X, "column_names", X.columns)].count(name) > 1:
+            raise InputError(f"X has several columns {str(name)!r}: give each a name of its own")
     if names and hasattr(X, "column_names"):
         X = X.to_pandas()
     if not names or not all(isinstance(name, str) for name in X.columns):
@@ -146,7 +156,7 @@ def numbers_of(X: Any, j: int) -> np.ndarray | None:
 
     None for all else.
     """
-    if _index(X) is not None:
+    if checks.index_of(X) is not None:
         X, j = timed(X.iloc[:, j : j + 1]).to_numpy(), 0
     X = behind(X)
     if not isinstance(X, np.ndarray | zarr.Array) or X.ndim != 2 or j >= X.shape[1]:
@@ -156,30 +166,13 @@ def numbers_of(X: Any, j: int) -> np.ndarray | None:
     return np.asarray(X[: X.chunks[0], j] if isinstance(X, zarr.Array) else X[:, j])
 
 
-def refuse_other_order(X: Any, **beside: Any) -> None:
-    """Raise InputError for objects of pandas with the index of X in another order.
-
-    Rows are paired by their order; objects with other indexes do not say that they should not be.
-    """
-    for name, own, index in _unlike(X, beside):
-        if own.isin(index).all() and index.isin(own).all():
-            pairs = enumerate(zip(own, index, strict=True))
-            row, (seen, wanted) = next((i, pair) for i, pair in pairs if len({*pair}) > 1)
-            again = f"{name}.reindex(X.index), or " if index.is_unique else ""
-            raise InputError(
-                f"{name} has the index of X in another order, first {seen} where X has {wanted} "
-                f"(row {row + 1}), and rows are paired by their order: give {again}"
-                f"{name}.to_numpy() if they belong together as they are"
-            )
-
-
 def warn_of_moved(X: Any, **beside: Any) -> None:
     """Warn of objects of pandas whose rows are numbered as those of X, but all moved by some.
 
     So it is where rows were left out of one of them before it was numbered anew.  Sorted times or
     texts that are mostly those of X, but in other rows, are warned of as well.
     """
-    for name, own, index in _unlike(X, beside):
+    for name, own, index in checks.unlike(X, beside):
         if _numbers_rows(index) and _numbers_rows(own) and own.isin(index).any():
             logger.warning(
                 "rows of %s are numbered from %s to %s and those of X from %s to %s, but paired by "
@@ -198,23 +191,6 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
                     "or %s.to_numpy() if they belong together as they are",
                     *(name, moved.size, own[row], index[row], row + 1, name),
                 )
-
-
-def _unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield names of objects of pandas that have as many rows as X, their indexes and that of X.
-
-    Those with the same index are left out.
-    """
-    index = _index(X)
-    for name, own in ((name, _index(given)) for name, given in beside.items()):
-        known = index is not None and own is not None
-        if known and len(own) == len(index) and not own.equals(index):
-            yield name, own, index
-
-
-def _index(x: Any) -> Any:
-    """Return the index of an object of pandas, None for all else."""
-    return getattr(x, "index", None) if type(x).__module__.split(".")[0] == "pandas" else None
 
 
 def _numbers_rows(index: Any) -> bool:
@@ -244,6 +220,8 @@ def _days(column: Any) -> Any:
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     times = column.to_numpy()  # in their own unit: dates far away do not fit nanoseconds
+    if times.dtype.kind == "O":  # dates of Arrow
+        times = times.astype("M8[D]")
     days = (times - np.datetime64(0, "s")) / np.timedelta64(1, "D")
     return type(column)(days, index=column.index, name=column.name)
 
@@ -251,10 +229,13 @@ def _days(column: Any) -> Any:
 def lazily(x: Any) -> Any:
     """Return a dask array of a data frame or series of Dask, whose lengths are computed."""
     if not hasattr(x, "to_dask_array"):
+        refuse_sparse(x)
         return x
-    types = x.dtypes.items() if x.ndim == 2 else [(x.name, x.dtype)]
+    types = list(x.dtypes.items()) if x.ndim == 2 else [(x.name, x.dtype)]
     for name, dtype in types:
         refuse_column(f"column {str(name)!r}", dtype, tuple, ENCODE if x.ndim == 2 else CLASSES)
+    if not all(isinstance(dtype, np.dtype) for _, dtype in types):  # of those with missing values
+        x = x.astype(np.float64)
     return x.to_dask_array(lengths=True)
 
 
@@ -264,24 +245,59 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
     if kind in "fiubc":
         return
     first = _first(values()) if kind not in "mM" else datetime.date.min
+    found = _remedy(first, remedy, "turn it into numbers by .astype(float)")
     if isinstance(first, datetime.date):
-        raise InputError(f"{what} holds dates or times, but numbers are needed: {DAYS}")
+        raise InputError(f"{what} holds dates or times, but numbers are needed: {found}")
     if isinstance(first, str):
         shown = first if len(first) <= SHOWN else f"{first[:SHOWN]}..."
-        if re.match(DATE, first):
-            remedy = f"make times of it, as pandas.to_datetime does; else {remedy}"
-        raise InputError(f"{what} holds text such as {shown!r}, but numbers are needed: {remedy}")
-    raise InputError(f"{what} has type {dtype}, but numbers are needed: {remedy}")
+        raise InputError(f"{what} holds text such as {shown!r}, but numbers are needed: {found}")
+    raise InputError(f"{what} has type {dtype}, but numbers are needed: {found}")
+
+
+def _remedy(first: Any, remedy: str, cast: str) -> str:
+    """Return what to do about a value that is no number, unless ``cast`` makes one of it."""
+    if isinstance(first, datetime.date):
+        return DAYS
+    if isinstance(first, str) and re.match(DATE, first):
+        return f"make times of it, as pandas.to_datetime does; else {remedy}"
+    if isinstance(first, str) and re.fullmatch(COMMAS, first.strip()):
+        return POINTS
+    return cast if _reads_as_number(first) else remedy
 
 
 DATE = r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ]|$)"
 """Beginning of a text that is a date in some order."""
+COMMAS = r"[-+]?\d+(,\d+)+(\.\d+)?"
+"""A number with a decimal comma, or with commas between thousands."""
 
 
 def _first(values: Any) -> Any:
-    """Return the first value that is not missing."""
-    present = (v for v in np.asarray(values, object).ravel() if isinstance(v, str) or v == v)
-    return next((v for v in present if v is not None), None)
+    """Return the first value that is neither a number nor missing, or else the first number."""
+    number = None
+    for value in np.asarray(values, object).ravel():
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        if not _reads_as_number(value):
+            if isinstance(value, str) or not _is_missing(value):
+                return value
+        elif number is None and not _is_missing(value):
+            number = value
+    return number
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA is neither
+        return True
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def check_kind(name: str, array: Any) -> None:
@@ -292,13 +308,22 @@ def check_kind(name: str, array: Any) -> None:
             f"Complex data not supported: {name} has type {array.dtype}, real numbers are needed"
         )
     if kind not in "fiub":
-        words = CLASSES if name == "y" else ENCODE
-        remedy = {"m": DAYS, "M": DAYS, "O": f"give {name}.astype(float)"}.get(kind, words)
-        raise InputError(f"{name} has type {array.dtype}, but numbers are needed: {remedy}")
+        first = _first(array) if isinstance(array, np.ndarray) and kind not in "mM" else None
+        words = {"m": DAYS, "M": DAYS}.get(kind, CLASSES if name == "y" else ENCODE)
+        cast = f"give {name}.astype(float)"
+        remedy = cast if kind == "O" and first is None else _remedy(first, words, cast)
+        holds = f" and holds {checks.shown(first)}" if isinstance(first, str) else ""
+        raise InputError(f"{name} has type {array.dtype}{holds}, but numbers are needed: {remedy}")
 
 
 def check_table(X: Any) -> None:
     """Raise InputError unless X is a table (rows, features) of numbers."""
+    check_kind("X", X)
+    if X.ndim > 2:
+        raise InputError(
+            f"X has {X.ndim} dimensions, 2 are needed (rows, features): make rows of the first of "
+            "them by X.reshape(len(X), -1), or give an xarray object for a grid"
+        )
     if X.ndim != 2:
         raise InputError(
             f"X has {X.ndim} dimensions, 2 are needed (rows, features). Reshape your data: "
@@ -308,7 +333,6 @@ def check_table(X: Any) -> None:
         raise InputError(
             f"X has 0 feature(s) (shape={X.shape}) while a minimum of 1 is required: add a column"
         )
-    check_kind("X", X)
 
 
 def read(array: Any, rows: slice | tuple[int, slice]) -> np.ndarray:

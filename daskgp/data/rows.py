@@ -21,7 +21,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
-from daskgp.checks import shown
+from daskgp.checks import refuse_other_order, shown
 from daskgp.data import feature_units, grids, reading, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
@@ -431,7 +431,7 @@ def rows_of(
     geographic : pair of str or int, False or None
         Columns of longitude and latitude; False for none, None for those that X says.
     """
-    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
+    refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
@@ -505,7 +505,7 @@ def _rows_of(
         arrays |= {name: reading.Repeated(value, (n,)) for name, value in numbers.items()}
         return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
     lazy = any(isinstance(a, da.Array | zarr.Array) for a in arrays.values())
-    arrays = {name: _lazy_or_here(a) for name, a in arrays.items()}
+    arrays = {name: _lazy_or_here(a, GIVEN.get(name, name)) for name, a in arrays.items()}
     _check_shapes(arrays, numbers)
     n = arrays["X"].shape[0]
     flat = {name: a[:, 0] for name, a in arrays.items() if name in GIVEN and a.ndim == 2}
@@ -641,6 +641,8 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> No
     reading.check_table(X)
     if y.ndim not in (1, 2):
         raise InputError(f"y has {y.ndim} dimensions, 1 or 2 are needed")
+    if y.shape[1:] == (0,):
+        raise InputError(f"y has no column (shape={y.shape}): give one target or more")
     for name, a in arrays.items():
         if name != "X":
             reading.check_kind(GIVEN.get(name, name), a)
@@ -662,12 +664,12 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> No
             )
 
 
-def _lazy_or_here(x: Any) -> Any:
+def _lazy_or_here(x: Any, name: str) -> Any:
     """Return a dask array for a dask or Zarr array, else a NumPy array."""
     if isinstance(x, zarr.Array):
         return reading.from_zarr(x)
     if not isinstance(x, da.Array):
-        return reading.unmasked(x)
+        return reading.unmasked(x, name)
     if not isinstance(x._meta, np.ma.MaskedArray):
         return reading.doubles(x)
     meta = reading.doubles(np.empty((0,) * x.ndim, np.result_type(x.dtype, np.float32)))

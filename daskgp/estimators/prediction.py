@@ -23,7 +23,7 @@ from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import place, shown, unknown_setting, whole
+from daskgp.checks import flags, place, refuse_other_order, shown, unknown_setting, whole
 from daskgp.data import axes, reading
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -276,9 +276,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (3, 2)
         """
         self._check_fitted()
+        flags(return_std=return_std, return_cov=return_cov, include_noise=include_noise)
         begin_call(self.solved_.token)
         spread = return_std or quantiles is not None
-        reading.refuse_other_order(X, y_variance=y_variance)
+        refuse_other_order(X, y_variance=y_variance)
         noisy = include_noise and (spread or return_cov)
         y_variance = known_errors.checked(self.solved_, y_variance, noisy)
         if return_cov and spread:
@@ -379,6 +380,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ((50,), True)
         """
         self._check_fitted()
+        flags(include_noise=include_noise)
         begin_call(self.solved_.token)
         return prediction.exceedance(self.solved_, X, threshold, include_noise)
 
@@ -428,6 +430,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         (0.01, True)
         """
         self._check_fitted()
+        flags(include_noise=include_noise)
+        refuse_other_order(X, weights=weights)
         begin_call(self.solved_.token)
         self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
         return averaging.average(self.solved_, X, weights, include_noise)
@@ -797,7 +801,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is None:
-            reading.refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
+            refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, y, tuple(given))
         columns = columns.like(self.solved_.columns, self.solved_.feature_units)

@@ -200,7 +200,7 @@ def _given_weights(weights: Any, n: int) -> Any:
         return np.ones(n)
     if data.is_zarr(weights):
         weights = reading.from_zarr(weights)
-    w = weights if isinstance(weights, da.Array) else reading.unmasked(weights)
+    w = weights if isinstance(weights, da.Array) else reading.unmasked(weights, "weights")
     reading.check_kind("weights", w)
     if w.shape != (n,):
         raise InputError(f"weights has shape {w.shape} for {n} places: ({n},) is needed")

@@ -42,7 +42,7 @@ def checked_by(check: Callable[[np.ndarray], np.ndarray], values: Any, name: str
             raise InputError(f"{name} is a Dataset: give one of its variables, a DataArray")
         return values.copy(data=checked_by(check, values.data, name))
     if not isinstance(values, da.Array):
-        values = reading.unmasked(values)
+        values = reading.unmasked(values, name)
     reading.check_kind(name, values)
     if not isinstance(values, da.Array):
         return check(values)

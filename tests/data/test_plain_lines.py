@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
 import daskgp
+from daskgp.data import reading
 from daskgp.errors import InputError, StoreError
 
 MODEL = {"n_inducing": 5, "optimizer": None, "progress": False}
@@ -36,7 +38,13 @@ COLUMNS = {
     "zones": (pd.date_range("2001", periods=9, tz="UTC"), "column 'city' holds dates or times"),
     "spans": (pd.to_timedelta(np.arange(9), "h"), "column 'city' holds dates or times"),
     "days": ([datetime.date(2001, 1, 2)] * 9, "column 'city' holds dates or times"),
-    "objects": (pd.Series([1.0] * 9, dtype=object), "column 'city' has type object, but numbers"),
+    "objects": (
+        pd.Series([1.0, None] + [1.5] * 7, dtype=object),
+        r"column 'city' has type object, but numbers .*: turn it into numbers by .astype\(float\)",
+    ),
+    "one text": (pd.Series([1.0, pd.NA, "n/a"] + [1.5] * 6), "'city' holds text such as 'n/a'"),
+    "commas": (["1,5"] * 9, r"text such as '1,5'.*with a point and without commas.*decimal=','"),
+    "codes": (pd.Categorical([1, 2, 3] * 3), r"'city' has type category.*by .astype\(float\)"),
 }
 
 
@@ -64,6 +72,25 @@ def test_numbers_that_may_be_missing_are_numbers():
     assert np.isnan(found[1])
 
 
+def test_numbers_of_dask_that_may_be_missing_are_numbers():
+    nullable = FRAME.assign(c=pd.array([1, None, *range(7)], "Int64"))
+    plain = FRAME.assign(c=[1.0, np.nan, *np.arange(7.0)])
+    y = np.sin(np.arange(9.0))
+    lazy = dd.from_pandas(nullable, npartitions=2)
+    found, wanted = (daskgp.SGPR(**MODEL).fit(X, y).objective_ for X in (lazy, plain))
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_dates_of_arrow_are_days_and_columns_of_times_have_names_of_their_own():
+    arrow, dates = pytest.importorskip("pyarrow"), pd.date_range("2001", periods=9)
+    days = pd.array(dates.date, pd.ArrowDtype(arrow.date32()))
+    found = reading.timed(FRAME.assign(day=days))["day"]
+    np.testing.assert_array_equal(found, 11323.0 + np.arange(9))
+    twice = pd.DataFrame({"a": dates, "b": 1.0}).rename(columns={"b": "a"})
+    says = "X has several columns 'a': give each a name of its own"
+    assert refused(daskgp.SGPR(**MODEL).fit, twice, np.arange(9.0)) == says
+
+
 # -- coordinates ---------------------------------------------------------------------------------
 
 
@@ -86,6 +113,21 @@ def test_a_curvilinear_grid_says_how_its_coordinates_are_given():
     mean = model.predict(X)
     assert mean.dims == ("j", "i")
     xr.testing.assert_allclose(model.predict(y).drop_vars(["lat", "lon"]), mean)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (lambda y: y + 1j, "Complex data not supported: y has type complex128"),
+        (lambda y: y.astype("M8[s]"), "y holds dates or times, but numbers are needed"),
+        (lambda y: y.astype(str), "y holds text such as '0.0', but numbers are needed: turn it"),
+    ],
+    ids=["complex", "times", "text"],
+)
+def test_a_labelled_target_that_is_no_number_is_refused(values, says):
+    at = {"x": np.arange(9.0)}
+    y = xr.DataArray(values(np.arange(9.0)), at, "x")
+    assert says in refused(daskgp.SGPR(**MODEL).fit, xr.Dataset(coords=at), y)
 
 
 def test_a_curvilinear_file_names_its_coordinates(tmp_path):

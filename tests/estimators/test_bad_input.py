@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from commands import dataset, files, one_line, refused, rows, start, succeed
+from scipy.sparse import csr_array
 
 import daskgp
 from daskgp.errors import SettingError
@@ -427,8 +428,24 @@ ARRAYS = {
     "X a vector": ((Y, Y), "X has 1 dimensions, 2 are needed"),
     "y a cube": ((X, X[:, :, None]), "y has 3 dimensions, 1 or 2 are needed"),
     "text": (
-        (X, Y.astype(str)),
-        "y has type <U32, but numbers are needed: encode it as numbers, two classes as 0 and 1",
+        (X, np.where(Y > 0, "yes", "no")),
+        "but numbers are needed: encode it as numbers, two classes as 0 and 1",
+    ),
+    "text of numbers": ((X, Y.astype(str)), ", but numbers are needed: give y.astype(float)"),
+    "decimal commas": (
+        (np.full(X.shape, "1,5"), Y),
+        "X has type <U3 and holds '1,5', but numbers are needed: write numbers with a point",
+    ),
+    "a mapping": (({"a": X[:, 0]}, Y), "X is of type dict: give numbers, as an array, a list, a"),
+    "a set": ((X, set(Y)), "y is of type set: give numbers, as an array"),
+    "nothing": ((None, Y), "X is None: give numbers, as an array"),
+    "rows of other lengths": (([[1.0], [1.0, 2.0]], Y[:2]), "X has rows of different lengths"),
+    "named fields": ((np.zeros(300, [("a", "f8")]), Y), "X has named fields: give a data frame"),
+    "a cube": ((X[:, :, None], Y), "make rows of the first of them by X.reshape(len(X), -1), or"),
+    "no column": ((X, Y[:, None][:, :0]), "y has no column (shape=(300, 0)): give one target or"),
+    "sparse chunks": (
+        (da.from_array(X, chunks=(100, 2)).map_blocks(csr_array), Y),
+        "a sparse matrix is not supported: give a dense array",
     ),
     "dates": ((X.astype("M8[s]"), Y), "numbers are needed: turn them into numbers, such as days"),
     "objects": (

@@ -3,6 +3,7 @@
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,3 +290,47 @@ def test_nmse_needs_some_spread():
     y = np.stack([np.arange(5.0), np.full(5, np.nan)], axis=1)
     with pytest.raises(InputError, match="1 of 2 outputs have no observed value"):
         metrics.nmse(y, np.zeros((5, 2)))
+
+
+def test_series_of_another_order_are_refused_and_others_paired():
+    y, mean, variance = (pd.Series(values) for values in predictions(20))
+    wanted = metrics.summary(y.to_numpy(), mean.to_numpy(), variance.to_numpy())
+    assert metrics.summary(y, mean, variance.to_numpy()) == wanted
+    turned = y[::-1]
+    assert metrics.rmse(turned, mean[::-1]) == pytest.approx(metrics.rmse(y, mean))
+    assert metrics.rmse(turned, pd.Series(mean.to_numpy(), np.arange(50, 70))) > 0
+    says = "mean has the index of y_true in another order, first 0 where y_true has 19"
+    for score in (metrics.rmse, metrics.nmse):
+        with pytest.raises(InputError, match=says):
+            score(turned, mean)
+    with pytest.raises(InputError, match=r"variance has the index .*variance.reindex\(y_true.in"):
+        metrics.summary(y, mean, variance.sample(frac=1, random_state=0))
+
+
+def test_masked_values_are_missing_and_small_types_do_not_overflow():
+    y, mean, variance = predictions(20, missing=0.3)
+    masked = np.ma.masked_invalid(y)
+    masked.data[masked.mask] = 1e20
+    assert metrics.summary(masked, mean, variance) == metrics.summary(y, mean, variance)
+    lazy = da.from_array(masked, chunks=7), da.from_array(mean, chunks=7)
+    assert float(metrics.rmse(*lazy)) == pytest.approx(metrics.rmse(y, mean))
+    ends = np.array([100, -100])
+    for kind in (np.int8, np.float16):
+        assert metrics.rmse(ends.astype(kind), -ends.astype(kind)) == 200.0
+    assert metrics.mae(np.array([True, False]), np.array([True, True])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda y: metrics.rmse(None, y), "y_true is None: give numbers, as an array"),
+        (lambda y: metrics.rmse(y, {}), "mean is of type dict: give numbers, as an array"),
+        (lambda y: metrics.mae([[1], [1, 2]], y), "y_true has rows of different lengths"),
+        (lambda y: metrics.coverage(y, y, y**0, "0.9"), "level must .*, but is '0.9'"),
+        (lambda y: metrics.nlpd(y, y, y**0, 3), "unknown likelihood 3"),
+        (lambda y: metrics.nlpd(y, y, y**0, "poison"), "did you mean 'poisson'.. Choose one of"),
+    ],
+)
+def test_what_is_no_array_or_setting_is_named(call, says):
+    with pytest.raises(InputError, match=says):
+        call(np.arange(2.0))
