@@ -115,7 +115,9 @@ def array_of(name: str, values: Any) -> np.ndarray:
     """Return values as a NumPy array; InputError for what holds no rows of numbers."""
     try:
         array = None if isinstance(values, Mapping | AnySet | Iterator) else np.asanyarray(values)
-    except ValueError as error:  # of lists of different lengths
+    except ValueError as error:
+        if not isinstance(values, Sequence):
+            raise
         raise InputError(
             f"{name} has rows of different lengths: give as many numbers in each"
         ) from error

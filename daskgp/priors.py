@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from daskgp.checks import positive, shown, whole
+from daskgp.checks import meant, positive, shown, whole
 from daskgp.errors import SettingError
 
 REGISTRY: dict[str, type[Prior]] = {}
@@ -233,9 +233,8 @@ def parse(text: str) -> Prior:
         raise SettingError(f"prior {shown(text)} cannot be read: {example}") from error
     kind = REGISTRY.get(node.func.id.lower())
     if kind is None:
-        raise SettingError(
-            f"unknown prior {shown(node.func.id)}: choose one of {', '.join(REGISTRY)}"
-        )
+        hint = meant(node.func.id, REGISTRY, f"choose one of {', '.join(REGISTRY)}")
+        raise SettingError(f"unknown prior {shown(node.func.id)}: {hint}")
     try:
         return kind(*values, **named)
     except TypeError as error:

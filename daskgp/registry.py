@@ -47,7 +47,8 @@ class Registry(dict[str, T]):
         if isinstance(name, str) and self.knows(name):
             return self[name]
         known = ", ".join(self)
-        hint = meant(str(name), self, f"choose one of {known}, or {IMPORT}")
+        text = name if isinstance(name, str) else ""
+        hint = meant(text, self, f"choose one of {known}, or {IMPORT}")
         raise SettingError(f"unknown {self.what} {shown(name)}: {hint}")
 
     def knows(self, name: str) -> bool:

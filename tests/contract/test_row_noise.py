@@ -435,7 +435,7 @@ def test_what_is_no_number_per_row_is_refused(what):
         (np.stack([ERRORS] * 2, 1), r"has shape \(150, 2\), but one number"),
         (ERRORS[:, None, None], r"has shape \(150, 1, 1\), but one number"),
         (True, "=True: give numbers, or False to leave it out"),
-        (np.array("a"), "has type <U1, but numbers are needed"),
+        (np.array("a"), "has type <U1 and holds 'a', but numbers are needed"),
         (-1.0, "is (zero or )?negative in 150 rows of 150"),
     ]:
         with pytest.raises(InputError, match=f"{what} ?{says}"):
