@@ -85,10 +85,14 @@ def unknown_setting(name: str, of: str, known: Iterable[str]) -> str:
     return f"unknown setting {shown(name)} of {of}: {hint}"
 
 
-def choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise SettingError unless a setting is one of those allowed; 1 does not pass for True."""
+def choice(name: str, value: Any, allowed: Sequence[Any], otherwise: str = "") -> None:
+    """Raise SettingError unless a setting is one of those allowed; 1 does not pass for True.
+
+    ``otherwise`` is what else to do about it.
+    """
     if not any(value is one or (type(value) is str and value == one) for one in allowed):
-        raise SettingError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, allowed))}")
+        known, more = ", ".join(map(repr, allowed)), f", or {otherwise}" if otherwise else ""
+        raise SettingError(f"{name}={shown(value)}: choose one of {known}{more}")
 
 
 def place(name: str, value: Any, what: str) -> None:

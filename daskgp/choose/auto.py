@@ -484,7 +484,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                     own.set_params(kernel=self.kernel)
                 own.set_params(fill_values=self.fill_values)
             elif isinstance(one, str) and ESTIMATORS.knows(one):
-                own = ESTIMATORS[one](**self._common())
+                own = self._by_name(ESTIMATORS[one])
             else:
                 raise SettingError(
                     f"candidates have {shown(one)}: give names among {', '.join(ESTIMATORS)}, or "
@@ -496,6 +496,13 @@ feature_names_in_, n_rows_ : as of ``best_``
             check_settings(own)
             found.append(Candidate("method", own))
         return found
+
+    def _by_name(self, kind: type[GaussianProcess]) -> GaussianProcess:
+        """Return an estimator of a class, with the kernel of the class where none is set."""
+        common = self._common()
+        if self.kernel is None:
+            del common["kernel"]
+        return kind(**common)
 
     def _common(self) -> dict[str, Any]:
         """Return the settings of all candidates."""

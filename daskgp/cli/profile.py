@@ -20,6 +20,7 @@ from daskgp.models.scaling import Scaling
 
 if TYPE_CHECKING:
     from daskgp.estimators import GaussianProcess
+    from daskgp.posterior.posterior import Posterior
 
 logger = logging.getLogger("daskgp")
 
@@ -150,7 +151,7 @@ def _leaves(kernel: Any) -> list[Any]:
 def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     """Return a model; of one that is not complete, or cannot be loaded by itself, what is known."""
     from daskgp.estimators import load
-    from daskgp.estimators.loading import regressor_of
+    from daskgp.estimators.loading import regressor_of, unregistered
 
     if group.attrs.get("complete") is False:
         kept = models.kept_of(group)
@@ -158,7 +159,7 @@ def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
         return {"complete": False, "kept": kept_as, "lock": locks.holder_of(url)}
     stored = models.read(url)
     attributes, regressor = stored.attributes, regressor_of(stored)
-    strange = _unregistered(attributes)
+    strange = unregistered(attributes)
     if not strange and regressor is None:
         return load(url)
     if strange:
@@ -191,16 +192,6 @@ def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     }
 
 
-def _unregistered(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the kinds that a model store names and that are in no registry, in words."""
-    from daskgp.estimators import ESTIMATORS
-
-    name = attributes.get("model")
-    named = isinstance(name, str) and not ESTIMATORS.knows(name)
-    of_kernels = [f"kernel {one!r}" for one in unknown(attributes.get("kernel"))]
-    return [f"model {name!r}"] * named + of_kernels
-
-
 def _kernel_alone(stored: models.Stored) -> str:
     """Return the kernel of a model that cannot be loaded by itself, in words."""
     from daskgp.predict.stored import part
@@ -222,11 +213,10 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         posterior.scaling.transform,
         posterior.layer(Tails),
     )
-    kept = None if posterior.rows is None else posterior.rows.describe(posterior.state)
-    own = posterior.method.conditioned_on()
-    if kept and own:
-        kept["conditioned on"] = own
-    bayes = None if estimator.objective_ is None else estimator.log_marginal_likelihood()
+    method, bayes = posterior.method, None
+    has_noise = posterior.likelihood is None and method.shows_noise
+    if estimator.objective_ is not None and method.has_evidence:
+        bayes = estimator.log_marginal_likelihood()
     return {
         "model": estimator.model_name,
         "rows": estimator.n_rows_,
@@ -236,10 +226,10 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "targets": posterior.target_names,
         "transform": None if transform is None else transform.describe(),
         "inducing_inputs": None if inputs is None else len(inputs),
-        "kept": kept,
-        "kernel": kernel_text(estimator.kernel_),
+        "kept": None if posterior.rows is None else kept_rows(posterior),
+        "kernel": kernel_text(estimator.kernel_) if method.uses_kernel else None,
         "likelihood": "gaussian" if posterior.likelihood is None else repr(posterior.likelihood),
-        "noise_variance": None if posterior.likelihood is not None else estimator.noise_variance_,
+        "noise_variance": estimator.noise_variance_ if has_noise else None,
         "spread": posterior.spread,
         "tails": None if tails is None else tails.described,
         "objective": estimator.objective_,
@@ -256,6 +246,13 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "complete": True,
         "checksum": posterior.token,
     }
+
+
+def kept_rows(posterior: Posterior) -> dict[str, str]:
+    """Return what a model that reads training rows back says of them, as text."""
+    assert posterior.rows is not None
+    told, own = posterior.rows.describe(posterior.state), posterior.method.conditioned_on()
+    return told | {"conditioned on": own} if own else told
 
 
 def _trials(board: Any) -> list[dict[str, Any]]:

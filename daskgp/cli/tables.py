@@ -182,12 +182,11 @@ def _add_model(table: Table, estimator: GaussianProcess) -> None:
     if isinstance(estimator, CaGP):
         _add_actions(table, estimator)
     elif posterior.rows is not None:
-        for name, text in posterior.rows.describe(posterior.state).items():
+        for name, text in profile.kept_rows(posterior).items():
             table.add_row(name, text)
     if isinstance(estimator, VariationalGP):
         _add_functions(table, posterior.state)
-    table.add_row("kernel", profile.kernel_text(estimator.kernel_))
-    _add_noise(table, estimator)
+    _add_kernel(table, estimator)
     _add_spread(table, estimator)
     _add_objective(table, estimator)
     table.add_row("dtype", posterior.dtype)
@@ -233,6 +232,15 @@ def _add_functions(table: Table, state: Any) -> None:
     table.add_row("functions of the mean", f"{len(state.weights) + len(state.shared_weights):,}")
 
 
+def _add_kernel(table: Table, estimator: GaussianProcess) -> None:
+    """Add the kernel and the noise, as far as the method has them."""
+    method = estimator.solved_.method
+    if method.uses_kernel:
+        table.add_row("kernel", profile.kernel_text(estimator.kernel_))
+    if method.shows_noise:
+        _add_noise(table, estimator)
+
+
 def _add_noise(table: Table, estimator: GaussianProcess) -> None:
     """Add the distribution of y given f: its noise, or another likelihood."""
     posterior, noise = estimator.solved_, estimator.noise_variance_
@@ -249,7 +257,8 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     if estimator.objective_ is None:
         return
     table.add_row("objective", f"{estimator.objective_:.8g}")
-    table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
+    if estimator.solved_.method.has_evidence:
+        table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
     table.add_row("iterations", f"{len(estimator.history_)}")
     last = estimator.history_[-1] if estimator.history_ else {}
     for name, label in (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from daskgp import kernels, models
+from daskgp import kernels, likelihoods, models
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data import grids
@@ -34,9 +34,12 @@ from daskgp.estimators.ssgp import SparseSpectrumGP
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.fit.fitted import Fit
+from daskgp.kernels.registry import unknown
 from daskgp.kernels.units import in_users_units
 from daskgp.models.method import Method
 from daskgp.models.values import Want
+from daskgp.posterior.layers.base import REGISTRY as KINDS_OF_LAYERS
+from daskgp.posterior.layers.chain import LAYERS
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import stored
 from daskgp.registry import Registry
@@ -225,6 +228,21 @@ def _check_scaling(posterior: Posterior) -> None:
             raise StoreError(f"its {name} has no {shape} finite numbers: fit again")
 
 
+def unregistered(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the kinds that a model store names and that are in no registry, in words."""
+    settings, chain = attributes.get("settings"), attributes.get(LAYERS)
+    named: list[tuple[Registry[Any], Any]] = [(ESTIMATORS, attributes.get("model"))]
+    named += [(kernels.REGISTRY, name) for name in unknown(attributes.get("kernel"))]
+    if isinstance(settings, dict):
+        named.append((likelihoods.REGISTRY, settings.get("likelihood")))
+    named += [(KINDS_OF_LAYERS, name) for name in (chain if isinstance(chain, list) else ())]
+    return [
+        f"{registry.what} {name!r}"
+        for registry, name in named
+        if isinstance(name, str) and not registry.knows(name)
+    ]
+
+
 def regressor_of(content: stores.Stored) -> str | None:
     """Return the name of the class of the regressor that a stored model needs, if it does."""
     settings = content.attributes.get("settings")
@@ -250,6 +268,12 @@ def _restored(
     content: stores.Stored, device: Device | None, url: str, regressor: Any
 ) -> GaussianProcess:
     attributes, arrays = content.attributes, content.arrays
+    strange = unregistered(attributes)
+    if len(strange) > 1:  # of one alone its registry says what there is
+        raise SettingError(
+            f"unknown {' and '.join(strange)}: import the modules that register them (on the "
+            "command line, --plugin MODULE for each)"
+        )
     kind = ESTIMATORS.find(attributes["model"])
     settings = dict(attributes["settings"])
     if settings.get("mean") == "linear" and "trend" not in attributes:  # of an earlier version

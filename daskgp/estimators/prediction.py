@@ -848,6 +848,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         if self.objective_ is None:
             raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
+        if not self.solved_.method.has_evidence:
+            raise SettingError(
+                f"{type(self).__name__} has no evidence, as its method says: see objective_"
+            )
         scale = self.solved_.scaling
         slopes = 0.0 if scale.transform is None else scale.transform.log_slopes
         free = self.n_rows_ - (0 if scale.trend is None else scale.trend.n_functions)

@@ -79,9 +79,11 @@ def check(estimator: Any, besides: Collection[str] = ()) -> None:
     for name, needs in idle(estimator).items():
         if name not in besides:
             seen, other = getattr(estimator, name), getattr(estimator, needs.setting)
+            settable = needs.setting in defaults(type(estimator))
+            remedy = f"{needs.remedy}, or leave" if settable else "leave"
             raise SettingError(
                 f"{name}={shown(seen)} has no effect with {needs.setting}={shown(other)}: "
-                f"{needs.remedy}, or leave {name} out"
+                f"{remedy} {name} out"
             )
 
 

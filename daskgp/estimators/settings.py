@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection
 from dataclasses import fields
 from functools import cache
+from numbers import Integral, Real
 from types import NoneType
 from typing import Any, get_type_hints
 
@@ -15,6 +17,8 @@ from daskgp.errors import SettingError
 from daskgp.estimators import requirements
 from daskgp.fit import constraints, means
 from daskgp.kernels import Kernel
+from daskgp.models.method import Declared
+from daskgp.registry import IMPORT
 
 _VALUES: dict[Any, tuple[Any, ...]] = {bool: (True, False), NoneType: (None,)}
 
@@ -53,6 +57,7 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
     requirements.check(estimator, besides)
     estimator._check_own()
     model, name = estimator._model(), type(estimator).__name__
+    _check_kernel(estimator, model)
     likelihood = likelihoods.by_name(model.likelihood_name)
     codes = None if likelihood.standardised else likelihood
     means.check(estimator.mean, model, codes, name, estimator.target_transform)
@@ -64,13 +69,31 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
         raise SettingError(f"calibrate='loo': {unable}; or choose 'random'")
 
 
+def _check_kernel(estimator: Any, model: Declared) -> None:
+    """Raise SettingError for a kernel that a method would ignore, or cannot be fitted with."""
+    name, given = type(estimator).__name__, estimator.kernel
+    if not model.uses_kernel:
+        if given is not None:
+            raise SettingError(
+                f"kernel={shown(given)} has no effect, as {name} has no kernel: leave kernel out"
+            )
+        return
+    for kernel in estimator._kernels():
+        needed = model.why_no_kernel(kernel)
+        if needed:
+            raise SettingError(f"{name} needs {needed}, not {shown(kernel)}: set kernel=")
+
+
 def _check_choices(estimator: Any) -> None:
     """Raise SettingError for a setting that is none of the values it may have."""
     likelihood = getattr(estimator, "likelihood", None)
     if isinstance(likelihood, str):
         likelihoods.REGISTRY.knows(likelihood)  # which imports the package that has it
     for name, allowed in choices(type(estimator)).items():
-        choice(name, getattr(estimator, name), allowed)
+        otherwise = IMPORT if name == "likelihood" else ""
+        choice(name, getattr(estimator, name), allowed, otherwise)
+    for name, hints in _own_numbers(type(estimator)).items():
+        _check_number(name, getattr(estimator, name), hints)
 
 
 def choices(kind: type) -> dict[str, tuple[Any, ...]]:
@@ -93,6 +116,37 @@ def _annotated(kind: type) -> dict[str, list[Any]]:
     """Return the types and words that each setting of a class may have, which is slow to read."""
     hints = get_type_hints(kind)
     return {field.name: options(hints[field.name]) for field in fields(kind) if field.init}
+
+
+def _own_numbers(kind: type) -> dict[str, list[Any]]:
+    """Return the settings of classes outside the package that take numbers, with all they take.
+
+    Those of the package check their settings themselves.
+    """
+    several = (one for one in kind.__mro__ if not one.__module__.startswith("daskgp."))
+    own = {name for one in several for name in inspect.get_annotations(one)}
+    return {
+        name: parts
+        for name, parts in _annotated(kind).items()
+        if name in own
+        and {int, float} & set(parts)
+        and all(part in (int, float, *_VALUES) or isinstance(part, str) for part in parts)
+    }
+
+
+def _check_number(name: str, value: Any, hints: list[Any]) -> None:
+    """Raise SettingError unless a setting is a number of a type, or a word, that it may be."""
+    if isinstance(value, bool):
+        known = bool in hints
+    elif isinstance(value, Real):
+        known = float in hints or isinstance(value, Integral)
+    else:
+        known = (value is None and NoneType in hints) or (isinstance(value, str) and value in hints)
+    if not known:
+        number = "a number" if float in hints else "a whole number"
+        values = [one for part in hints for one in _VALUES.get(part, (part,))]
+        others = "".join(f" or {one!r}" for one in values if one not in (int, float))
+        raise SettingError(f"{name}={shown(value)}: {number}{others} is needed")
 
 
 def kernel_of(value: Any) -> Kernel:

@@ -16,6 +16,7 @@ from daskgp.checks import whole
 from daskgp.data import partition, whole_dates
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
+from daskgp.errors import SettingError
 from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Problem, Recipe, Run
@@ -70,7 +71,8 @@ class Sampled(NamedTuple):
     def evidence(self) -> subset.Evidence | None:
         """Return the exact evidence of a subset of rows; None where no start is searched for."""
         recipe, stage = self.recipe, self.stage
-        if recipe.optimizer is None or not recipe.traits.searches_start:
+        known = recipe.method.uses_kernel and recipe.method.has_evidence
+        if recipe.optimizer is None or not (known and recipe.traits.searches_start):
             return None
         few = subset.subset_rows(stage, self.sample, self.keys)
         if len(few.X) < 2:
@@ -467,9 +469,23 @@ def _objective(
 
     def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
         objective = model.evaluate(problem.theta.from_vector(vector), part)
-        return factor * objective.value, factor * objective.gradient.to_vector(with_inputs)
+        gradient = objective.gradient.to_vector(with_inputs)
+        if len(gradient) != len(vector):
+            _refuse_gradient(problem, len(objective.gradient.kernel))
+        return factor * objective.value, factor * gradient
 
     return evaluate
+
+
+def _refuse_gradient(problem: Problem, found: int) -> None:
+    """Raise SettingError for a gradient by ``found`` parameters of the kernel, or by no inputs."""
+    kernel, name = problem.theta.kernel, problem.recipe.method.name
+    names = ", ".join(kernel.parameter_names) or "none"
+    raise SettingError(
+        f"the gradient of {name} has {found} numbers for the parameters of the kernel, which are "
+        f"{len(kernel.parameter_names)} ({names}): return a ThetaBar with one for each, and with "
+        "inputs where these are trained"
+    )
 
 
 def _values(units: Sequence[partition.Unit], stage: rounds.Rounds) -> int:

@@ -17,10 +17,6 @@ from daskgp.models import scaling
 from daskgp.models.method import Declared
 from daskgp.runtime import device_memory
 
-NOISY = (
-    "the rows have weights, and experts with noise_in_experts=True do not tell noise from f: fit "
-    "with noise_in_experts=False"
-)
 SHARE = 0.7
 """Share of a worker's memory limit that a plan may use; Dask pauses workers at 0.8."""
 SMALL_CHUNKS = " (and rewrite a store with larger chunks)"
@@ -98,7 +94,7 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
 def refuse_weights(model: Declared, rows: Rows) -> None:
     """Raise SettingError for rows with weights if a method does not tell noise from f."""
     if model.noisy and rows.weight is not None:
-        raise SettingError(NOISY)
+        raise SettingError(model.no_weights())
 
 
 def check_noise(method: Declared, rows: Rows, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from daskgp.kernels.base import REGISTRY, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
+from daskgp.kernels.numbers import Numbers
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.registry import from_dict, parse, register
 from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
@@ -22,6 +23,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "Numbers",
     "Periodic",
     "Product",
     "Pullback",

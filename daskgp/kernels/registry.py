@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -194,7 +195,10 @@ def _checked_name(kind: Any) -> str:
         )
     name = getattr(kind, "name", None)
     if not (isinstance(name, str) and name.isidentifier() and name == name.lower()):
-        raise SettingError(f"{kind.__name__}.name is {shown(name)}: a lower-case word is needed")
+        raise SettingError(
+            f"{kind.__name__}.name is {shown(name)}: a lower-case word is needed, with _ for a "
+            "hyphen or space"
+        )
     if name in WORDS:
         raise SettingError(f"{kind.__name__}.name is {name!r}, which text reads as a value")
     return name
@@ -202,6 +206,11 @@ def _checked_name(kind: Any) -> str:
 
 def _check_round_trip(kind: type[Kernel]) -> None:
     """Raise SettingError unless kernels of a class can be rebuilt from their descriptions."""
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise SettingError(
+            f"{kind.__name__} has no {', '.join(missing)}: a kernel needs all of its base's "
+            "abstract members"
+        )
     try:
         first = kind()
         hash(first)
@@ -209,8 +218,12 @@ def _check_round_trip(kind: type[Kernel]) -> None:
         raise SettingError(
             f"{kind.__name__} must be a frozen dataclass whose fields have defaults: {error}"
         ) from error
-    others = [first.with_log_parameters(first.log_parameters + 0.25)]
-    with suppress(InputError):  # the kernel may need another number of columns
+    with _named(kind, "log_parameters", ", where a number left None counts as 1"):
+        logs = first.log_parameters + 0.25
+    with _named(kind, "with_log_parameters"):
+        others = [first.with_log_parameters(logs)]
+    # the kernel may need another number of columns
+    with _named(kind, "resolve"), suppress(InputError):
         others.append(first.resolve(np.array([0.5, 0.7]), 0.8))
     for kernel in (first, *others):
         if type(kernel) is not kind:
@@ -219,6 +232,20 @@ def _check_round_trip(kind: type[Kernel]) -> None:
                 "with_log_parameters and resolve must return its own class"
             )
         describe(kernel)
+
+
+@contextmanager
+def _named(kind: type, member: str, hint: str = "") -> Iterator[None]:
+    """Name the member of a class that fails on its default kernel; InputError is passed on."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # each mistake has its own
+        what = f"{type(error).__name__}: {error}"
+        raise SettingError(
+            f"{kind.__name__}.{member} fails for {kind.__name__}() ({what}): mend it{hint}"
+        ) from error
 
 
 def _address(kind: type) -> str:

@@ -162,6 +162,19 @@ class Likelihood(ABC):
         (array([[1.]]), array([[-1.]]))
         """
 
+    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+        """Return the derivatives (n, p) of log p(y | f) by the log of each parameter.
+
+        One that has parameters gives them here, or overrides ``expected``.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().by_parameters(np.array([[2.0]]), np.array([[0.0]]))
+        ()
+        """
+        return ()
+
     @abstractmethod
     def below(self, y: np.ndarray, f: np.ndarray) -> np.ndarray:
         """Return P(y' <= y | f), at y and f (...).
@@ -205,12 +218,13 @@ class Likelihood(ABC):
 
         def terms(f: Array) -> tuple[Array, ...]:
             value, slope, _ = self.log_p(y, f)
-            return slope, value
+            return slope, value, *self.by_parameters(y, f)
 
-        by_mean, by_variance, (logs,) = averages(terms, xp, mean, variance)
+        by_mean, by_variance, (logs, *slopes) = averages(terms, xp, mean, variance)
         if self.log_concave:
             by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
-        return Expectation(number(logs.sum()), by_mean, by_variance, np.zeros(0))
+        by_log = np.array([number(slope.sum()) for slope in slopes])
+        return Expectation(number(logs.sum()), by_mean, by_variance, by_log)
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is.

@@ -70,6 +70,11 @@ def register(make: M) -> M:
     first = make()
     if not isinstance(first, Likelihood):
         raise SettingError(f"{shown(make)} makes no likelihood: derive a class from Likelihood")
+    for member in ("log_parameters", "log_bounds"):
+        if callable(getattr(first, member)):
+            raise SettingError(
+                f"{type(first).__name__}.{member} is a method: decorate it with @property"
+            )
     again = first.with_log_parameters(first.log_parameters)
     if type(again) is not type(first) or again.name != first.name:
         raise SettingError(

@@ -10,8 +10,9 @@ over them; in a test they are a list of blocks (``testing.rows_of``)::
 
 A method with ``keeps_rows`` reads training rows back to predict: ``near`` is what
 ``model.condition(theta, state, blocks)`` returned for the blocks around X.  Most methods are sums
-of local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``; ``theta`` may be
-an extension of ``Theta`` with whatever else a method learns.  Two are only ``Declared``: the
+of local summaries and get ``evaluate`` and ``solve`` from ``additive.Additive``.  Numbers of its
+own that a method learns are ``kernels.Numbers`` in the place of the kernel; with a trainer of its
+own, ``theta`` may be an extension of ``Theta``.  Two methods are only ``Declared``: the
 decoupled GP is trained by steps, whose sums also serve natural gradients, and CGGP has no
 objective.
 """
@@ -26,6 +27,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from daskgp.kernels import Kernel
 from daskgp.models.values import (
     Across,
     Block,
@@ -180,6 +182,14 @@ class Declared(Protocol):
     """True if it conditions rows on those of other units, ``Piece.near``."""
     takes_trend: ClassVar[bool] = False
     """True if it has a setting ``trend``, and with it products of targets and trend functions."""
+    uses_kernel: ClassVar[bool] = True
+    """True if it has the kernel; for others ``kernel`` is no setting and nothing shows it."""
+    has_evidence: ClassVar[bool] = True
+    """True if its objective is the log evidence of a GP with the kernel, a bound or the like; that
+    of some rows then tells where training starts, and what it has missed."""
+    near_for_all: ClassVar[bool] = False
+    """True if predictions from the rows near a place, which are read back, stand for those from all
+    rows, which differ, as of a GP; those from the k nearest are the same once these are read."""
     tells_rows: ClassVar[bool] = False
     """True if ``loo`` can be given some of the rows: they are told from others by what is kept."""
     varies_by_window: ClassVar[bool] = False
@@ -194,6 +204,10 @@ class Declared(Protocol):
         """Return the method for rows in that many units; itself unless their number matters."""
         return self
 
+    def why_no_kernel(self, kernel: Kernel) -> str | None:
+        """Return the kernels that it takes, in words, if this is none of them; else None."""
+        return None
+
     def with_added(self, state: Any, first: int) -> Self:
         """Return the method once rows from number ``first`` on are added to its fit."""
         return self
@@ -204,8 +218,25 @@ class Declared(Protocol):
 
     @property
     def noisy(self) -> bool:
-        """True if the variance is that of new observations alone."""
+        """True if the variance is that of new observations alone; no noise is added to it."""
         return False
+
+    @property
+    def shows_noise(self) -> bool:
+        """True if the noise variance says something: it is learned, or added to variances."""
+        return self.uses_kernel or not self.noisy
+
+    def quiet_setting(self) -> str | None:
+        """Return the setting with which a ``noisy`` method is not; None if there is none."""
+        return None
+
+    def no_weights(self) -> str:
+        """Return why rows have no weights where it is ``noisy``, with a remedy."""
+        setting = self.quiet_setting()
+        return (
+            f"the rows have weights, and {self.name} does not tell noise from f: "
+            f"{f'fit with {setting}' if setting else 'leave sample_weight out'}"
+        )
 
     def why_no_variance(self) -> str | None:
         """Return why there is no variance at all, with a remedy; None if there is one."""

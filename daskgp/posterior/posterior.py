@@ -223,9 +223,11 @@ class Posterior:
         if missing:
             raise SettingError(missing)
         if not include_noise and self.method.noisy:
+            name, setting = self.method.name, self.method.quiet_setting()
+            other = f", or fit with {setting}" if setting else ""
             raise SettingError(
-                "experts with noise_in_experts=True give the spread of new observations alone: "
-                "ask for include_noise=True, or fit with noise_in_experts=False"
+                f"the spread of {name} is that of new observations alone: ask for "
+                f"include_noise=True{other}"
             )
 
     def refuse_joint(self, include_noise: bool) -> None:
@@ -378,6 +380,7 @@ class Posterior:
         self._say_lonely(X)
         scaled[~usable] = 0.0
         found = self._checked(self._scaled_moments(NewRows(inputs, scaled, usable), want), scaled)
+        found = found._replace(noisy=found.noisy or self.method.noisy)
         found = through(layers, found, Places(X, scaled, usable))
         for values in (found.mean, found.variance):
             if values is not None:

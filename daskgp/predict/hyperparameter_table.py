@@ -92,13 +92,15 @@ class Measure(NamedTuple):
 
 def measures(posterior: Posterior) -> dict[int, Measure]:
     """Return the hyper-parameters of a fit that matter, by their position."""
-    kernel, d = posterior.theta.kernel, len(posterior.columns)
+    kernel, d, method = posterior.theta.kernel, len(posterior.columns), posterior.method
     noise = [] if posterior.likelihood else ["noise_variance"]
     named = zip((*kernel.parameter_names, *noise), (*kernel.units(d), Unit((), 0, 2)), strict=False)
+    own = len(kernel.parameter_names)
     return {
         j: Measure(name, *_in_units(posterior, unit))
         for j, (name, unit) in enumerate(named)
-        if not left_out(unit, posterior.scaling.uses)
+        if (method.shows_noise if j == own else method.uses_kernel)
+        and not left_out(unit, posterior.scaling.uses)
     }
 
 

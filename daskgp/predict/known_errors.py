@@ -11,7 +11,6 @@ import numpy as np
 from daskgp import checks
 from daskgp.data import grids, reading
 from daskgp.errors import InputError, SettingError
-from daskgp.fit.work import NOISY
 from daskgp.posterior.posterior import Posterior
 
 
@@ -91,7 +90,7 @@ def of_rows(
     if (error > 0.0).any():
         posterior.refuse_transformed("a score of rows with y_variance", "score rows without")
     if posterior.method.noisy and (weight != 1.0).any():
-        raise SettingError(NOISY)
+        raise SettingError(posterior.method.no_weights())
     with np.errstate(divide="ignore"):
         share = np.where(weight > 0, 1.0 / weight, np.nan) - 1.0
     return np.asarray(variance + share[:, None] * posterior.noise_at(X) + error[:, None])

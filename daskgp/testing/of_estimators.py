@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,21 @@ import numpy as np
 from sklearn.base import clone
 
 from daskgp import estimators, models
+from daskgp.data.blocks.around import Band
 from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
-from daskgp.fit import means, work
-from daskgp.fit.arrange import AsStored
+from daskgp.fit import means, run, work
+from daskgp.fit.arrange import AsStored, Blocks
+from daskgp.models.values import Want
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.testing.check import Check, promised
 from daskgp.testing.computing import agree, no_compute
 
 CHECKS: list[Check] = []
 N = 150
+FEW = 25
+"""Rows of a block, of which a place near its border has neighbours in others."""
 NEW = 100
 """The row from which on rows are new to a fit of the first ones."""
 
@@ -63,9 +68,10 @@ def fixed(estimator: GaussianProcess, **settings: Any) -> Any:
 
 def moments(model: GaussianProcess, X: Any) -> tuple[Any, ...]:
     """Return the mean and, where there is one, the standard deviation at places."""
-    if model.solved_.method.why_no_variance():
+    method = model.solved_.method
+    if method.why_no_variance():
         return (model.predict(X),)
-    mean, std = model.predict(X, return_std=True)
+    mean, std = model.predict(X, return_std=True, include_noise=method.noisy)
     return mean, std
 
 
@@ -161,6 +167,14 @@ _repeats = _fact(
 )
 _deaf = _fact(lambda e: not _method(e).takes_noise, "it takes errors and weights of rows")
 _sums = _fact(_adds_rows, "rows cannot be added to its fit and taken out of it one by one")
+_reads = _fact(
+    lambda e: (
+        _method(e).keeps_rows
+        and isinstance(e.recipe().arrangement, Blocks)
+        and not _method(e).near_for_all
+    ),
+    "it reads no rows near a place back, or these stand for all rows: near_for_all",
+)
 _constant = _fact(
     lambda e: (
         e.recipe().codes is None
@@ -328,11 +342,36 @@ def _bad_rows(estimator: GaussianProcess) -> None:
 # -- predictions ---------------------------------------------------------------------------------
 
 
+@promise("predictions from the rows that are read back are those from all rows", _reads)
+def _rows_read(estimator: GaussianProcess) -> None:
+    recipe, (X, y) = fixed(estimator).recipe(), rows(estimator)
+    method, T = recipe.method, np.concatenate([places(), X[::3] + 0.01])
+    arrangement = replace(recipe.arrangement, block_rows=FEW)
+    posterior = run.fitted(replace(recipe, arrangement=arrangement), X, y).posterior
+    assert isinstance(posterior.rows, Nearby), "its arrangement keeps no rows"
+    near = replace(posterior.rows, around=Band(posterior.rows.layout.n_blocks))
+    want: Want = "mean" if method.why_no_variance() else "variance"
+    found, wanted = (
+        replace(posterior, rows=kept).moments(T, want, include_noise=method.noisy)
+        for kept in (posterior.rows, near)
+    )
+    close = np.asarray(np.isclose(found.mean, wanted.mean, rtol=1e-6, atol=1e-8))
+    other = ~close.all(axis=1)
+    assert not other.any(), (
+        f"{other.sum()} of {len(T)} places are predicted otherwise from all rows: {recipe.name} "
+        "reads too few of them, have Blocks(near='both', reach=8, predict_rows=...) read more; or "
+        "its method says near_for_all = True"
+    )
+    if found.variance is not None:
+        agree(found.variance, wanted.variance, "variance", rtol=1e-6, atol=1e-8)
+
+
 @promise("a joint covariance has the variances, and samples have it", _joint)
 def _covariance(estimator: GaussianProcess) -> None:
     model, T = fixed(estimator).fit(*rows(estimator)), places()
     measured = _method(estimator).likelihood_name == "gaussian"
-    for noise in (True, False) if measured else (False,):
+    noises = (True, False) if measured else (False,)
+    for noise in (True,) if _method(estimator).noisy else noises:
         mean, joint = model.predict(T, return_cov=True, include_noise=noise)
         alone = model.predict(T, return_std=True, include_noise=noise)
         if not isinstance(model.solved_.rows, Nearby):  # joint predictions take more of these rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Number
 from typing import Any, Self
 
 import numpy as np
@@ -272,6 +273,15 @@ def check_order(order: str | Sequence[str], names: Sequence[str], nearby: bool =
         raise SettingError(
             "order='random' does not keep nearby rows together, as the method needs: choose "
             f"{', '.join(map(repr, ('auto', *NEARBY_KINDS)))} or columns"
+        )
+
+
+def refuse_number(order: object) -> None:
+    """Raise SettingError for an order that is a number, as of the rows of a block."""
+    if isinstance(order, Number):
+        raise SettingError(
+            f"order={shown(order)}: name 1 to {MAX_LEADING} different columns, or one of "
+            f"{', '.join(map(repr, ('auto', *NEARBY_KINDS)))}; a number of rows is block_rows"
         )
 
 

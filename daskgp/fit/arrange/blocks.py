@@ -69,6 +69,9 @@ class Blocks(Arrangement):
 
     nearby: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        ordering.refuse_number(self.order)
+
     def check(self, rows: data.Rows, name: str) -> None:
         """Raise InputError for rows in random order, or an order that they cannot be put in."""
         layout = read_layout(rows.X)

@@ -62,6 +62,10 @@ class Ensemble(Method):
         """True if the variance is that of new observations alone."""
         return self.noise_in_experts
 
+    def quiet_setting(self) -> str:
+        """Return the setting with which experts tell noise from f."""
+        return "noise_in_experts=False"
+
     def why_no_joint(self) -> str | None:
         """Return which setting rules out a joint covariance; None if none does."""
         return one_place("aggregation", self.aggregation, "optimal")

@@ -142,6 +142,7 @@ class LMA(Additive):
     stats_type: ClassVar[Any] = Stats
     divisible: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+    near_for_all: ClassVar[bool] = True
     tells_rows: ClassVar[bool] = True
     varies_by_window: ClassVar[bool] = True
 

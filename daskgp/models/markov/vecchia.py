@@ -139,6 +139,7 @@ class Vecchia(LMA):
     name: ClassVar[str] = "vecchia"
     state_type: ClassVar[Any] = RowState
     varies_by_window: ClassVar[bool] = False
+    near_for_all: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lengths", tuple(self.lengths))  # a list in stores
