@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Collection
 from dataclasses import fields
 from functools import cache
-from numbers import Integral, Real
+from numbers import Integral
 from types import NoneType
 from typing import Any, get_type_hints
 
 from daskgp import kernels, likelihoods
-from daskgp.checks import choice, options, place, positive, shown, whole
+from daskgp.checks import choice, is_number, options, place, positive, shown, whole
 from daskgp.data.valid import numbers_of
 from daskgp.errors import SettingError
 from daskgp.estimators import requirements
@@ -138,7 +138,7 @@ def _check_number(name: str, value: Any, hints: list[Any]) -> None:
     """Raise SettingError unless a setting is a number of a type, or a word, that it may be."""
     if isinstance(value, bool):
         known = bool in hints
-    elif isinstance(value, Real):
+    elif is_number(value):
         known = float in hints or isinstance(value, Integral)
     else:
         known = (value is None and NoneType in hints) or (isinstance(value, str) and value in hints)

@@ -136,7 +136,7 @@ CAGP = [
     ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
     ({"order": "x7"}, "order 'x7' is none of auto, hilbert"),
     ({"order": "x7", "support": 3}, "order 'x7' is none of"),
-    ({"order": 5}, "order=5: name 1 to 3 different columns, or one of 'auto'"),
+    ({"order": 5}, "order=5: name 1 to 3 different columns"),
     ({"tol": None}, "tol=None: a number is needed"),
 ]
 EXPERTS = [
