@@ -154,12 +154,23 @@ def refuse_other_order(X: Any, of: str = "X", **beside: Any) -> None:
         if own.isin(index).all() and index.isin(own).all():
             pairs = enumerate(zip(own, index, strict=True))
             row, (seen, wanted) = next((i, pair) for i, pair in pairs if len({*pair}) > 1)
-            again = f"{name}.reindex({of}.index), or " if index.is_unique else ""
-            raise InputError(
-                f"{name} has the index of {of} in another order, first {seen} where {of} has "
-                f"{wanted} (row {row + 1}), and rows are paired by their order: give {again}"
-                f"{name}.to_numpy() if they belong together as they are"
-            )
+            again = [f"{name}.reindex({of}.index)"] * index.is_unique
+            raise other_order(name, of, (row, seen, wanted), [*again, f"{name}.to_numpy()"])
+
+
+def other_order(
+    name: str, of: str, first: tuple[int, Any, Any], remedies: Sequence[str]
+) -> InputError:
+    """Return the error of an object with the index of another one in another order.
+
+    ``first`` are the first row that differs and the labels of both there.
+    """
+    row, seen, wanted = first
+    return InputError(
+        f"{name} has the index of {of} in another order, first {seen} where {of} has {wanted} (row "
+        f"{row + 1}), and rows are paired by their order: give {', or '.join(remedies)} if they "
+        "belong together as they are"
+    )
 
 
 def unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -160,6 +160,7 @@ def left_out(
     ``known`` tells the rows of the fit; None for a store of an earlier version.
     """
     _looing(posterior)
+    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
     given = {Y_VARIANCE: y_variance, WEIGHT: weight}
     noise = data.noise_beside(y) | {k: v for k, v in given.items() if v is not None}
     noise = {k: v for k, v in noise.items() if v is not False}

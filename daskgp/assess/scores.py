@@ -364,7 +364,7 @@ def compared(
         mean, y = grids.scored_arrays(mean, y, posterior.vector_target)
     if isinstance(mean, da.Array):
         refuse_unseen(posterior, executor, X, y)
-        y = da.asarray(y)
+        y = da.asarray(y if isinstance(y, da.Array) or data.is_zarr(y) else reading.unmasked(y))
     else:
         y = reading.unmasked(y, "y")
     reading.check_kind("y", y)

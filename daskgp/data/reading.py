@@ -11,7 +11,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -24,7 +24,8 @@ import zict
 from scipy.sparse import issparse
 
 from daskgp import checks
-from daskgp.data import feature_units
+from daskgp.data import feature_units, labels
+from daskgp.data.labels import Labels
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, RunError, StoreError
 from daskgp.runtime.forked import free_in_children, in_children
@@ -166,43 +167,95 @@ def numbers_of(X: Any, j: int) -> np.ndarray | None:
     return np.asarray(X[: X.chunks[0], j] if isinstance(X, zarr.Array) else X[:, j])
 
 
+def refuse_other_order(X: Any, **beside: Any) -> None:
+    """Raise InputError for objects of pandas or Dask with the index of X in another order.
+
+    Rows are paired by their order; objects with other indexes do not say that they should not be.
+    """
+    checks.refuse_other_order(X, **beside)
+    for name, given, own, of_X in _unlike(X, beside):
+        both = own.index, of_X.index
+        if own.limit is not None and all(index.is_monotonic_increasing for index in both):
+            continue  # labels that are not drawn differ
+        if both[0].isin(both[1]).all() and both[1].isin(both[0]).all():
+            row = _first_apart(own, of_X)
+            seen, wanted = (labels.label_at(one, row) for one in (given, X))
+            again = f"{name}{'.compute()' * labels.is_lazy(given)}.reindex(X.index)"
+            if labels.is_lazy(X):
+                again = f"both as columns of X.join({name})"
+            remedies = [again] * of_X.index.is_unique + [_plain(name, given)]
+            raise checks.other_order(name, "X", (row, seen, wanted), remedies)
+
+
 def warn_of_moved(X: Any, **beside: Any) -> None:
-    """Warn of objects of pandas whose rows are numbered as those of X, but all moved by some.
+    """Warn of objects of pandas or Dask whose rows are numbered as those of X, but moved by some.
 
     So it is where rows were left out of one of them before it was numbered anew.  Sorted times or
     texts that are mostly those of X, but in other rows, are warned of as well.
     """
-    for name, own, index in checks.unlike(X, beside):
-        if _numbers_rows(index) and _numbers_rows(own) and own.isin(index).any():
+    for name, given, own, of_X in _unlike(X, beside):
+        first, first_of_X = own.first_number, of_X.first_number
+        if first is not None and first_of_X is not None:
+            if abs(first - first_of_X) >= own.n:
+                continue
             logger.warning(
                 "rows of %s are numbered from %s to %s and those of X from %s to %s, but paired by "
-                "their order: give rows of the same numbers, or %s.to_numpy() if they belong "
-                "together as they are",
-                *(name, own[0], own[-1], index[0], index[-1], name),
+                "their order: give rows of the same numbers, or %s if they belong together as they "
+                "are",
+                *(name, first, first + own.n - 1, first_of_X, first_of_X + own.n - 1),
+                _plain(name, given),
             )
-        elif _sorted_labels(index) and _sorted_labels(own):
-            at = index.get_indexer(own)
-            moved = np.flatnonzero((at >= 0) & (at != np.arange(len(at))))
-            if moved.size and 2 * np.count_nonzero(at >= 0) > len(at):
-                row = moved[0]
+        elif own.is_sorted and of_X.is_sorted:
+            at = of_X.index.get_indexer(own.index)
+            shared = at >= 0
+            moved = np.flatnonzero(shared & (of_X.rows[at] != own.rows))
+            if moved.size and 2 * np.count_nonzero(shared) > len(at):
+                row = int(own.rows[moved[0]])
                 logger.warning(
-                    "%s has %d labels of the index of X in other rows, first %s where X has %s "
+                    "%s has %s%d labels of the index of X in other rows, first %s where X has %s "
                     "(row %d), and rows are paired by their order: give rows of the same labels, "
-                    "or %s.to_numpy() if they belong together as they are",
-                    *(name, moved.size, own[row], index[row], row + 1, name),
+                    "or %s if they belong together as they are",
+                    *(name, "" if own.limit is None else "about "),
+                    round(moved.size * own.n / len(own.rows)),
+                    *(own.index[moved[0]], labels.label_at(X, row), row + 1, _plain(name, given)),
                 )
 
 
-def _numbers_rows(index: Any) -> bool:
-    """Return whether an index counts whole numbers up by one."""
-    numbers = index.to_numpy()
-    return numbers.dtype.kind in "iu" and bool((np.diff(numbers) == 1).all())
+def _unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Labels, Labels]]:
+    """Yield names of objects that have as many rows as X, the objects, and their labels and X's.
+
+    Those with the same labels are left out, and labels that partitions of other lengths repeat,
+    as those of several files do that number their own rows.
+    """
+    of_X = None
+    for name, given in beside.items():
+        own = labels.labels_of(given)
+        if own is None:
+            continue
+        of_X = labels.labels_of(X) if of_X is None else of_X
+        if of_X is None:
+            return
+        if own.n != of_X.n:
+            continue
+        one, other = labels.paired(own, of_X)
+        several = own.lengths != of_X.lengths or one.limit is not None
+        repeats = not (one.index.is_unique and other.index.is_unique)
+        if not one.equals(other) and not (several and repeats):
+            yield name, given, one, other
 
 
-def _sorted_labels(index: Any) -> bool:
-    """Return whether an index holds times or texts, increasing and without repeats."""
-    known = index.inferred_type in ("datetime64", "date", "period", "string")
-    return known and bool(index.is_monotonic_increasing and index.is_unique)
+def _first_apart(own: Labels, of_X: Labels) -> int:
+    """Return the first row, among those looked at, that has another label than in X."""
+    if own.limit is None:
+        pairs = enumerate(zip(own.index, of_X.index, strict=True))
+        return next(row for row, pair in pairs if len({*pair}) > 1)
+    at = of_X.index.get_indexer(own.index)
+    return int(own.rows[np.argmax(of_X.rows[at] != own.rows)])
+
+
+def _plain(name: str, given: Any) -> str:
+    """Return how an object of pandas or Dask is given without its index."""
+    return f"{name}.to_dask_array(lengths=True)" if labels.is_lazy(given) else f"{name}.to_numpy()"
 
 
 def _times_in(X: Any) -> list[Any]:
@@ -234,9 +287,14 @@ def lazily(x: Any) -> Any:
     types = list(x.dtypes.items()) if x.ndim == 2 else [(x.name, x.dtype)]
     for name, dtype in types:
         refuse_column(f"column {str(name)!r}", dtype, tuple, ENCODE if x.ndim == 2 else CLASSES)
+    known = labels.labels_of(x)
     if not all(isinstance(dtype, np.dtype) for _, dtype in types):  # of those with missing values
         x = x.astype(np.float64)
-    return x.to_dask_array(lengths=True)
+    array = x.values
+    if known is None or len(known.lengths) != array.numblocks[0]:  # of partitions read together
+        return array.compute_chunk_sizes()
+    chunks = known.lengths, *array.chunks[1:]
+    return da.Array(array.dask, array.name, chunks, meta=array._meta)
 
 
 def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str = ENCODE) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
-from daskgp.checks import refuse_other_order, shown
+from daskgp.checks import shown
 from daskgp.data import feature_units, grids, reading, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
@@ -431,7 +431,7 @@ def rows_of(
     geographic : pair of str or int, False or None
         Columns of longitude and latitude; False for none, None for those that X says.
     """
-    refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
+    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
     beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from daskgp.assess.cross_validation import LOO, CrossValidation, cross_validated
 from daskgp.assess.scores import METRICS, SHOWN
-from daskgp.checks import choice, place, refuse_other_order, shown, whole
+from daskgp.checks import choice, place, shown, whole
 from daskgp.data.folds import Wanted
+from daskgp.data import reading
 from daskgp.data.stores import groups as stores
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
@@ -117,7 +118,7 @@ def cross_validate(
         whole("max_rows", max_rows, 1)
     noise = y_variance, sample_weight
     columns = named.columns_of(X, y, features, mask, *noise, model.geographic)
-    refuse_other_order(X, groups=groups)
+    reading.refuse_other_order(X, groups=groups)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")
     rows, into = (X, y, noise, columns), None if predictions is None else str(predictions)

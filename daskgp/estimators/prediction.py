@@ -23,7 +23,7 @@ from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import flags, place, refuse_other_order, shown, unknown_setting, whole
+from daskgp.checks import flags, place, shown, unknown_setting, whole
 from daskgp.data import axes, reading
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -279,9 +279,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         flags(return_std=return_std, return_cov=return_cov, include_noise=include_noise)
         begin_call(self.solved_.token)
         spread = return_std or quantiles is not None
-        refuse_other_order(X, y_variance=y_variance)
+        reading.refuse_other_order(X, y_variance=y_variance)
         noisy = include_noise and (spread or return_cov)
-        y_variance = known_errors.checked(self.solved_, y_variance, noisy)
+        y_variance = known_errors.checked(self.solved_, reading.lazily(y_variance), noisy)
         if return_cov and spread:
             other = "return_std" if return_std else "quantiles"
             raise SettingError(f"{other} and return_cov exclude each other: ask for one")
@@ -431,7 +431,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         flags(include_noise=include_noise)
-        refuse_other_order(X, weights=weights)
+        reading.refuse_other_order(X, weights=weights)
         begin_call(self.solved_.token)
         self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
         return averaging.average(self.solved_, X, weights, include_noise)
@@ -801,9 +801,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
         if columns is None:
-            refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
+            reading.refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
             given = (None if one is False else one for one in (sample_weight, y_variance))
-            return self._score(X, y, tuple(given))
+            return self._score(X, reading.lazily(y), tuple(map(reading.lazily, given)))
         columns = columns.like(self.solved_.columns, self.solved_.feature_units)
         with given_rows(columns, X, y, (None, None), self.store, self.progress) as (X, y, _):
             stored = data.noise_beside(y)

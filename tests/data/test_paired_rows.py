@@ -1,12 +1,15 @@
 """Rows of X and y are paired by their order: objects of pandas that say otherwise are refused."""
 
 from functools import partial
+from itertools import pairwise
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 
 import daskgp
+from daskgp.data import labels, reading
 from daskgp.errors import InputError
 
 pytestmark = pytest.mark.whole
@@ -147,3 +150,91 @@ def test_weights_of_scores_and_errors_of_places_are_paired_alike():
         fitted.score(rows, y, other)
     with pytest.raises(InputError, match=r"^y_variance has the index of X in another order"):
         fitted.predict(rows, return_std=True, include_noise=True, y_variance=other)
+
+
+# -- of Dask ---------------------------------------------------------------------------------------
+
+
+def lazy(frame, partitions=3):
+    return dd.from_pandas(frame, npartitions=partitions, sort=False)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "again"),
+    [
+        ((lazy, lazy), "both as columns of X.join({0}), or {0}.to_dask_array(lengths=True)"),
+        ((lazy, pd.Series), "both as columns of X.join({0}), or {0}.to_numpy()"),
+        ((pd.DataFrame, lazy), "{0}.compute().reindex(X.index), or {0}.to_dask_array(lengths=Tr"),
+    ],
+)
+@pytest.mark.parametrize("what", ["y", "y_variance", "sample_weight", "score", "loo"])
+def test_an_index_of_dask_in_another_order_is_refused(kinds, again, what):
+    rows, y = kinds[0](X.set_axis(NAMED)), Y.set_axis(NAMED)
+    name, other = what, kinds[1](pd.Series(np.linspace(0.1, 0.2, 30), NAMED).iloc[ORDER])
+    if what in ("y", "score", "loo"):
+        run = model().fit if what == "y" else getattr(model().fit(rows, y), what)
+        name, run = "y", partial(run, rows, kinds[1](y.iloc[ORDER]))
+    else:
+        run = partial(model().fit, rows, y, **{what: other})
+    with pytest.raises(InputError) as caught:
+        run()
+    first = next(i for i in range(30) if ORDER[i] != i)
+    assert str(caught.value).startswith(
+        f"{name} has the index of X in another order, first {NAMED[ORDER[first]]} where X has "
+        f"{NAMED[first]} (row {first + 1}), and rows are paired by their order: give "
+        + again.format(name)
+    )
+
+
+def test_rows_of_dask_in_the_same_order_are_those_of_pandas(tmp_path):
+    table = X.assign(y=Y, w=np.linspace(0.5, 2, 30)).set_axis(NAMED)
+    wanted = model().fit(X, Y, sample_weight=table.w.to_numpy())
+    for i in range(3):
+        table.iloc[i * 10 : i * 10 + 10].to_parquet(tmp_path / f"{i}.parquet")
+    stored = dd.read_parquet(tmp_path)  # whose partitions are read together
+    for rows, y, w in (
+        (lazy(table[["a", "b"]]), lazy(table[["y"]], 2), lazy(table.w, 4)),
+        (stored[["a", "b"]], stored.y, stored.w),
+    ):
+        found = model().fit(rows, y, sample_weight=w)
+        np.testing.assert_allclose(np.ravel(found.predict(rows)), wanted.predict(X), rtol=1e-9)
+        assert found.score(rows, y, w) == pytest.approx(wanted.score(X, Y, table.w.to_numpy()))
+
+
+@pytest.mark.parametrize(
+    ("cuts", "others"), [((10, 20), (20, 10)), ((10, 20), (10, 20)), ((30,), (15, 15))]
+)
+def test_partitions_that_number_their_own_rows_are_not_looked_at(cuts, others, caplog):
+    def parts(frame, cuts):
+        ends = np.cumsum([0, *cuts])
+        pieces = [frame.iloc[i:j] for i, j in pairwise(ends)]
+        return dd.concat([dd.from_pandas(one.reset_index(drop=True)) for one in pieces])
+
+    rows, y = parts(X, cuts), parts(Y, others)
+    reading.refuse_other_order(rows, y=y)
+    reading.warn_of_moved(rows, y=y)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("most", [100_000, 90])
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [
+        (range(3, 303), "rows of y are numbered from 3 to 302 and those of X from 0 to 299"),
+        (pd.date_range("2020-01-03", periods=300), "labels of the index of X in other rows"),
+        (range(0, 600, 2), None),
+    ],
+)
+def test_rows_of_dask_that_are_moved_are_told(index, told, most, caplog, monkeypatch):
+    monkeypatch.setattr(labels, "MOST", most)  # some labels are drawn
+    monkeypatch.setattr(labels, "LEAST", 30)
+    labels._known.clear()
+    numbers = pd.DataFrame({"a": np.arange(300.0)})
+    dated = isinstance(index, pd.DatetimeIndex)
+    own = pd.date_range("2020-01-01", periods=300) if dated else range(300)
+    rows, y = lazy(numbers.set_axis(own)), lazy(numbers.a.set_axis(index), 2)
+    reading.refuse_other_order(rows, y=y)
+    reading.warn_of_moved(rows, y=y)
+    assert [told in line for line in caplog.messages] == [True] * (told is not None)
+    with pytest.raises(InputError, match="has the index of X in another order, first"):
+        reading.refuse_other_order(rows, y=lazy(numbers.a.set_axis(own).sample(frac=1.0)))
