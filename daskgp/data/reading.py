@@ -227,15 +227,11 @@ def _unlike(X: Any, beside: Mapping[str, Any]) -> Iterator[tuple[str, Any, Label
     Those with the same labels are left out, and labels that partitions of other lengths repeat,
     as those of several files do that number their own rows.
     """
-    of_X = None
-    for name, given in beside.items():
-        own = labels.labels_of(given)
-        if own is None:
-            continue
-        of_X = labels.labels_of(X) if of_X is None else of_X
-        if of_X is None:
-            return
-        if own.n != of_X.n:
+    others = {name: given for name, given in beside.items() if hasattr(given, "loc")}
+    of_X = labels.labels_of(X) if others and hasattr(X, "loc") else None
+    for name, given in others.items():
+        own = None if of_X is None else labels.labels_of(given)
+        if of_X is None or own is None or own.n != of_X.n:
             continue
         one, other = labels.paired(own, of_X)
         several = own.lengths != of_X.lengths or one.limit is not None
