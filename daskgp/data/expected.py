@@ -34,6 +34,14 @@ COUNTED = {
     "D": (1.0, "days"),
 }
 """How many a day of units of time, as pandas.to_datetime calls them, and their names."""
+SHIFTED = {
+    "Julian days": (2_440_587.5, "origin='julian', unit='D'"),
+    "day numbers of Excel": (25_569.0, "origin='1899-12-30', unit='D'"),
+    "modified Julian days": (40_587.0, "origin='1858-11-17', unit='D'"),
+}
+"""Other counts of days: those of the beginning of 1970, and the arguments of pandas.to_datetime."""
+SURE = 2.0
+"""Widths of the range of the training rows beyond which days count from another beginning."""
 Limits: TypeAlias = Sequence[float]
 
 
@@ -96,7 +104,7 @@ class Column(NamedTuple):
         holds_times = feature_units.count_of(own) is not None
         if not len(known) or (holds_times and self.unit):
             return
-        seen = f"feature {self.name!r} of {what} goes from {known.min():.10g} to {known.max():.10g}"
+        seen = self._seen(known, what)
         range_ = f"{self.low:.10g} to {self.high:.10g}"
         if holds_times:
             if self._is_far(known) or self._read_as(known, ("D",)):
@@ -146,6 +154,61 @@ class Column(NamedTuple):
         turns = (0.0, -TURN, TURN) if self.sphere and self.angle == KINDS[0] else (0.0,)
         away = [np.maximum(self.low - values - t, values + t - self.high) for t in turns]
         return np.asarray(np.min(away, axis=0) / (self.high - self.low))
+
+    def refuse_coded(self, values: Any, what: str) -> None:
+        """Raise InputError for numbers without a unit that are times in another code.
+
+        Of a feature that counts times they are those of its unit too, and are looked at if they lie
+        beyond the training rows as such.
+        """
+        known, beyond = self._beyond(values)
+        if beyond <= YEAR:
+            return
+        others, how, told = whole_dates.others_of(known), "", ""
+        if others:
+            told, how = f"dates written {' or '.join(others)}", whole_dates.as_text(others)
+        elif self._is_near((known - 1970.0) * YEAR):
+            told, how = "decimal years", f"pandas.to_datetime((... - 1970) * {YEAR}, unit='D')"
+        elif beyond > SURE * (self.high_day - self.low_day):
+            for code, (shift, arguments) in SHIFTED.items():
+                if self._is_near(known - shift):
+                    told, how = code, f"pandas.to_datetime(..., {arguments})"
+        if told:
+            raise InputError(
+                f"{self._seen(known, what)}, as {told} do, but the training rows from "
+                f"{self.low:.10g} to {self.high:.10g}, in {self.unit!r}: give times, {how}"
+            )
+
+    def _seen(self, known: np.ndarray, what: str) -> str:
+        """Return the range of values of places as text."""
+        return f"feature {self.name!r} of {what} goes from {known.min():.10g} to {known.max():.10g}"
+
+    def _beyond(self, values: Any) -> tuple[np.ndarray, float]:
+        """Return known values, and the days between them, as times, and the training rows.
+
+        These are below 0 where there are none.
+        """
+        known = np.asarray(values, np.float64)
+        known = known[np.isfinite(known)]
+        if self.counts is None or not len(known):
+            return known, -1.0
+        days = known / self.counts.per_day + self.counts.origin
+        return known, float(max(self.low_day - days.max(), days.min() - self.high_day))
+
+    @property
+    def low_day(self) -> float:
+        """First day of the training rows, from 1970."""
+        return self._times[0][0]
+
+    @property
+    def high_day(self) -> float:
+        """Last day of the training rows, from 1970."""
+        return self._times[0][1]
+
+    def _is_near(self, days: np.ndarray) -> bool:
+        """Return whether days from 1970 are about those of the training rows."""
+        margin = max(NEAR * (self.high_day - self.low_day), YEAR)
+        return bool(self.low_day - margin <= days.min() and days.max() <= self.high_day + margin)
 
     def _is_far(self, values: np.ndarray) -> bool:
         """Return whether all days since 1970 lie far beyond the training rows.
@@ -283,6 +346,13 @@ def refuse(columns: Mapping[int, Column], X: np.ndarray, what: str) -> None:
     for j, column in columns.items():
         column.refuse(X[:, j], what)
     refuse_radians(columns, lambda j: X[:, j], what)
+
+
+def refuse_coded(X: np.ndarray, columns: Mapping[int, Column], what: str) -> np.ndarray:
+    """Return rows X (n, d); InputError for times of columns without a unit in another code."""
+    for j, column in columns.items():
+        column.refuse_coded(X[:, j], what)
+    return X
 
 
 def refuse_radians(

@@ -374,8 +374,11 @@ def matched(
         column.refuse_unit(units[j], what)
         as_given = not any(how) or how[j] is None
         numbers = values(j) if as_given and (units[j] or column.is_looked_at) else None
-        if numbers is not None:
-            column.refuse(numbers, what, units[j])
+        if numbers is None:
+            continue
+        if not units[j]:
+            column.refuse_coded(numbers, what)
+        column.refuse(numbers, what, units[j])
     return tuple(units), tuple(how) if any(how) else ()
 
 

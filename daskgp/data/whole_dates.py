@@ -55,9 +55,15 @@ TIME = (
     r"(?i)t|time",
 )
 """Names, in lower case, and axes by the CF conventions that are those of times."""
+OTHERS = ("ddmmyyyy", "mmddyyyy", "yymmdd", "ddmmyy")
+"""Ways to write dates that are not read, as one may pass for another."""
+LOOSE = ("ddmmyy",)
+"""Ways whose last digits may be any, so that many numbers pass for such dates."""
 MOST, DISTINCT = 0.9, 20
 """Share of values that are dates, and number of distinct ones, from which a warning is logged."""
-OF_MODEL = 0.1
+FEW = 5
+"""Least number of distinct values that are taken for dates that are not read."""
+OF_MODEL = 0.5
 """Share of values that are dates from which they are all read so where a model has dates.
 
 The others are missing: one that is wrong does not make numbers of the rest.
@@ -79,13 +85,13 @@ def read(unit: str) -> Read | None:
 
 
 def form_of(values: np.ndarray, share: float = 1.0) -> Form | None:
-    """Return the form in which values, or a share of those that are not missing, are dates.
+    """Return the form in which values, or a share of those that differ, are dates.
 
     >>> form_of(np.array([20210131.0, 20210201.0, np.nan])).written, form_of(np.array([20210231.0]))
     ('yyyymmdd', None)
     """
     values = np.asarray(values, np.float64)
-    known = values[~np.isnan(values)]
+    known = np.unique(values[~np.isnan(values)])  # a number that is none may be frequent
     for form in FORMS:
         like = np.abs(known) < 10.0**form.digits
         like &= known >= 10.0 ** (form.digits - 1)
@@ -94,6 +100,55 @@ def form_of(values: np.ndarray, share: float = 1.0) -> Form | None:
             if dates.mean() >= share:
                 return form
     return None
+
+
+def others_of(values: np.ndarray) -> list[str]:
+    """Return the ways of those that are not read in which values are dates of several months.
+
+    >>> others_of(np.array([1012021, 15012021, 31012021, 28022021, 31122021]))
+    ['ddmmyyyy']
+    """
+    values = np.unique(np.asarray(values, np.float64))
+    known = values[~np.isnan(values)]
+    if len(known) < FEW or (known != np.rint(known)).any():
+        return []
+    found = []
+    for written in OTHERS:
+        dates = _year_first(known, written)
+        dates = dates[~np.isnan(days_of(dates, FORMS[0], years=LIKELY))]
+        if len(dates) >= MOST * len(known) and len(np.unique(dates // 100 % 100)) > 1:
+            found.append(written)
+    return [] if {*found} <= {*LOOSE} else found
+
+
+def coded(written: str) -> str:
+    """Return the format of pandas for one of the ways that are not read.
+
+    >>> coded("ddmmyyyy"), coded("yymmdd")
+    ('%d%m%Y', '%y%m%d')
+    """
+    return written.replace("yyyy", "%Y").replace("yy", "%y").replace("mm", "%m").replace("dd", "%d")
+
+
+def as_text(written: Sequence[str]) -> str:
+    """Return how pandas makes times of numbers written in one of some ways."""
+    forms = " or ".join(f"format={coded(one)!r}" for one in written)
+    return (
+        f"pandas.to_datetime(values.astype(int).astype(str).str.zfill({len(written[0])}), {forms})"
+    )
+
+
+def _year_first(values: np.ndarray, written: str) -> np.ndarray:
+    """Return whole numbers written in another way as yyyymmdd, NaN for those of fewer digits."""
+    size = len(written)
+    known = (values >= 10.0 ** (size - 2)) & (values < 10.0**size)
+    number, parts = np.where(known, values, 0.0).astype(np.int64), {}
+    for letter in "ymd":
+        width = written.count(letter)
+        behind = size - written.index(letter) - width
+        parts[letter] = number // 10**behind % 10**width
+    year = parts["y"] + 2000 * (written.count("y") == 2)
+    return np.where(known, year * 10_000 + parts["m"] * 100 + parts["d"], np.nan)
 
 
 def days_of(
@@ -164,18 +219,25 @@ def warn(names: Sequence[str], sample: np.ndarray, units: Sequence[str]) -> None
         values = sample[~np.isnan(sample[:, j]), j]
         whole = np.rint(values)
         values = np.unique(np.where(np.abs(values - whole) < 1e-3, whole, values))  # once scaled
-        form, unit = form_of(values, MOST), units[j] if units else ""
-        enough = len(values) >= (2 if named_as_time(name) else DISTINCT)
-        if form is None or not enough or not (unit == "" or read(unit)):
+        unit, named = units[j] if units else "", named_as_time(name)
+        if not (unit == "" or read(unit)):
             continue
-        if len(np.unique(values // 10 ** form.widths[-1])) > 1:
+        form, others = form_of(values, MOST), others_of(values) if named else []
+        if form is None and others:
             logger.warning(
                 "feature %r holds dates written %s, such as %d, whose differences are no times: "
-                "give times, as pandas.to_datetime makes them, or convert the data with dates=%r "
+                "give times, %s",
+                *(name, " or ".join(others), values[0], as_text(others)),
+            )
+        if form is None or len(values) < (2 if named else DISTINCT):
+            continue
+        if len(np.unique(values // 10 ** form.widths[-1])) > 1:
+            wrong = values[np.isnan(days_of(values, form))]
+            logger.warning(
+                "feature %r holds dates written %s, such as %d, whose differences are no times: "
+                "%sgive times, as pandas.to_datetime makes them, or convert the data with dates=%r "
                 "(--dates %s)",
-                name,
-                form.written,
-                values[0],
-                name,
-                name,
+                *(name, form.written, values[0]),
+                f"correct {wrong[0]:.15g}, which is no date, and " if len(wrong) else "",
+                *(name, name),
             )

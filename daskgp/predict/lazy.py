@@ -73,17 +73,22 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
     X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
     check_columns(posterior, X, names)
-    how = conversions(posterior, given, "X")
+    units, how = _matched(posterior, given, "X")
     if not isinstance(X, da.Array):
         X = feature_units.converted(X, how)
         warn_of_far(posterior, X)
         return X
-    if not how:
+    unknown = {j: own for j, own in posterior.trained_on.items() if own.counts and not units[j]}
+    if not how and not unknown:
         return X
-    convert: Any = feature_units.converted  # dask's stubs want an array here
     X = plainly(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    return X.map_blocks(convert, how, dtype=np.float64, meta=np.empty((0, 0)))
+    each: dict[str, Any] = {"dtype": np.float64, "meta": np.empty((0, 0))}
+    steps: list[tuple[Any, ...]] = [(expected.refuse_coded, unknown, "X")] if unknown else []
+    steps += [(feature_units.converted, how)] if how else []
+    for step, *arguments in steps:
+        X = X.map_blocks(step, *arguments, **each)
+    return X
 
 
 def conversions(
@@ -93,8 +98,15 @@ def conversions(
 
     Raise InputError if their units contradict.
     """
+    return _matched(posterior, X, what)[1]
+
+
+def _matched(
+    posterior: Posterior, X: Any, what: str
+) -> tuple[tuple[str, ...], tuple[feature_units.Conversion | None, ...]]:
+    """Return the units of columns of X, and what turns them into those of the training data."""
     names, numbers = posterior.feature_names, partial(reading.numbers_of, X)
-    return posterior.matched(data.units_of(X, names), numbers, what)[1]
+    return posterior.matched(data.units_of(X, names), numbers, what)
 
 
 def quantiles(

@@ -99,6 +99,54 @@ def test_dates_in_lazy_arrays_are_refused_with_their_form():
         predicted(fitted(WHEN), FORMS["dask"](table(DATES)))
 
 
+DAYS = SECONDS / 86_400
+OTHERS = {
+    "decimal years": (
+        1970 + DAYS / 365.2425,
+        "pandas.to_datetime((... - 1970) * 365.2425, unit='D')",
+    ),
+    "modified Julian days": (DAYS + 40_587, "origin='1858-11-17', unit='D')"),
+    "Julian days": (DAYS + 2_440_587.5, "origin='julian', unit='D')"),
+    "day numbers of Excel": (DAYS + 25_569, "origin='1899-12-30', unit='D')"),
+    "dates written ddmmyyyy": (WHEN.dt.strftime("%d%m%Y").astype(float), "format='%d%m%Y')"),
+    "dates written mmddyyyy": (WHEN.dt.strftime("%m%d%Y").astype(float), "format='%m%d%Y')"),
+    "dates written yymmdd or ddmmyy": (
+        WHEN.dt.strftime("%y%m%d").astype(float),
+        "format='%y%m%d' or",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", OTHERS)
+@pytest.mark.parametrize("form", ["frame", "dask"])
+def test_other_codes_of_times_are_refused(code, form):
+    numbers, remedy = OTHERS[code]
+    with pytest.raises(InputError) as caught:
+        predicted(fitted(WHEN), FORMS[form](table(numbers)))
+    line = str(caught.value)
+    assert line.startswith("feature 'time' of X goes from ")
+    assert f"as {code} do, but the training rows from 17897 to 18608, in 'days since" in line
+    assert remedy in line
+    if remedy.startswith("origin") and form == "frame":  # the remedy gives the times of the rows
+        start, origin = remedy.split("'")[1], "julian" if "julian" in remedy else None
+        made = pd.to_datetime(numbers, unit="D", origin=origin or pd.Timestamp(start))
+        assert abs(made - WHEN).max() < pd.Timedelta("1s")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", FORMS)
+def test_times_far_away_are_no_other_codes(form):
+    later = WHEN + pd.Timedelta(days=40_587)  # whose days since 1970 are as modified Julian ones
+    if form in ("frame", "dask frame", "table"):
+        assert np.isfinite(predicted(fitted(WHEN), FORMS[form](table(later)))).all()
+    long = pd.Series(pd.date_range("1950-01-01", periods=80, freq="300D"))
+    model = fitted(long)
+    for year in (1975.0, 2020.0, 2085.0):  # among these, soon after, and of a projection
+        places = (year - 1970) * 365.2425 + np.arange(80.0) * 90
+        assert np.isfinite(predicted(model, FORMS[form](table(places)))).all()
+    assert np.isfinite(predicted(fitted(WHEN), FORMS[form](table(DAYS + 3_652)))).all()
+
+
 PLAIN = {
     "seconds": ("time", SECONDS),
     "dates": ("obs", DATES),

@@ -183,6 +183,65 @@ def test_a_later_number_that_is_no_date_is_named(tmp_path):
     assert not (tmp_path / "d.zarr").exists()
 
 
+@pytest.mark.parametrize("rows", [200, 12])
+@pytest.mark.parametrize("bad", [20200230, -9999])
+def test_one_that_is_no_date_among_many_is_named(rows, bad, tmp_path, caplog):
+    day = np.arange(np.datetime64("2020-01-01"), np.datetime64("2020-07-19"))[:200:10][:rows]
+    day = day if rows < 20 else np.arange(day[0], day[0] + 200)
+    date = np.array([int(str(one).replace("-", "")) for one in day])
+    date[4] = bad
+    table = pd.DataFrame({"date": date, "z": np.sin(np.arange(len(date)) / 9)})
+    table.to_csv(tmp_path / "d.csv", index=False)
+    says = rf"holds {bad} in row 5, which is no date written yyyymmdd: correct it or leave it empty"
+    for dates in ("date", None)[: 1 + (rows > 20)]:
+        with pytest.raises(InputError, match=says):
+            daskgp.convert(f"{tmp_path}/d.csv", f"{tmp_path}/d.zarr", "z", dates=dates, **QUIET)
+    caplog.clear()
+    daskgp.ExactGP(optimizer=None, fill_values=None, **QUIET).fit(table[["date"]], table.z)
+    assert f"correct {bad}, which is no date, and give times" in caplog.text
+
+
+OTHERS = {"%d%m%Y": "ddmmyyyy", "%m%d%Y": "mmddyyyy", "%y%m%d": "yymmdd or ddmmyy"}
+
+
+@pytest.mark.parametrize("code", OTHERS)
+def test_dates_that_do_not_begin_with_the_year_are_told(code, tmp_path, caplog):
+    table = written(rows(), code)
+    model().fit(table[["date", "x"]], table.z)
+    (line,) = warnings_in(caplog)
+    assert line.startswith(f"feature 'date' holds dates written {OTHERS[code]}, such as ")
+    assert f"format={code!r}" in line
+    table.to_csv(tmp_path / "d.csv", index=False)
+    says = rf"give times, pandas\.to_datetime\(values.*format={code!r}.*or leave it out of dates"
+    with pytest.raises(InputError, match=says):
+        daskgp.convert(f"{tmp_path}/d.csv", f"{tmp_path}/d.zarr", "z", dates="date", **QUIET)
+    caplog.clear()
+    other = table.rename(columns={"date": "count"})
+    model().fit(other[["count", "x"]], other.z)
+    assert not warnings_in(caplog)
+
+
+def test_dates_of_which_day_and_month_pass_for_one_another_are_both():
+    days = pd.to_datetime([f"2021-{month:02d}-{day:02d}" for month in (3, 4) for day in (1, 2, 12)])
+    assert whole_dates.others_of(days.strftime("%d%m%Y").astype(int)) == ["ddmmyyyy", "mmddyyyy"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        18_262 + 9 * np.arange(400),
+        20_101 + np.arange(300),
+        1_012_000 + np.arange(300),
+        10_000 * np.arange(1, 90),
+        101 + 100 * np.arange(90),
+        (np.arange(24)[:, None] * 10_000 + np.arange(0, 60, 5) * 100).ravel(),  # hhmmss
+        3_600 * np.arange(500),
+    ],
+)
+def test_counts_are_no_dates_that_do_not_begin_with_the_year(values):
+    assert not whole_dates.others_of(values)
+
+
 # -- models and stores that are there -------------------------------------------------------------
 
 

@@ -502,16 +502,18 @@ def _dated(
     if first is None:
         return blocks, dict(own)
     columns, found = list(kinds), dict[str, str]()
-    share = 1.0 if asked.units is None else whole_dates.OF_MODEL
     for name in looked:
-        form = whole_dates.form_of(first[:, columns.index(name)], share)
+        values = first[:, columns.index(name)]
+        form = _form(values, asked)
         if form is not None:
             found[name] = form.written
         elif asked.dates is not None:
+            others = whole_dates.others_of(values)
             forms = ", ".join(form.written for form in whole_dates.FORMS)
             raise InputError(
                 f"column {name!r} of {source} does not hold dates of one of the forms {forms}: "
-                "correct it, or leave it out of dates"
+                + (f"give times, {whole_dates.as_text(others)}" if others else "correct it")
+                + ", or leave it out of dates"
             )
         if form is not None and asked.dates is None and asked.units is None:
             logger.warning(
@@ -523,6 +525,17 @@ def _dated(
                 DAYS,
             )
     return chain([first], blocks), {**own, **found}
+
+
+def _form(values: np.ndarray, asked: _Asked) -> whole_dates.Form | None:
+    """Return the form in which the first numbers of a column are dates.
+
+    One of many that is none is then refused by its row.
+    """
+    if asked.units is not None or asked.dates is not None:
+        return whole_dates.form_of(values, whole_dates.OF_MODEL)
+    many = len(np.unique(values)) >= whole_dates.DISTINCT
+    return whole_dates.form_of(values, whole_dates.MOST if many else 1.0)
 
 
 @contextmanager
