@@ -452,8 +452,9 @@ class GaussianProcess(FittedGP):
 
         The result is that of a fit of all rows with the same hyper-parameters, inducing inputs and
         units (`standardize`), which an update keeps: sums over the rows are added to those that the
-        model has.  LMA and PIC put the new rows into blocks of their own after the others.  Of a
-        dataset store that has grown since the model saw its first rows, only the others are added.
+        model has.  `LMA`, `PIC` and `VecchiaGP` put the new rows into blocks of their own after the
+        others.  Of a dataset store that has grown since the model saw its first rows, only the new
+        ones are added.
 
         Parameters
         ----------
@@ -461,8 +462,9 @@ class GaussianProcess(FittedGP):
             As for ``fit``, in the columns of the fit; rows with missing values are left out.
         window : float, optional
             Number of the last rows of the dataset store that the model keeps, others are forgotten;
-            with ``along``, the length that it keeps of that column, in its unit.  LMA and PIC keep
-            the blocks that lie in it in part.
+            with ``along``, the length that it keeps of that column, in its unit.  `LMA`, `PIC` and
+            `VecchiaGP` keep the blocks that lie in it in part, and need blocks in the order of the
+            rows: fit them with ``order=`` that column, which is not the default.
         along : str or int, optional
             Feature, such as a time, that does not decrease from row to row.
 
@@ -505,8 +507,10 @@ class GaussianProcess(FittedGP):
         """Take rows out of the fitted model, in a pass over these rows alone.
 
         It undoes ``update``: sums over the rows are subtracted, so the rows must be among those of
-        the model, with the noise that they came with.  Blocks of LMA and PIC are taken out whole.
-        A dataset store that is forgotten as a whole may be added again.
+        the model, with the noise that they came with, and each as often as it is.  Blocks of `LMA`,
+        `PIC` and `VecchiaGP` are taken out whole, at either end of their order: to forget the
+        oldest rows, fit with ``order=`` the column of their time.  A dataset store that is forgotten
+        as a whole may be added again.
 
         Parameters
         ----------

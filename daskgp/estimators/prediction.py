@@ -244,8 +244,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             Also return the standard deviation, with the shape of the mean.
         return_cov : bool
             Also return the joint covariance (n, n), or (n, n, p) for several targets; for rows
-            in memory.  `LMA` and `PIC` then condition all rows, their means too, on the training
-            rows near any of them, at most 10,000.
+            in memory.  `LMA`, `PIC` and `VecchiaGP` then condition all rows, their means too, on
+            the training rows near any of them, at most 10,000.
         include_noise : bool
             Whether the spread is that of a new observation y rather than of f; with a likelihood
             other than the Gaussian the mean is, too: of a Bernoulli likelihood the probability of
@@ -313,9 +313,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         They come from the fit to all rows: hyper-parameters, inducing or support inputs and the
         scaling are kept, a trend that is integrated over is that of the others.  Those of `SGPR`,
         `SparseSpectrumGP` and `ExactGP` are what a fit without the row would then predict, and
-        those of `PIC` and of an `LMA` whose windows span all blocks, too; others of `LMA` are
-        conditioned on the rows that predictions near the row take, without it.  For other methods
-        take `cross_validate`.
+        those of `PIC` and of an `LMA` whose windows span all blocks, too; those of `VecchiaGP` and
+        others of `LMA` are conditioned on the rows that predictions near the row take, without it.
+        For other methods take `cross_validate`.
 
         Parameters
         ----------
@@ -391,9 +391,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         The variance of the average of n places is w' C w with their joint covariance C, which is
         computed and summed by tiles of 1,000 places: memory does not grow with n, but about 2 n^2
-        entries of C are computed.  `LMA` and `PIC` condition all places on the training rows near
-        any of them, at most 10,000, as with ``return_cov``.  Where the hyper-parameters of
-        `VecchiaGP` vary, places are conditioned one after another, and it takes n steps.
+        entries of C are computed.  `LMA`, `PIC` and `VecchiaGP` condition all places on the
+        training rows near any of them, at most 10,000, as with ``return_cov``.  Where the
+        hyper-parameters of `VecchiaGP` vary, places are conditioned one after another, and it takes
+        n steps.
 
         Parameters
         ----------
@@ -711,10 +712,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         A path is a draw of the prior by random features of the kernel, corrected by what the
         training data say (Wilson et al. 2020): at the inducing inputs, or for `LMA`, `PIC`,
-        `CaGP` and `ExactGP` by the mean that the method would predict from targets drawn of the
-        prior, which takes a pass over the training rows.  Paths of these have the covariance of the
-        error of the method's mean.  Where hyper-parameters vary, draws of the prior have the
-        spectrum that the kernel has at each place.
+        `VecchiaGP`, `CaGP` and `ExactGP` by the mean that the method would predict from targets
+        drawn of the prior, which takes a pass over the training rows.  Paths of these have the
+        covariance of the error of the method's mean.  Where hyper-parameters vary, draws of the
+        prior have the spectrum that the kernel has at each place.
 
         Parameters
         ----------

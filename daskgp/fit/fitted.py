@@ -14,7 +14,7 @@ from daskgp.data.rows import GIVEN
 from daskgp.data.seen import Source
 from daskgp.data.stores import models
 from daskgp.fit.arrange import Home
-from daskgp.models import place_ranges, scaling
+from daskgp.models import place_ranges, repeats, scaling
 from daskgp.models.columns import Columns
 from daskgp.posterior.posterior import Posterior
 
@@ -91,6 +91,7 @@ def note(what: What, sums: scaling.Sums, rows: Rows, store: str | None = None) -
         "rows": int(sums.rows),
         "given": [GIVEN[name] for name in rows.arrays if name in GIVEN],
         "checksum": f"{sums.checksum:016x}",
+        "repeats": repeats.of_sketch(sums.inputs)[0] > 0.0,
         "store": store,
         "span": [0, len(rows)],
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -13,7 +13,7 @@ from daskgp.checks import shown
 from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN, Y_VARIANCE
-from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.fit import rounds, targets
 from daskgp.fit.arrange import Changed, SoFar
 from daskgp.fit.fitted import Fit, What, note, ranges_of
@@ -26,6 +26,7 @@ from daskgp.models.values import add, subtract
 from daskgp.posterior.layers import chain
 from daskgp.posterior.posterior import check_columns, checksum_of, refuse_other_units
 from daskgp.runtime.executor import Executor
+from daskgp.update import forgetting
 
 logger = logging.getLogger("daskgp")
 
@@ -58,7 +59,10 @@ def changed(
         rows = more_rows(recipe, fit, (X, y), noise, spill, executor.shares_memory)
         if y_variance is None and weight is None and not rows.n_noise:
             data.warn_of_noise_behind(y)
-        _warn_of_no_errors(fit, rows)
+        if forget:
+            forgetting.refuse_other_noise(fit, rows)
+        else:
+            _warn_of_no_errors(fit, rows)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where update writes it"
             visibility.check(executor, array, "the new rows", remedy)
@@ -67,6 +71,9 @@ def changed(
             settings = recipe.fill_values, spans, executor, known_ranges(fit)
             rows = filling.marked(rows, *settings, recipe.codes is not None)
         sums, scale, fit = described(recipe, fit, rows, executor, forget)
+        if forget and not recipe.arrangement.nearby:  # others look up each row
+            forgetting.refuse_outside(fit, rows, sums, spans)
+            forgetting.warn_of_twice(fit, rows, spans)
         units = partition.alone(spans)
         stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
         arrangement, so_far = recipe.arrangement, _so_far(recipe, fit, executor)
@@ -219,7 +226,12 @@ def _concluded(recipe: Recipe, fit: Fit, after: Changed, count: int, forget: boo
         _refuse_strangers(before, total)
     else:
         total = add(own, before)
-    state, objective = method.concluded(theta, known, total, stage)
+    try:
+        state, objective = method.concluded(theta, known, total, stage)
+    except NumericalError as error:
+        if not forget:
+            raise
+        raise _strangers() from error
     if not forget:
         _remark(method, known, before, total, count * posterior.n_targets)
     kept = posterior.rows
@@ -243,7 +255,14 @@ def _refuse_strangers(before: Any, total: Any) -> None:
         raise InputError("forget leaves no rows: a model needs at least one")
     left, first = (np.diagonal(sums.square, axis1=-2, axis2=-1) for sums in (total, before))
     if (left < -ROUNDING * first).any():
-        raise InputError("the rows to forget are not rows of the model: give those it was given")
+        raise _strangers()
+
+
+def _strangers() -> InputError:
+    return InputError(
+        "some of the rows to forget are not rows of the model, as those that would stay have no "
+        f"sums that rows can have: {forgetting.REMEDY}, with the same y and errors"
+    )
 
 
 def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int) -> None:

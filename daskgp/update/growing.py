@@ -84,7 +84,10 @@ class Growth:
 
     def taken(self, executor: Executor, more: More = changing.changed) -> Fit:
         """Return the fit with the new rows and without the old ones."""
-        fit = self.fit
+        fit, old = self.fit, self.old
+        if self.new and old.start < old.stop < self.first:
+            # what cannot go is refused before others are added
+            changing.oldest(self.recipe, fit, *self.part(old))
         if self.new:
             rows = self.part(slice(len(self.dataset.rows) - self.new, None))
             end = len(self.dataset.rows)

@@ -198,6 +198,39 @@ def test_rows_that_are_not_the_models_are_not_forgotten(name):
         model.forget(X, y)
     with pytest.raises(InputError, match="not rows of the model"):
         model.forget(X[:20], 100 * y[:20])
+    beyond = X[:20] + np.where(np.arange(20) >= 5, 50.0, 0.0)[:, None]
+    says = (
+        r"15 of 20 rows to forget are not rows of the model, first row 6: '\w+' is 5.*, but .* to "
+    )
+    with pytest.raises(InputError, match=says):
+        model.forget(beyond, y[:20])
+    with pytest.raises(InputError, match="rows of the model have no sample_weight: leave it out"):
+        model.forget(X[:20], y[:20], sample_weight=np.ones(20))
+
+
+def test_a_row_that_is_forgotten_twice_is_told(caplog):
+    X, y = cases.rows()
+    twice = np.r_[0:20, 3, 7]
+    plain("sgpr").fit(X, y).forget(X[twice], y[twice])
+    assert caplog.messages == [
+        "2 rows of 22 to forget repeat others of them, first row 21, and are taken out as often, "
+        "although rows of the model hardly repeat: give each once"
+    ]
+    caplog.clear()
+    repeated = np.r_[0 : len(y), 3, 7]
+    left = plain("sgpr").fit(X[repeated], y[repeated]).forget(X[twice], y[twice])
+    assert not caplog.messages
+    close(left, plain("sgpr").fit(X[20:], y[20:]), rtol=1e-8)
+
+
+def test_errors_of_rows_to_forget_are_those_that_they_came_with():
+    X, y = cases.rows()
+    error = np.linspace(0.1, 0.2, len(y))
+    model = plain("sgpr").fit(X, y, y_variance=error)
+    with pytest.raises(InputError, match="rows of the model have y_variance and those to forget h"):
+        model.forget(X[:20], y[:20])
+    model.update(X[:20] + 0.1, y[:20]).forget(X[:20] + 0.1, y[:20])  # of which some have none
+    assert model.n_rows_ == len(y)
 
 
 @pytest.mark.parametrize("name", ADDITIVE)
@@ -303,6 +336,29 @@ def test_a_window_of_whole_blocks_slides(case):
         model.forget(X[60:80], y[60:80])
     with pytest.raises(InputError, match="forget leaves no rows"):
         model.forget(X[60:210], y[60:210])
+
+
+@pytest.mark.parametrize("case", ["pic", "vecchia"])
+def test_rows_that_are_none_of_the_blocks_are_told_by_what(case):
+    X, y = in_line()
+    error = np.linspace(0.1, 0.2, 240)
+    model = blocks(case).fit(X, y, y_variance=error)
+    twice, some = np.r_[0:60, 7], np.where(np.arange(60) >= 50, 1.0, 0.0)
+    for X_given, y_given, noise, says in (
+        (X[:60] + some[:, None], y[:60], error[:60], "10 of 60 .* are not rows of the m.* row 51"),
+        (
+            X[:60],
+            y[:60] + some,
+            error[:60],
+            "10 of 60 .* have another y in the model, first row 51",
+        ),
+        (X[:60], y[:60], error[:60] + some, "10 of 60 .* have another y_variance or .* row 51"),
+        (X[twice], y[twice], error[twice], "1 of 61 .* more often than the model .* first row 61"),
+        (X[60:80], y[60:80], error[60:80], "or fit with order= the column along which rows"),
+    ):
+        with pytest.raises(InputError, match=says):
+            model.forget(X_given, y_given, y_variance=noise)
+    assert model.forget(X[:60], y[:60], y_variance=error[:60]).n_rows_ == 180
 
 
 def test_local_methods_say_what_they_cannot_do():

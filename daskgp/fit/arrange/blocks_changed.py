@@ -18,7 +18,7 @@ from daskgp.fit.arrange.arrangement import Home
 from daskgp.fit.arrange.rewriting import REMEDY
 from daskgp.fit.rounds import Rounds
 from daskgp.fit.scratch import kept_rows
-from daskgp.models import scaling
+from daskgp.models import repeats, scaling
 from daskgp.models.scaling import Sums
 
 
@@ -107,14 +107,53 @@ def staying(rows: data.Rows, known: data.Rows, layout: Layout) -> tuple[int, int
     while stop > first and _remove(wanted, known, layout, stop - 1):
         stop -= 1
     if wanted:
+        _refuse_strangers(rows, known, layout)
         raise InputError(
             f"{sum(wanted.values())} of {total} rows to forget are not whole blocks at either end "
-            f"of the order (blocks of {layout.block_rows} rows, oldest first): give the rows of "
-            "whole blocks, or fit the rows that stay"
+            f"of the order (blocks of {layout.block_rows} rows along {layout.order.kind}: "
+            f"{', '.join(layout.order.leading)}): give the rows of whole blocks, fit the rows that "
+            "stay, or fit with order= the column along which rows will be forgotten"
         )
     if first == stop:
         raise InputError("forget leaves no rows: a model needs at least one")
     return first, stop
+
+
+def _refuse_strangers(rows: data.Rows, known: data.Rows, layout: Layout) -> None:
+    """Raise InputError for rows that are not among those of all blocks, and say by what."""
+    d, p = rows.n_features, rows.n_targets
+    places, own = _values(rows, 0, len(rows))
+    parts = {"x": own[:, :d], "y": own[:, : d + p], "noise": own}
+    wanted = {name: repeats.hashes(part) for name, part in parts.items()}
+    found: dict[str, list[np.ndarray]] = {name: [] for name in parts}
+    for block in range(layout.n_blocks):
+        values = _values(known, *layout.span(block))[1]
+        values = values[np.isin(repeats.hashes(values[:, :d]), wanted["x"])]
+        for name, part in parts.items():
+            found[name].append(repeats.hashes(values[:, : part.shape[1]]))
+    there = {name: np.isin(wanted[name], np.concatenate(found[name])) for name in parts}
+    kept, n_kept = np.unique(np.concatenate(found["noise"]), return_counts=True)
+    _, at, number, count = np.unique(
+        wanted["noise"], return_index=True, return_inverse=True, return_counts=True
+    )
+    has = np.isin(wanted["noise"], kept)
+    most = np.zeros(len(own))
+    most[has] = n_kept[np.searchsorted(kept, wanted["noise"][has])]
+    again = np.ones(len(own), bool)
+    again[at] = False  # the first of several is one of them
+    causes = {
+        "are not rows of the model": ~there["x"],
+        "have another y in the model": there["x"] & ~there["y"],
+        "have another y_variance or sample_weight in the model": there["y"] & ~there["noise"],
+        "are given more often than the model has them": has & again & (count[number] > most),
+    }
+    for cause, wrong in causes.items():
+        if wrong.any():
+            first = int(places[np.argmax(wrong)]) + 1
+            raise InputError(
+                f"{wrong.sum()} of {len(own)} rows to forget {cause}, first row {first}: give rows "
+                "as they were given to it"
+            )
 
 
 def oldest(rows: data.Rows, known: data.Rows, layout: Layout) -> int:
@@ -176,12 +215,18 @@ def _counted(rows: data.Rows, start: int, stop: int) -> Counter[bytes]:
 
 def _complete(rows: data.Rows, start: int, stop: int) -> tuple[np.ndarray, list[bytes]]:
     """Return the places and the bytes of complete rows, with the noise that they have."""
+    places, values = _values(rows, start, stop)
+    return places, [row.tobytes() for row in values]
+
+
+def _values(rows: data.Rows, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places and the values (n, k) of complete rows, with the noise that they have."""
     X, y = rows.read(start, stop)
     if not rows.n_noise:
         y = np.column_stack([y, np.ones(len(y)), np.zeros(len(y))])
     complete = scaling.complete_rows(X, y)
-    both = np.column_stack([X, y]).astype(np.float64)[complete] + 0.0
-    return np.flatnonzero(complete), [row.tobytes() for row in both]
+    values = np.column_stack([X, y]).astype(np.float64)[complete] + 0.0
+    return np.flatnonzero(complete), values
 
 
 def _remove(wanted: Counter[bytes], known: data.Rows, layout: Layout, block: int) -> bool:
