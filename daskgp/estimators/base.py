@@ -509,8 +509,8 @@ class GaussianProcess(FittedGP):
         It undoes ``update``: sums over the rows are subtracted, so the rows must be among those of
         the model, with the noise that they came with, and each as often as it is.  Blocks of `LMA`,
         `PIC` and `VecchiaGP` are taken out whole, at either end of their order: to forget the
-        oldest rows, fit with ``order=`` the column of their time.  A dataset store that is forgotten
-        as a whole may be added again.
+        oldest rows, fit with ``order=`` the column of their time.  A dataset store that is
+        forgotten as a whole may be added again.
 
         Parameters
         ----------

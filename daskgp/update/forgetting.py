@@ -28,11 +28,11 @@ REMEDY = "give rows as they were given to it"
 
 def refuse_other_noise(fit: Fit, rows: data.Rows) -> None:
     """Raise InputError for rows with errors or weights that no row of a fit has, or without any."""
-    notes = [note.get("given") for note in fit.seen if note["what"] != "forget"]
-    if not notes or any(given is None for given in notes):  # of earlier versions
+    notes = [note for note in fit.seen if note["what"] != "forget"]
+    if not notes or not all("given" in note for note in notes):  # of earlier versions
         return
     for key, name in GIVEN.items():
-        has = [name in given for given in notes]
+        has = [name in note["given"] for note in notes]
         if key in rows.arrays and not any(has):
             raise InputError(f"the rows of the model have no {name}: leave it out to forget some")
         if key not in rows.arrays and all(has):
