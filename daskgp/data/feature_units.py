@@ -312,6 +312,35 @@ def refuse_no_degrees(names: Sequence[str], units: Sequence[str], place: Sequenc
             )
 
 
+STAND_INS = ("0001-01-01", "9999-12-31")
+"""First and last days of common calendars, which stand for missing times."""
+LONG = 365_242.0
+"""Least days between such a day and others."""
+
+
+def warn_of_stand_ins(
+    names: Sequence[str], units: Sequence[str], ends: Sequence[tuple[float, float] | None]
+) -> None:
+    """Warn of features of times that hold a day which stands for a missing time.
+
+    ``ends`` are the least and the largest value of each, None where they are not known.
+    """
+    for name, unit, range_ in zip(names, units, ends, strict=False):
+        count = count_of(unit)
+        if count is None or count.calendar or range_ is None:
+            continue
+        days = [end / count.per_day + count.origin for end in range_]
+        known = [float(np.datetime64(day, "D").astype(np.int64)) for day in STAND_INS]
+        at = np.flatnonzero(np.floor(days) == known)
+        if not len(at) or days[1] - days[0] < LONG:
+            continue
+        texts = [STAND_INS[i] if i in at else text_of(range_[i], unit) for i in (0, 1)]
+        logger.warning(
+            "feature %r goes from %s to %s: if %s stands for a missing time, leave it empty (NaT)",
+            *(name, *texts, texts[int(at[0])]),
+        )
+
+
 def text_of(value: float, unit: str, form: str = ".6g") -> str:
     """Return a value as text, one that counts time of the usual calendar as a date."""
     count, plain_days = count_of(unit), count_of(DAYS)

@@ -301,7 +301,9 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
     first = _first(values()) if kind not in "mM" else datetime.date.min
     found = _remedy(first, remedy, "turn it into numbers by .astype(float)")
     if isinstance(first, datetime.date):
-        raise InputError(f"{what} holds dates or times, but numbers are needed: {found}")
+        make = "make times of it, as pandas.to_datetime(..., utc=True) does"
+        how = make if kind == "O" and remedy == ENCODE else found
+        raise InputError(f"{what} holds dates or times, but numbers are needed: {how}")
     if isinstance(first, str):
         shown = first if len(first) <= SHOWN else f"{first[:SHOWN]}..."
         raise InputError(f"{what} holds text such as {shown!r}, but numbers are needed: {found}")

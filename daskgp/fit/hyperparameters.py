@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp import train
 from daskgp.checks import whole
-from daskgp.data import partition, whole_dates
+from daskgp.data import feature_units, partition, whole_dates
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
 from daskgp.errors import SettingError
@@ -92,7 +92,11 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
     sample = sampled.sample
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
-    whole_dates.warn(stage.rows.feature_names, places, stage.rows.feature_units)
+    names, units = stage.rows.feature_names, stage.rows.feature_units
+    whole_dates.warn(names, places, units)
+    where = (at if isinstance(at, int) else None for at in stage.rows.columns.where)
+    ends = [None if at is None else (sums.low[at], sums.high[at]) for at in where]
+    feature_units.warn_of_stand_ins(names, units, ends)
     kernel = recipe.choices_in_units(stage)[0]
     _say_without_unit(recipe.kernel(stage.rows), stage.scaling)
     median = subset.median_distances(sample.rows.X)

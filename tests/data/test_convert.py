@@ -310,6 +310,8 @@ CSVS = {
         {"block_rows": 40},
         f"is not a time, row 151 holds '4.3.2021': {ISO}",
     ),
+    "a year": ("t,y\n" + 3 * "2021-03-04,1\n" + "2021,1\n", {}, "row 4 holds '2021': write its t"),
+    "part of a year": ("t,y\n2021-03-04,1\n2021.5,1\n", {}, "row 2 holds '2021.5': write its t"),
     "a date": ("t,y\n" + 150 * "1,1\n" + "2021-03-04,1\n", {}, "row 151 holds '2021-03-04'"),
     **{
         last: (f"a,b,y\n{183 * THREE}{last}\n", {"block_rows": 100}, "or delete row 184")

@@ -103,6 +103,19 @@ def test_times_with_zones_and_dates_in_a_csv_and_arrow(tmp_path):
     np.testing.assert_array_equal(rows(tmp_path / "p.zarr")[:, 0], [2.0, np.nan])
 
 
+@pytest.mark.parametrize(("early", "late"), [("", "Z"), ("+02:00", ""), ("Z", "+02:00"), ("", "")])
+def test_times_of_which_some_have_no_zone_are_told(early, late, tmp_path, caplog):
+    times = [f"2021-03-04T01:00{early},1", ",1"] * 40 + [f"2021-03-05 02:00:00{late},2"]
+    (tmp_path / "t.csv").write_text("\n".join(["when,y", *times]))
+    convert(tmp_path / "t.csv", tmp_path / "o.zarr", "y", block_rows=30)
+    wanted = (
+        f"column 'when' of {tmp_path / 't.csv'} has times with and without a time zone, of which "
+        f"those without are read as UTC (row 81 is the first {'without' if early else 'with'} "
+        "one): write all of them with theirs"
+    )
+    assert caplog.messages == [wanted] * (bool(early) != bool(late))
+
+
 ADVICE = "correct such cells or leave them empty; write two classes as 0 and 1"
 
 

@@ -37,7 +37,7 @@ COLUMNS = {
     "dates": (pd.date_range("2001", periods=9), "column 'city' holds dates or times.*days since"),
     "zones": (pd.date_range("2001", periods=9, tz="UTC"), "column 'city' holds dates or times"),
     "spans": (pd.to_timedelta(np.arange(9), "h"), "column 'city' holds dates or times"),
-    "days": ([datetime.date(2001, 1, 2)] * 9, "column 'city' holds dates or times"),
+    "days": ([datetime.date(2001, 1, 2)] * 9, "column 'city' holds dates .*pandas.to_datetime"),
     "objects": (
         pd.Series([1.0, None] + [1.5] * 7, dtype=object),
         r"column 'city' has type object, but numbers .*: turn it into numbers by .astype\(float\)",

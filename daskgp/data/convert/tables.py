@@ -7,6 +7,7 @@ that it has the targets and yields a `Table`; it closes the source on leaving.
 import csv
 import io
 import itertools
+import logging
 import os
 import re
 import uuid
@@ -38,6 +39,8 @@ from daskgp.data.convert.table import (
 )
 from daskgp.data.stores import remote
 from daskgp.errors import InputError, StoreError
+
+logger = logging.getLogger("daskgp")
 
 WRITE_ROWS = 65_536
 """Rows of a csv that are written together."""
@@ -87,12 +90,14 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         return refusing(source, found, targets)(names)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+        zones = _Zones(source)
         with opened(source) as file:  # evenly spaced numbers in front pass for an index of rows
             _refuse_wide(file, begin, source, None if EARLIER else HEAD_ROWS)
         with opened(source) as file, pd.read_csv(file, chunksize=rows, **how) as frames:
             for frame in frames:
                 _refuse_index(frame, source, begin)
                 start = int(frame.index[0]) if len(frame) else 0
+                zones.look(frame, names, start)
                 yield _of_frame(frame, names, source, start, targets)
 
     yield Table(columns, targets, defaults, kinds, blocks, unused=unused)
@@ -333,6 +338,8 @@ def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | Non
     """Return the values of a column, times as days since 1970, and what else it holds."""
     if kind == TIMES:
         values = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
+        if column.dtype.kind == "O":  # a year or a number is no time
+            values = values.where(column.astype(str).str.match(DATED))
         numbers = grids._as_float(values.dt.tz_localize(None).to_numpy())
     else:
         values = pd.to_numeric(column, errors="coerce")
@@ -350,6 +357,40 @@ def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | Non
 
 ISO = r"\d{4}-\d\d(-\d\d([T ].*)?)?$"
 """Times as they are read from text; others leave it open which number is the month."""
+
+
+DATED = r"\d{4}-\d\d|\d{8}"
+"""Beginning of a text that is a time, once the first one of its column is."""
+ZONED = r".*\d[T ].*(Z|[+-]\d\d:?\d\d)$"
+"""Times that say their zone."""
+
+
+class _Zones:
+    """Columns of times of a source that have told their zones, as text does."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.seen: dict[str, bool | None] = {}
+
+    def look(self, frame: Any, kinds: Mapping[str, str], start: int) -> None:
+        """Warn once of a column in which some times, from row ``start`` on, have none."""
+        for name, kind in kinds.items():
+            if kind != TIMES or frame[name].dtype.kind != "O" or self.seen.get(name, True) is None:
+                continue
+            present = frame[name].notna().to_numpy()
+            zoned = frame[name].astype(str).str.match(ZONED).to_numpy(bool)[present]
+            if not len(zoned):
+                continue
+            first = self.seen.setdefault(name, bool(zoned[0]))
+            if (zoned == first).all():
+                continue
+            row = start + int(np.flatnonzero(present)[np.argmax(zoned != first)]) + 1
+            self.seen[name] = None
+            logger.warning(
+                "column %r of %s has times with and without a time zone, of which those without "
+                "are read as UTC (row %d is the first %s one): write all of them with theirs",
+                *(name, self.source, row, "without" if first else "with"),
+            )
 
 
 def _is_time(text: str) -> bool:
@@ -385,11 +426,12 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
     unused = _all_unused(head.set_axis(columns, axis=1), targets, empty)
 
     def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
-        begun = 0
+        begun, zones = 0, _Zones(what)
         for part in source.partitions if lazy else (source,):
             frame = (part.compute() if lazy else part).set_axis(columns, axis=1)
             for start in range(0, len(frame), rows):
                 block = frame[start : start + rows]
+                zones.look(block, names, begun + start)
                 yield _of_frame(block, names, what, begun + start, targets)
             begun += len(frame)
 
