@@ -92,11 +92,11 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
     sample = sampled.sample
     places = stage.rows.columns.places(stage.scaling.places(sample.rows.X))
     scaling.remark_on_repeats(sums, places)
-    names, units = stage.rows.feature_names, stage.rows.feature_units
-    whole_dates.warn(names, places, units)
-    where = (at if isinstance(at, int) else None for at in stage.rows.columns.where)
+    rows = stage.rows
+    whole_dates.warn(rows.feature_names, places, rows.feature_units)
+    where = (at if isinstance(at, int) else None for at in rows.columns.where)
     ends = [None if at is None else (sums.low[at], sums.high[at]) for at in where]
-    feature_units.warn_of_stand_ins(names, units, ends)
+    feature_units.warn_of_stand_ins(rows.feature_names, rows.feature_units, ends)
     kernel = recipe.choices_in_units(stage)[0]
     _say_without_unit(recipe.kernel(stage.rows), stage.scaling)
     median = subset.median_distances(sample.rows.X)
