@@ -8,8 +8,8 @@ from typing import Any, Literal
 from daskgp.assess.cross_validation import LOO, CrossValidation, cross_validated
 from daskgp.assess.scores import METRICS, SHOWN
 from daskgp.checks import choice, place, shown, whole
-from daskgp.data.folds import Wanted
 from daskgp.data import reading
+from daskgp.data.folds import Wanted
 from daskgp.data.stores import groups as stores
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
