@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from docs_text import ROOT, code_blocks
-from scipy import integrate, stats
+from scipy import stats
 
 import daskgp
 from daskgp import likelihoods
@@ -149,8 +149,8 @@ def test_what_follows_from_a_likelihood_is_integrated_over_f(kinds):
     likelihood, m, s = kinds["NegativeBinomial"](3.0), 0.7, 0.6
 
     def weigh(function):
-        weighted = lambda f: stats.norm.pdf(f, m, s) * function(f)  # noqa: E731
-        return integrate.quad(weighted, m - 9 * s, m + 9 * s)[0]
+        f, step = np.linspace(m - 9 * s, m + 9 * s, 2_001, retstep=True)
+        return np.sum(stats.norm.pdf(f, m, s) * function(f)) * step
 
     def given(f):
         return stats.nbinom(3.0, 3.0 / (3.0 + np.exp(f)))

@@ -15,24 +15,27 @@ from daskgp.choose.candidates import Candidate
 from daskgp.cli import profile
 from daskgp.errors import SettingError, StoreError
 from daskgp.estimators import ESTIMATORS
+from daskgp.estimators.settings import check_settings
 from daskgp.fit.arrange import Blocks
 from daskgp.posterior.layers.base import REGISTRY as LAYERS
 
 X = np.random.default_rng(0).uniform(0, 10, (60, 2))
 Y = np.sin(X[:, 0])
+MADE = ESTIMATORS, kernels.REGISTRY, LAYERS
 KNOWN = ESTIMATORS, models.REGISTRY, kernels.REGISTRY, likelihoods.REGISTRY, LAYERS
 
 
-@pytest.fixture
-def page(monkeypatch):
+@pytest.fixture(scope="module")
+def page():
     """The classes of the page, by name; registries are as before afterwards."""
     before, found = [dict(known) for known in KNOWN], {}
-    for name in ("celsius", "logistic", "bayesian", "nearest", "learned"):
-        module = ModuleType(name)
-        monkeypatch.setitem(sys.modules, name, module)
-        exec(compile(PAGES[name][0], name, "exec"), vars(module))
-        found |= vars(module)
-    yield found
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("celsius", "logistic", "bayesian", "nearest", "learned"):
+            module = ModuleType(name)
+            patch.setitem(sys.modules, name, module)
+            exec(compile(PAGES[name][0], name, "exec"), vars(module))
+            found |= vars(module)
+        yield found
     for known, were in zip(KNOWN, before, strict=True):
         known.clear()
         known.update(were)
@@ -60,9 +63,9 @@ def test_settings_that_a_method_cannot_take_are_refused_before_any_work(page, ki
 
 
 def test_numbers_of_any_kind_are_settings(page):
-    model = page["Nearest"](k=np.int64(3), power=np.float32(2), block_rows=np.int32(20))
-    assert model.fit(X, Y).predict(X[:2]).shape == (2,)
-    assert page["LinearGP"](kernel=kernels.Linear(2.0), max_iter=1).fit(X, Y).n_rows_ == len(X)
+    check_settings(page["Nearest"](k=np.int64(3), power=np.float32(2), block_rows=np.int32(20)))
+    check_settings(page["Nearest"](power=2))
+    check_settings(page["LinearGP"](kernel=kernels.Linear(2.0)))
 
 
 def test_a_method_without_a_kernel_shows_none(page):
@@ -139,14 +142,13 @@ def test_a_search_keeps_the_kernel_of_a_class(page):
     assert other.estimator.kernel == "linear(2.0)"
 
 
-def test_a_store_names_all_that_is_missing(page, tmp_path):
+def test_a_store_names_all_that_is_missing(page, tmp_path, monkeypatch):
     url = str(tmp_path / "model.zarr")
     model = page["LearnedNearest"](k=3, optimizer=None).fit(X, Y)
     model.solved_ = model.solved_.with_layers(page["Offset"](1.0))
     model.save(url)
-    for known, name in ((ESTIMATORS, "learned-power"), (kernels.REGISTRY, "power")):
-        del known[name]
-    del LAYERS["offset"]
+    for known, name in zip(MADE, ("learned-power", "power", "offset"), strict=True):
+        monkeypatch.delitem(known, name)
     with pytest.raises(StoreError) as caught:
         daskgp.load(url)
     assert (
