@@ -726,8 +726,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             same whatever their number, up to rounding.
         n_frequencies : int, optional
             Number m of random frequencies of each term of the kernel, default 2,048.  Prior
-            covariances are missed by about v / sqrt(2 m), as a standard deviation, with v the
-            variance of the term: 1.6 % of it.  All functions share them.
+            covariances are missed by up to v / sqrt(m), as a standard deviation, with v the
+            variance of the term: 2.2 % of it.  All functions share them.
 
         Returns
         -------

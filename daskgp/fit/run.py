@@ -285,10 +285,34 @@ def _described(
     times = {name for name, unit in units.items() if count_of(unit)}
     times |= {name for name in rows.feature_names if named_as_time(name)}
     scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
+    _warn_of_rounding(rows, sums)
     if rows.geographic is not None or recipe.geographic is None:
         own = rows.feature_names, rows.feature_units, ranges_of(sums, rows.columns)
         warn_of_angles(*own, rows.geographic)
     return sums
+
+
+def _warn_of_rounding(rows: data.Rows, sums: scaling.Sums) -> None:
+    """Warn of columns of float32 or float16 whose differences are near its rounding."""
+    deviation = np.sqrt(np.diag(sums.scatter) / sums.weight)
+    largest = np.maximum(np.abs(sums.low), np.abs(sums.high))
+    places = [(j, at) for j, at in enumerate(rows.columns.where) if isinstance(at, int)]
+    targets = [(j, rows.n_features + j) for j in range(rows.n_targets) if sums.transform is None]
+    for name, what, names, columns, share in (
+        ("X", "feature", rows.feature_names, places, scaling.COARSE_PLACES),
+        ("y", "target", rows.target_names, targets, scaling.COARSE_TARGETS),
+    ):
+        dtype = np.dtype(rows.arrays[name].dtype)
+        own, at = [j for j, _ in columns], [at for _, at in columns]
+        if not scaling.may_round(dtype, largest[at], share * deviation[at]):
+            continue
+        first = rows.values(name, 0, min(len(rows), scaling.FIRST_ROWS)).reshape(-1, len(names))
+        step, said = (
+            scaling.steps(first[:, own], largest[at]),
+            [f"{what} {names[j]!r}" for j in own],
+        )
+        if told := scaling.of_steps(step, deviation[at], said, dtype, share):
+            logger.warning("%s", told)
 
 
 def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,10 @@ LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """Largest value in the model's units, by dtype; sums of such values are squared again."""
 ROUNDING = 1e-14
 """Standard deviation relative to the size of values below which double precision rounds it away."""
+COARSE_PLACES, COARSE_TARGETS = 0.025, 0.1
+"""Step of a narrow type, in standard deviations of a feature or a target, that is warned of."""
+FIRST_ROWS = 1_000
+"""First rows whose values tell whether they were rounded."""
 DISPARATE = 100.0
 """Ratio of standard deviations of columns that share a scale, above which a warning is logged."""
 FEW_VALUES, ROWS_A_VALUE = 20, 10
@@ -477,6 +481,53 @@ def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
             f"features {', '.join(said)} seem" if said[1:] else f"feature {said[0]} seems",
             "them" if said[1:] else "it",
         )
+
+
+def may_round(dtype: np.dtype[Any], largest: np.ndarray, least: np.ndarray) -> bool:
+    """Return whether a type is narrow and has steps at the largest values (k,) beyond some (k,)."""
+    if dtype.kind != "f" or dtype.itemsize >= 8:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool((np.spacing(largest.astype(dtype)) > least).any())
+
+
+def steps(values: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """Return the steps (k,) in which a type narrower than double precision holds columns (n, k).
+
+    They are those at the ``largest`` values (k,), and 0 where values do not fill them, as whole
+    numbers and other coarse ones, so that nothing was rounded away.
+
+    >>> steps(np.array([[5e6, 5e6], [5e6 + 0.5, 5e6 + 1]], np.float32), np.full(2, 5e6))
+    array([0.5, 0. ])
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = np.spacing(largest.astype(values.dtype)).astype(np.float64)
+        wide = values.astype(np.float64)
+        filled = ((wide / step) % 2 != 0) & np.isfinite(wide)
+    whole = (step <= 1) & ((wide == np.rint(wide)) | np.isnan(wide)).all(axis=0)
+    return np.where(filled.any(axis=0) & ~whole & np.isfinite(step), step, 0.0)
+
+
+def of_steps(
+    step: np.ndarray,
+    deviation: np.ndarray,
+    names: Sequence[str],
+    dtype: np.dtype[Any],
+    share: float,
+) -> str:
+    """Return words for columns (k,) whose steps are coarse beside their spread; "" for none."""
+    said = [
+        f"{name} (steps of {s:.3g}, standard deviation {size:.3g})"
+        for name, s, size in zip(names, step, deviation, strict=True)
+        if s > share * size
+    ]
+    if not said:
+        return ""
+    return (
+        f"{', '.join(said)}: {dtype} rounds such values to these steps, so that closer ones are "
+        "the same: give them in float64 from their source, or subtract an offset before they are "
+        "rounded"
+    )
 
 
 def _constants(sums: Sums, feature_names: Sequence[str]) -> str:

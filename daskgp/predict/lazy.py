@@ -16,6 +16,7 @@ from daskgp import data
 from daskgp.data import expected, feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError, SettingError
+from daskgp.models import scaling
 from daskgp.models.values import TILE_ROWS, Want
 from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, opened, sendable
@@ -64,6 +65,19 @@ def marginal(
     return _in_memory(posterior, X, asked)
 
 
+def _warn_of_rounding(posterior: Posterior, X: np.ndarray) -> None:
+    """Warn of places in float32 or float16 that its rounding moves, beside the training rows."""
+    known = [j for j, ends in enumerate(posterior.ranges or []) if ends is not None]
+    ends = np.array([(posterior.ranges or [])[j] for j in known], np.float64).reshape(-1, 2)
+    largest, deviation = np.abs(ends).max(axis=1), np.ptp(ends, axis=1) / np.sqrt(12)
+    share = scaling.COARSE_PLACES
+    if known and scaling.may_round(X.dtype, largest, share * deviation):
+        step = scaling.steps(X[: scaling.FIRST_ROWS, known], largest)
+        names = [f"feature {posterior.feature_names[j]!r} of places" for j in known]
+        if told := scaling.of_steps(step, deviation, names, X.dtype, share):
+            warn_in_call(told, posterior.token)
+
+
 def rows_for(posterior: Posterior, X: Any) -> Any:
     """Return rows as a NumPy array, lazy ones as a dask array, in the units of the training data.
 
@@ -73,6 +87,8 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
     X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
     check_columns(posterior, X, names)
+    if isinstance(X, np.ndarray):
+        _warn_of_rounding(posterior, X)
     units, how = _matched(posterior, given, "X")
     if not isinstance(X, da.Array):
         X = feature_units.converted(X, how)

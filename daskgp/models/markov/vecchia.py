@@ -291,7 +291,10 @@ class Vecchia(LMA):
 
     def conditioned_on(self) -> str | None:
         """Return which of the rows around a place predict it; None for all of them."""
-        return None if self.shares else f"the {self.predict_neighbours} rows nearest to a place"
+        if self.shares:
+            return None
+        near, before = self.predict_neighbours, self.n_neighbours
+        return f"the {near} rows nearest to a place, in the fit the {before} nearest before a row"
 
     def factored(self, theta: Theta, state: Any, near: Any) -> Near:
         """Factor rows that several places are conditioned on together."""
