@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import hashlib
+import re
 import warnings
 import zipfile
 import zlib
@@ -63,10 +64,43 @@ def readable(source: str, public: str = "") -> Iterator[None]:
         refused = type(error).__name__ in remote.REMEDIES
         if not (refused or isinstance(error, READ_ERRORS)):
             raise
+        if plain := _plain(str(error)):
+            raise InputError(f"cannot read {source}: {plain}") from error
         remedy = "; check that the file is whole and of the format its name says"
         if refused:
             remedy = f"; {public}" if public and remote.is_remote(source) else ""
         raise InputError(f"cannot read {source}: {remote.reason(error)}{remedy}") from error
+
+
+PLAIN = {
+    r"Expected (\d+) fields in line (\d+), saw (\d+)": (
+        "line {1} has {2} fields where {0} are expected: put text with commas in quotes, or take "
+        "the commas out that are too many"
+    ),
+    r"EOF inside string starting at row (\d+)": (
+        "a quotation mark in line {after} is not closed: close it or take it out"
+    ),
+    r"No columns to parse": "it is empty: choose another file",
+    r"Not a gzipped file": "it is not compressed: give it a name without .gz",
+    r"IO backends|unrecognized engine": (
+        "it is no whole netCDF or HDF5 file: fetch or write it again"
+    ),
+    r"Parquet magic bytes": "it is no whole parquet file: fetch or write it again",
+    r"allow_pickle": (
+        "it is no whole npz file, or holds objects: write it by np.savez(path, X=X, y=y)"
+    ),
+}
+"""What readers of other packages mean, by what they say."""
+
+
+def _plain(text: str) -> str:
+    """Return what is wrong with a file, and the remedy, in words of its own; "" if not known."""
+    for pattern, words in PLAIN.items():
+        if found := re.search(pattern, text):
+            numbers = [int(number) for number in found.groups()]
+            after = numbers[0] + 1 if numbers else 0  # pandas counts rows from 0, lines from 1
+            return words.format(*numbers, after=after)
+    return ""
 
 
 class Dates(xr.coders.CFDatetimeCoder):

@@ -37,6 +37,7 @@ from daskgp.data.convert.table import (
     reading,
     refusing,
 )
+from daskgp.data.reading import COMMAS, POINTS
 from daskgp.data.stores import remote
 from daskgp.errors import InputError, StoreError
 
@@ -349,6 +350,8 @@ def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | Non
         return numbers, None
     held, what = str(column.iloc[bad[0]]), "a time" if kind == TIMES else "numeric"
     remedy = WRITE_TIMES if kind == TIMES or _is_time(held) else REMEDY
+    if re.fullmatch(COMMAS, held.strip()):
+        remedy = f"{POINTS}, or {REMEDY}"
     row = int(start + bad[0] + 1)
     dated = _is_time(held) or (kind == TIMES and re.search(r"\d", held))
     alone = len(bad) == 1 < len(column) and not dated
