@@ -323,15 +323,20 @@ class _Column:
         return []
 
     def _is_far(self, outer: list[float], inner: list[float]) -> bool:
-        """Return whether the outermost values of one end are far from the others."""
+        """Return whether the outermost values of one end are far from the others.
+
+        Repeated ones also are where they lie as far away as all others spread.
+        """
         quartiles = self._quartiles(without=outer)
         if quartiles is None or len(inner) < 2:
             return False
-        if abs(outer[-1] - inner[0]) < FAR * (quartiles[1] - quartiles[0]):
+        gap, limits = abs(outer[-1] - inner[0]), self._range(self._beside(outer))
+        far = gap >= FAR * (quartiles[1] - quartiles[0])
+        if not far and (limits is None or gap < limits[1] - limits[0]):
             return False
         chance = self._chance(outer[-1], inner, len(outer), without=outer)
         rare = RARE if _least_rows(outer[0]) is None else RARE_KNOWN
-        if len(outer) == 1 and chance < rare and not self._counts_none(outer[0]):
+        if far and len(outer) == 1 and chance < rare and not self._counts_none(outer[0]):
             return True
         usual = max(self.counts[v] for v in inner)
         often = all(self.counts[v] >= OFTEN * usual for v in outer)
@@ -361,6 +366,9 @@ class _Column:
 
     def _others(self, without: float) -> list[float]:
         return [w for w in self.values if w not in self.left_out and w != without]
+
+    def _beside(self, outer: Sequence[float]) -> list[float]:
+        return [w for w in self.values if w not in self.left_out and w not in outer]
 
     def _range(self, others: Sequence[float]) -> Limits | None:
         """Return the range of other values; None if there are not two of them."""

@@ -40,6 +40,9 @@ MEASURED = {
     "powers of ten": lambda r: 10.0 ** r.integers(14, 21, N),
     "seconds": lambda r: 1.7e9 + 3_600.0 * np.arange(N),
     "two clusters": lambda r: r.normal(size=N) + 20 * (r.random(N) < 0.2),
+    "rain without drizzle": lambda r: np.where(r.random(N) < 0.5, 0.0, 0.2 + r.gamma(1, 3.0, N)),
+    "occurrence": lambda r: (r.random(N) < 0.5).astype(float),
+    "a detection limit": lambda r: np.where(r.random(N) < 0.5, 0.5, 0.5 + r.gamma(2, 1.0, N)),
 }
 
 
@@ -67,6 +70,17 @@ def test_known_fill_values_are_found(name, value, rows):
     assert (fill.value, fill.rows, fill.left_out) == (value, rows, True)
     rest = values[values != value]
     assert fill.others == (rest.min(), rest.max())
+
+
+@pytest.mark.parametrize("share", [0.03, 0.5, 0.9])
+@pytest.mark.parametrize("value", [-1.0, 0.0])
+def test_a_value_of_any_share_that_stands_apart_is_told(value, share):
+    r = np.random.default_rng(2)
+    values = np.where(r.random(300) < share, value, r.uniform(4, 6, 300))
+    (fill,) = found(values)
+    assert (fill.value, fill.left_out) == (value, False)
+    near = np.where(values == value, value, values - 3)  # less far away than the others spread
+    assert found(near) == []
 
 
 def test_those_of_float32_and_several_at_once_are_found():
