@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp.checks import shown, whole
+from daskgp.checks import whole
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.lma import LMA
@@ -20,6 +20,7 @@ from daskgp.fit.arrange.blocks import NEAR_BLOCKS
 from daskgp.fit.inputs import WAYS, Inputs
 from daskgp.fit.recipe import Traits
 from daskgp.fit.training import OnRows
+from daskgp.models.markov.conditionals import MOST_COMPILED
 from daskgp.models.markov.vecchia import Vecchia
 
 LEAST_ROWS, MULTIPLE = 2_048, 8
@@ -73,8 +74,8 @@ class VecchiaGP(LMA):
         Hyper-parameters that vary over space, from values at knots: their number K, or "auto" for
         as many as the rows tell, where they do better on rows held out than common ones; names, as
         in ``fixed``, for some of them alone; or a Dataset of values in the units of the data, as
-        ``hyperparameter_map_`` has them, which is taken as it is.  Not with support inputs, whose
-        low-rank part has one set of hyper-parameters.
+        ``hyperparameter_map_`` has them, which is taken as it is.  Rows are then conditioned on all
+        support inputs too, which can be 256 together with the neighbours.
     varying_over : sequence of str, optional
         Features that they vary over; default all.
     max_iter : int
@@ -171,8 +172,11 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     def _check_own(self) -> None:
         if self._variation() is None:
             return
-        if self._inputs.count:
+        count, model = self._inputs.count, self._model()
+        number = max(model.n_neighbours, model.predict_neighbours)
+        if count and count + number > MOST_COMPILED:
             raise SettingError(
-                f"varying={shown(self.varying)} and n_support={self._inputs.count}: support inputs "
-                "have one set of hyper-parameters for all rows, choose n_support=0 or varying=None"
+                f"{count} support inputs and {number} neighbours: with varying every row is "
+                f"conditioned on all support inputs and its neighbours, at most {MOST_COMPILED} "
+                "together; choose fewer of either, or varying=None"
             )

@@ -20,6 +20,7 @@ from daskgp.fit import varying
 from daskgp.fit.conditionals import Drawn
 from daskgp.models.markov import vecchia
 from daskgp.models.markov.earlier import ranks
+from tests import oracle
 
 KERNEL = kernels.Matern32(0.3, variance=1.0)
 QUICK = {"kernel": KERNEL, "n_neighbours": 10, "predict_neighbours": 20, "progress": False}
@@ -416,7 +417,7 @@ def lengths():
     return {"lengthscale": (("x1", "x0"), along[None, :] * np.ones((3, 1)))}
 
 
-def given(model, x, X, noisy):
+def given(model, x, X, noisy, more=0.0):
     """Weights of what was seen at X, of f where not noisy, for f at x, and its variance."""
     there = model.hyperparameter_map(x[None])
     v, s, length = (float(there[n][0]) for n in ("variance", "noise_variance", "lengthscale"))
@@ -426,7 +427,7 @@ def given(model, x, X, noisy):
         return v * (1 + r) * np.exp(-r)
 
     across = K(X, x[None])[:, 0]
-    b = np.linalg.solve(K(X, X) + np.eye(len(X)) * np.where(noisy, s, 0.0), across)
+    b = np.linalg.solve(K(X, X) + np.eye(len(X)) * (np.where(noisy, s, 0.0) + more), across)
     return b, v - b @ across
 
 
@@ -465,6 +466,54 @@ def test_averages_are_those_of_places_drawn_one_after_another(monkeypatch):
     noise = (w / w.sum()) ** 2 @ model.hyperparameter_map(T)["noise_variance"].values
     _, std = model.predict_average(*lazy, include_noise=True)
     assert float(std) == pytest.approx(np.sqrt(found[1] ** 2 + noise), rel=1e-9)
+
+
+def test_with_support_inputs_all_rows_are_conditioned_on_what_is_there():
+    S, k, kp = changing(30)[0][:6] + 0.2, 5, 9
+    model, *_ = unscaled(30, lengths(), support=S, n_neighbours=k, predict_neighbours=kp)
+    at, seen = model.solved_.rows.rows.read(0, 30)
+    line = np.argsort(ranks(np.arange(30), 0))
+    T = np.random.default_rng(1).uniform(0, 3, (4, 2))
+    places = T[np.argsort(ranks(np.arange(4), 0))]
+    sources = np.concatenate([S, at[line], places])
+    fields_at = model.hyperparameter_map(sources)
+    noisy = (np.arange(40) >= 6) & (np.arange(40) < 36)
+    more = np.where(np.arange(40) < 6, 1e-8 * fields_at["variance"].values, 0.0)
+    spread = more + np.where(noisy, fields_at["noise_variance"].values, 0.0)
+    weights, root = np.zeros((40, 40)), np.zeros(40)
+    for i, x in enumerate(sources):
+        away = np.linalg.norm(sources[6:i] - x, axis=1)
+        near = 6 + np.argsort(away)[: k if i < 36 else kp]
+        near = np.arange(i) if i < 6 else np.concatenate([np.arange(6), near])
+        weights[i, near], root[i] = given(model, x, sources[near], noisy[near], more[near])
+    back = np.linalg.inv(np.eye(40) - weights) * np.sqrt(root + spread)
+    C, own, there = back @ back.T, slice(6, 36), slice(36, 40)
+    y_line, W = seen[line, 0], np.linalg.solve(C[own, own], C[own, there]).T
+    assert model.objective_ == pytest.approx(
+        oracle.evidence(C[own, own], y_line[:, None], 0.0), rel=1e-9
+    )
+    mean, cov = W @ y_line, C[there, there] - W @ C[own, there]
+    found = model.predict(places, return_cov=True)
+    np.testing.assert_allclose(found[0], mean, rtol=1e-8)
+    np.testing.assert_allclose(found[1], cov, rtol=1e-8, atol=1e-10)
+    found = [float(one) for one in model.predict_average(*(da.from_array(a) for a in (T, [1] * 4)))]
+    np.testing.assert_allclose(found, [mean.mean(), np.sqrt(cov.mean())], rtol=1e-8)
+    first = [one[0] for one in model.predict(places[:1], True)]
+    np.testing.assert_allclose(first, [mean[0], np.sqrt(cov[0, 0])], rtol=1e-8)
+
+
+def test_with_support_inputs_the_same_everywhere_is_the_common_model(table):
+    X, y = table
+    same = {
+        name: (("x1", "x0"), np.full((3, 5), v))
+        for name, v in (("variance", 1.0), ("noise_variance", 0.05))
+    }
+    settings = FIXED | {"support": X[::20], "standardize": False}
+    one, other = (VecchiaGP(**settings, varying=v).fit(X, y) for v in (fields(**same), None))
+    assert one.objective_ == pytest.approx(other.objective_, rel=1e-9)
+    for call in (lambda m: m.predict(X[:9] + 0.1, True), lambda m: m.loo(X[:9], y[:9])):
+        for found, wanted in zip(call(one), call(other), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-8)
 
 
 def test_paths_are_draws_of_the_field_less_what_rows_say_of_their_error():
@@ -519,7 +568,7 @@ def test_paths_of_a_period_that_varies_are_refused_in_a_line(table):
         ({"varying": 3, "varying_over": 5}, "varying_over=5: give names or None"),
         ({"varying_over": ["x0"]}, "varying_over=.* has no effect with varying=None"),
         ({"varying": 3, "optimizer": None}, "varying=3 has no effect with optimizer=None"),
-        ({"varying": 3, "n_support": 8}, "n_support=8: support inputs have one set"),
+        ({"varying": 3, "n_support": 240}, "240 support inputs and 20 neighbours: .* at most 256 "),
     ],
     ids=str,
 )

@@ -156,10 +156,24 @@ def combined(w: Array, c: Conditionals, columns: Array) -> Array:
     return sums
 
 
+def among(w: Array, c: Conditionals, first: int) -> Array:
+    """Return the weights (g, g) that own rows, which are numbered from ``first`` on, have there."""
+    xp, g = namespace(w), len(c.own)
+    rows, columns = xp.nonzero(c.rows >= first)
+    B = xp.zeros((g, g))
+    B[rows, c.rows[rows, columns] - first] = w[rows, columns]
+    return B
+
+
 def summed(w: Array, c: Conditionals, features: Array | None = None) -> Stats:
     """Return the sums over windows of one own row each, from the weights of their residual."""
+    E = namespace(w).zeros((len(w), 0)) if features is None else combined(w, c, features)
+    return stats_of(w, c, E)
+
+
+def stats_of(w: Array, c: Conditionals, E: Array) -> Stats:
+    """Return the sums over windows of one own row each, from their weights and E (g, m)."""
     xp = namespace(w)
-    E = xp.zeros((len(w), 0)) if features is None else combined(w, c, features)
     e, logs = combined(w, c, c.y), -2.0 * xp.log(w[:, -1])
     if c.often is None:
         return Stats(E.T @ E, E.T @ e, e.T @ e, number(logs.sum()), float(len(w)))

@@ -29,6 +29,7 @@ from daskgp.models.leave_one_out import Known, less_trend, places_of, units, wit
 from daskgp.models.markov.conditionals import (
     MOST_COMPILED,
     Conditionals,
+    among,
     prior_variances,
     weights,
 )
@@ -161,12 +162,15 @@ class LMA(Additive):
         Z = inputs_of(theta).astype(np.float64)
         xp, m, own = namespace(Z), len(Z), np.arange(len(Z))
         before = nearest_earlier(to_host(Z), own.astype(np.uint64), own, min(m, MOST_COMPILED))
-        noise = xp.stack([xp.zeros(m), self.jitter * prior_variances(theta, Z)], axis=1)
-        rows = Conditionals(Z, xp.zeros((m, 1)), noise, xp.asarray(own), xp.asarray(before))
-        i, j = xp.nonzero(rows.rows >= 0)
-        B = xp.zeros((m, m))  # B f_S is white noise
-        B[i, rows.rows[i, j]] = weights(theta, rows)[i, j]
+        own, before, noise = xp.asarray(own), xp.asarray(before), self._latent(theta, Z)
+        rows = Conditionals(Z, xp.zeros((m, 1)), noise, own, before)
+        B = among(weights(theta, rows), rows, 0)  # B f_S is white noise
         return Prepared(theta, linalg.solve_lower(B, xp.eye(m)), self.jitter)
+
+    def _latent(self, theta: Theta, Z: Array) -> Array:
+        """Return ``Block.noise`` (m, 2) of f at support inputs, so little that it has a factor."""
+        xp = namespace(Z)
+        return xp.stack([xp.zeros(len(Z)), self.jitter * prior_variances(theta, Z)], axis=1)
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Return the summary of a block given those near it: [LMA] Definition 1."""

@@ -5,6 +5,13 @@ c nearest to a row among those before it (Vecchia 1988; Katzfuss & Guinness 2021
 inputs the residual is all there is; with them it is full-scale Vecchia (Gyger, Furrer & Sigrist
 2025).  With w = L^-T e_last of the factor L L' = R(c i, c i), the row's e is w' y, its E is w' A
 and its C is 1.
+
+Where hyper-parameters vary no A serves two rows, and the values f(S) at support inputs are what all
+have in common: they come first in the order, each given those before it, so that f(S) = V u with V
+lower triangular and u white.  A row is conditioned on all of f(S) and the k rows c, with its own
+hyper-parameters in all of the window.  With w = [w_S, w_c, w_i] of K + D there, e is w_c' y_c +
+w_i y_i and E is -V' w_S.  That is a product of conditional densities too, and the one above where
+hyper-parameters are the same everywhere.
 """
 
 from __future__ import annotations
@@ -19,16 +26,17 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
 from daskgp.kernels.lengthscales import correlation_lengths
-from daskgp.models import inducing
 from daskgp.models.additive import order_of
 from daskgp.models.inducing import Prepared
 from daskgp.models.leave_one_out import Known, less_trend, places_of, without
 from daskgp.models.markov.conditionals import (
     MOST_COMPILED,
     Conditionals,
+    among,
     combined,
     prior_variances,
     scores,
+    stats_of,
     summed,
     weights,
 )
@@ -145,10 +153,10 @@ class Vecchia(LMA):
         object.__setattr__(self, "lengths", tuple(self.lengths))  # a list in stores
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Compute the Cholesky factor of K(S, S), if there are support inputs."""
+        """Compute the Cholesky factor of K(S, S), or V, if there are support inputs."""
         if theta.inputs is None:
             return Prepared(theta, np.zeros((0, 0)), self.jitter)
-        return inducing.prepare(theta, self.jitter)
+        return super().prepare(theta)
 
     # -- the order ---------------------------------------------------------------------------
 
@@ -223,10 +231,14 @@ class Vecchia(LMA):
 
     def sums_of(self, prepared: Prepared, c: Conditionals) -> Stats:
         """Return the sums over conditionals."""
-        A = None
-        if prepared.theta.inputs is not None:
-            A = self._features(prepared.theta, prepared.factor, c.X)
-        return summed(weights(prepared.theta, c, A), c, A)
+        theta, A = prepared.theta, None
+        if theta.varying is not None:
+            c = self._beside(theta, c)
+            found = weights(theta, c)
+            return stats_of(found, c, _of_supports(found, prepared.factor))
+        if theta.inputs is not None:
+            A = self._features(theta, prepared.factor, c.X)
+        return summed(weights(theta, c, A), c, A)
 
     def objective(self, prepared: Any, total: Stats) -> Any:
         """Return the log evidence of all targets and its derivative with respect to the sums."""
@@ -244,12 +256,12 @@ class Vecchia(LMA):
     # -- predictions -------------------------------------------------------------------------
 
     def features(self, theta: Theta, state: Any, X: Array) -> Array:
-        """Return A (n, m) of rows X (n, d)."""
+        """Return A (n, m) of rows X (n, d); (n, 0) where hyper-parameters vary."""
         return self._features(theta, state.factor, X)
 
     def _features(self, theta: Theta, factor: Array, X: Array) -> Array:
         Z = theta.inputs
-        if Z is None:
+        if Z is None or theta.varying is not None:
             return namespace(X).zeros((len(X), 0))
         return linalg.whiten_rows(factor, wide(theta.kernel(X, Z.astype(X.dtype))), overwrite=True)
 
@@ -345,55 +357,87 @@ class Vecchia(LMA):
         """Return mean and variance of own rows given others and u = 0, and E, A of them."""
         c = _after(theta, own, near, nearest)
         A = self.features(theta, state, own.X)
-        features = namespace(A).concatenate([near.features, A]) if A.shape[1] else None
-        found = weights(theta, c, features)
+        if theta.varying is None:
+            features = namespace(A).concatenate([near.features, A]) if A.shape[1] else None
+            found = weights(theta, c, features)
+            E = A if features is None else combined(found, c, features)
+        else:
+            c = self._beside(theta, c)
+            found = weights(theta, c)
+            E = _of_supports(found, state.factor)
         scale = 1.0 / found[:, -1:]
-        mean = -scale * combined(found, c, c.y)
-        E = A if features is None else scale * combined(found, c, features)
-        return mean, scale[:, 0] ** 2, E, A
+        return -scale * combined(found, c, c.y), scale[:, 0] ** 2, scale * E, A
+
+    def _beside(self, theta: Theta, c: Conditionals) -> Conditionals:
+        """Return rows conditioned on f(S) first of all, if there are support inputs."""
+        if theta.inputs is None:
+            return c
+        xp, m = namespace(c.X), len(theta.inputs)
+        S = xp.asarray(theta.inputs)
+        return c._replace(
+            X=xp.concatenate([S.astype(c.X.dtype), c.X]),
+            y=xp.concatenate([xp.zeros((m, c.y.shape[1])), wide(c.y)]),
+            noise=xp.concatenate([self._latent(theta, S), _noise(c.noise, c.X)]),
+            own=c.own + m,
+            near=xp.concatenate(
+                [xp.tile(xp.arange(m), (len(c.own), 1)), _moved(c.near, m)], axis=1
+            ),
+        )
 
     def of_sum(self, theta: Theta, state: Any, X: Array, v: Array, near: Rows) -> Moments:
         """Return the posterior of the sum of f over places by v (n,), for varying hyper-parameters.
 
         Places are in a random order, and each is conditioned on the nearest of rows and places
-        before it.  With B and e as in ``_one_after_another`` the sum v' f has the mean -u' e and
-        the variance u' u, where B' u = v, which is solved from the last places to the first.
+        before it.  With B, e and E as in ``_one_after_another`` the sum v' f has the mean -t' e and
+        the variance t' t, where B' t = v, which is solved from the last places to the first;
+        support inputs add t' E u.
         """
-        xp, n, w = namespace(X), len(X), len(near.X)
+        xp, n, w, m = namespace(X), len(X), len(near.X), len(state.weights)
         order = np.argsort(ranks(np.arange(n), self.seed))
         X, left = X[xp.asarray(order)], v[xp.asarray(order)]
         points = np.concatenate([in_units(own, state.lengths) for own in (near.X, X)])
         rank = np.arange(w + n, dtype=np.uint64)
         places = _after(theta, Block(X, X[:, :0]), near, np.zeros((n, 0), np.int64))
-        mean, variance = xp.zeros((1, near.y.shape[1])), xp.zeros(1)
+        places, first = self._beside(theta, places), m + w
+        mean, variance, E = xp.zeros((1, near.y.shape[1])), xp.zeros(1), xp.zeros((1, m))
         for start in reversed(range(0, n, SUMMED)):
             own = slice(start, start + SUMMED)
             numbers = w + np.arange(n)[own]
             before = nearest_earlier(points, rank, numbers, self.predict_neighbours)
-            c = places._replace(own=places.own[own], near=xp.asarray(before))
+            rows = xp.concatenate([places.near[own], _moved(xp.asarray(before), m)], axis=1)
+            c = places._replace(own=places.own[own], near=rows)
             found = weights(theta, c)
-            u = linalg.solve_lower_t(_among(found, c, w + start), left[own])
-            rows, columns = xp.nonzero((c.rows >= w) & (c.rows < w + start))
-            taken = found[rows, columns] * u[rows]
-            left -= xp.bincount(c.rows[rows, columns] - w, weights=taken, minlength=n)
-            mean -= u @ combined(found, c, c.y)
-            variance += u @ u
-        return Moments(mean, variance=variance)
+            t = linalg.solve_lower_t(among(found, c, first + start), left[own])
+            rows, columns = xp.nonzero((c.rows >= first) & (c.rows < first + start))
+            taken = found[rows, columns] * t[rows]
+            left -= xp.bincount(c.rows[rows, columns] - first, weights=taken, minlength=n)
+            mean -= t @ combined(found, c, c.y)
+            variance += t @ t
+            E += t @ _of_supports(found, state.factor)
+        shared = linalg.whiten_rows(state.inner_factor, E) if m else E
+        variance += linalg.row_squares(shared)
+        return Moments(mean + E @ state.weights, variance=variance)
 
     def _one_after_another(self, theta: Theta, state: Any, X: Array, near: Rows) -> Moments:
         """Return the joint posterior of places, each given rows and places before it.
 
-        With the weights B of places, lower triangular, and those of rows, whose sum is e, B f + e
-        is white noise.
+        With the weights B of places, lower triangular, and those of rows, whose sum is e, and E of
+        support inputs, B f + e - E u is white noise.
         """
         xp, n, w = namespace(X), len(X), len(near.X)
         points = np.concatenate([in_units(own, state.lengths) for own in (near.X, X)])
         rank = np.arange(w + n, dtype=np.uint64)
         before = nearest_earlier(points, rank, np.arange(w, w + n), self.predict_neighbours)
         c = _after(theta, Block(X, X[:, :0]), near, before)
+        c = self._beside(theta, c)
         found = weights(theta, c)
-        spread = linalg.solve_lower(_among(found, c, w), xp.eye(n))
-        return Moments(-spread @ combined(found, c, c.y), covariance=spread @ spread.T)
+        spread = linalg.solve_lower(among(found, c, len(state.weights) + w), xp.eye(n))
+        mean, covariance = -spread @ combined(found, c, c.y), spread @ spread.T
+        if theta.inputs is None:
+            return Moments(mean, covariance=covariance)
+        E = spread @ _of_supports(found, state.factor)
+        shared = linalg.whiten_rows(state.inner_factor, E)
+        return Moments(mean + E @ state.weights, covariance=covariance + shared @ shared.T)
 
     def _far(self, theta: Theta, X: Array, near: Array, variance: Array, A: Array) -> Array:
         """Return a mask (n,) of places correlated below FAR with all rows and support inputs."""
@@ -487,13 +531,14 @@ def _after(theta: Theta, own: Block, near: Rows, before: np.ndarray) -> Conditio
     )
 
 
-def _among(w: Array, c: Conditionals, first: int) -> Array:
-    """Return the weights (g, g) that own rows, which are numbered from ``first`` on, have there."""
-    xp, g = namespace(w), len(c.own)
-    rows, columns = xp.nonzero(c.rows >= first)
-    B = xp.zeros((g, g))
-    B[rows, c.rows[rows, columns] - first] = w[rows, columns]
-    return B
+def _moved(near: Array, m: int) -> Array:
+    """Return numbers of rows, or -1, where m others come before all rows."""
+    return namespace(near).where(near >= 0, near + m, -1)
+
+
+def _of_supports(w: Array, V: Array) -> Array:
+    """Return E (g, m) of windows whose first rows are f(S) = V u."""
+    return -w[:, : len(V)] @ V
 
 
 def _noise(noise: Array | None, X: Array) -> Array:
