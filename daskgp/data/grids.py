@@ -389,7 +389,7 @@ def grid_of(
     for name in names:
         known = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
         if name not in known:
-            other = next((str(one) for one in known if str(one).lower() == name.lower()), None)
+            other = next((str(one) for one in known if str(one).lower() == str(name).lower()), None)
             remedy = "rename or add it" if other is None else f"rename {other!r} to {name!r}"
             raise InputError(
                 f"feature {name!r} is not in the xarray object, which has "
@@ -436,6 +436,8 @@ def holds_dates(values: xr.DataArray, what: str, remedy: str = reading.ENCODE) -
     """Return whether a variable has dates, of any calendar; InputError if no numbers either."""
     if values.dtype.kind == "M" or calendar_of(values) is not None:
         return True
+    if values.dtype.kind == "c":
+        reading.check_kind(what, values)
     first = values.isel({dim: slice(0, 1) for dim in values.dims})
     reading.refuse_column(what, values.dtype, lambda: first.values, remedy)
     return False

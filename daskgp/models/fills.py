@@ -52,6 +52,7 @@ _REPEATED = (
 KNOWN = dict.fromkeys(SURE, 1) | dict.fromkeys(_REPEATED, 2)
 """Fill values in common use, and the least rows that have to have one."""
 _KNOWN = np.array(sorted(KNOWN))
+_MODEST = _KNOWN[np.abs(_KNOWN) < HUGE]
 APART = {1: 1.0, 2: 10.0}
 """Least distance of a known fill value among places from those of the fit, in ranges of these, by
 the rows that have to have it among rows."""
@@ -136,15 +137,14 @@ def lonely(values: np.ndarray, limits: Limits | None) -> float | None:
     these and the value, so that no regular axis has one.  It is outside by the width of the limits,
     a positive one by more, or repeated and the only negative one.
     """
-    if limits is None:
+    if limits is None or limits[0] == limits[1]:  # predictions do not depend on a constant
         return None
-    low, high = limits
-    out = (values < low) | (values > high)
+    (low, high), size = limits, limits[1] - limits[0]
+    out = ((values < low) | (values > high)) & (np.abs(values) < HUGE)
     if not out.any():
         return None
-    size = high - low or 1.0 + abs(low)
     each, counts = np.unique(values[out].astype(np.float64), return_counts=True)
-    known = _KNOWN[np.argmin(np.abs(each[:, None] - _KNOWN), axis=1)]
+    known = _MODEST[np.argmin(np.abs(each[:, None] - _MODEST), axis=1)]
     same = np.abs(each - known) <= _slack(known)
     within = np.unique(values[(values >= low) & (values <= high)])
     for fill, count in zip(each[same], counts[same], strict=True) if len(within) > 1 else ():

@@ -96,8 +96,10 @@ def _columns(group: Any, part: slice) -> np.ndarray:
 
 def _check(job: Job, source: str, output: str) -> None:
     if not is_csv(source):
+        given = isinstance(job.source, str | os.PathLike)
+        shown = source if given else f"the {type(job.source).__name__}"
         raise InputError(
-            f"{source} is not a csv, {output} is: name a store for the predictions, such as "
+            f"{shown} is not a csv, {output} is: name a store for the predictions, such as "
             "predictions.zarr"
         )
     if remote.is_pattern(source) and not groups.exists(source):

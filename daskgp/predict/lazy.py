@@ -13,6 +13,7 @@ from dask import delayed
 from dask.base import get_scheduler
 
 from daskgp import data
+from daskgp.checks import LARGEST
 from daskgp.data import expected, feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError, SettingError
@@ -310,7 +311,8 @@ def _far(
     They are by more than ``widths`` of the range, and correlated with no place within it.
     """
     X = posterior.columns.known(np.asarray(X[expected.drawn(len(X))], np.float64))
-    far = expected.farthest(posterior.trained_on, X[np.isfinite(X).all(axis=1)], widths)
+    X = X[(np.abs(X) < LARGEST).all(axis=1)]
+    far = expected.farthest(posterior.trained_on, X, widths)
     if far is None or _are_related(posterior, far.places[:: len(far.places) // TRIED + 1]):
         return None
     try:

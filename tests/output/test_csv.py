@@ -105,6 +105,8 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
             model.predict_store(source, output, **settings)
     with pytest.raises(SettingError, match="not on this machine"):
         model.predict_store(source, "s3://bucket/out.csv")
+    with pytest.raises(InputError, match=r"^the ndarray is not a csv, .*out.csv is: name a st"):
+        model.predict_store(np.zeros((9, 2)), output)
     with pytest.raises(InputError, match=r"in.zarr is not a csv, .*out.csv is: name a store"):
         model.predict_store(str(tmp_path / "in.zarr"), output)
     with pytest.raises(InputError, match="may be several files: predict one at a time"):

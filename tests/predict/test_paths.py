@@ -217,6 +217,9 @@ def test_numbers_that_cannot_be_are_refused(given, named):
     model = METHODS["exact"].fit(*rows(20))
     with pytest.raises(SettingError, match=named):
         model.sample_paths(**given)
+    if named != "n_frequencies":
+        with pytest.raises(SettingError, match=named):
+            model.sample_y(rows(3)[0], **given)
 
 
 def test_settings_without_paths_are_refused_with_what_has_them():

@@ -219,6 +219,7 @@ def test_integer_features_are_numbers(vector):
         (np.ones(4), "X has 1 dimensions, 2 are needed"),
         (da.ones((4, 5)), "X has 5 features, but sgpr is expecting 3"),
         (np.array([["u", "v", "w"]]), "X has type <U1 and holds .u., but numbers are needed"),
+        (xr.Dataset(coords={"a": [1j], "b": [1.0], "c": [1.0]}), "Complex data not supported"),
         (pd.DataFrame(np.ones((4, 3)), columns=["a", "z", "c"]), "feature 'z'.*fitted with 'b'"),
         (pd.DataFrame(np.ones((4, 3)), columns=["b", "a", "c"]), "a, b, c in this order"),
         (pd.DataFrame(np.ones((4, 2)), columns=["a", "b"]), "2 features"),
