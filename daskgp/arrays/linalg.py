@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,31 @@ from daskgp.errors import InputError, NumericalError
 from daskgp.typing import Array
 
 logger = logging.getLogger(__name__)
+
+
+class _Told:
+    """Whether warnings of jitter are given once, and whether one has been given."""
+
+    once = given = False
+
+    def wanted(self) -> bool:
+        """Return whether a warning is given now."""
+        first, self.given = not self.given, True
+        return first or not self.once
+
+
+_told = _Told()
+
+
+def jitter_told_once() -> Callable[[], None]:
+    """Warn only once of jitter in this process until the function that is returned is called."""
+    _told.once, _told.given = True, False
+
+    def each_time() -> None:
+        _told.once = False
+
+    return each_time
+
 
 _LARGEST_JITTER = 1e-4
 _SMALLEST_JITTER = 1e-10
@@ -82,7 +108,7 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
                 f"diagonal ({mean:.3g}) added: look for NaN, or raise the noise variance or jitter"
             )
         tried = following
-    if tried != jitter:
+    if tried != jitter and _told.wanted():
         logger.warning(
             "a %d x %d matrix needed jitter %.0e of its mean diagonal (asked for: %.0e)",
             m, m, tried, jitter,

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskgp import data
+from daskgp.arrays import linalg
 from daskgp.checks import LARGEST
 from daskgp.data import partition, reading, visibility
 from daskgp.data.blocks import filling, sampling
@@ -33,9 +34,12 @@ from daskgp.models.fills import Fills
 from daskgp.posterior.layers import Layer, chain
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import ProcessSetting
 from daskgp.train.stochastic import Stopped
 
 logger = logging.getLogger("daskgp")
+
+_JITTER_ONCE = ProcessSetting(linalg.jitter_told_once)
 
 Noise: TypeAlias = tuple[Any, Any]
 Calibrate: TypeAlias = Callable[
@@ -94,7 +98,7 @@ def fitted(
         error, weight = (False if a is None else a for a in (sizes.y_variance, sizes.weight))
         noise = error, weight
     try:
-        with scratch_rows(recipe.store) as spill:
+        with _JITTER_ONCE, scratch_rows(recipe.store) as spill:
             shared = executor.shares_memory
             whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise), executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))

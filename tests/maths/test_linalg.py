@@ -427,3 +427,13 @@ def test_one_matrix_of_a_stack_that_needs_jitter(xp, caplog):
     assert "needed jitter" in caplog.text
     np.testing.assert_array_equal(L[0], np.eye(3))
     np.testing.assert_allclose(L[1] @ L[1].T, A[1], atol=1e-6)
+
+
+def test_jitter_is_told_once_where_that_is_asked_for(caplog):
+    again = linalg.jitter_told_once()
+    for _ in range(3):
+        linalg.cholesky(np.ones((3, 3)) - 1e-7 * np.eye(3), jitter=0.0)
+    assert caplog.text.count("needed jitter") == 1
+    again()
+    linalg.cholesky(np.ones((3, 3)) - 1e-7 * np.eye(3), jitter=0.0)
+    assert caplog.text.count("needed jitter") == 2
