@@ -29,8 +29,8 @@ from daskgp.testing.computing import agree, no_compute
 
 CHECKS: list[Check] = []
 N = 150
-FEW = 25
-"""Rows of a block, of which a place near its border has neighbours in others."""
+FEW, MANY = 25, 250
+"""Rows of a block, of which places near its border have neighbours in others, and such places."""
 NEW = 100
 """The row from which on rows are new to a fit of the first ones."""
 
@@ -345,7 +345,7 @@ def _bad_rows(estimator: GaussianProcess) -> None:
 @promise("predictions from the rows that are read back are those from all rows", _reads)
 def _rows_read(estimator: GaussianProcess) -> None:
     recipe, (X, y) = fixed(estimator).recipe(), rows(estimator)
-    method, T = recipe.method, np.concatenate([places(), X[::3] + 0.01])
+    method, T = recipe.method, np.random.default_rng(1).uniform(0, 3, (MANY, 2))
     arrangement = replace(recipe.arrangement, block_rows=FEW)
     posterior = run.fitted(replace(recipe, arrangement=arrangement), X, y).posterior
     assert isinstance(posterior.rows, Nearby), "its arrangement keeps no rows"
