@@ -104,7 +104,7 @@ class LMA(GaussianProcess):
     varying : int, "auto", sequence of str or Dataset, optional
         Hyper-parameters that vary over space, as in ``VecchiaGP``.  They are those of its middle in
         all of a window, a block with those that it is conditioned on or the rows that predict a
-        cell; support inputs have one value each for all windows, with a prior of their own places.
+        cell.  Support inputs, whose low-rank part has one set of them, are then left out.
         Joint covariances, averages and sample paths are refused: ``VecchiaGP`` has them.
     varying_over : sequence of str, optional
         Features that they vary over; default all.
@@ -177,6 +177,8 @@ class LMA(GaussianProcess):
     @property
     def support_(self) -> np.ndarray:
         """Support inputs (m, d) in the units of X."""
+        if self.solved_.theta.inputs is None:
+            return np.zeros((0, self.solved_.n_features))
         return in_users_units(self.solved_)
 
     @property

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp.checks import whole
@@ -151,13 +150,6 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         if isinstance(self.support, str) and not whole("n_support", self.n_support, 0):
             return Inputs()
         return self._chosen_inputs("support", "n_support", "support inputs")
-
-    @property
-    def support_(self) -> np.ndarray:
-        """Support inputs (m, d) in the units of X."""
-        if self.solved_.theta.inputs is None:
-            return np.zeros((0, self.solved_.n_features))
-        return super().support_
 
     def _arrangement(self) -> Blocks:
         number = self.predict_neighbours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -15,6 +16,9 @@ from daskgp.fit.subset import Start
 from daskgp.models.markov.lma import LMA
 from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.method import Summed
+from daskgp.models.values import Theta
+
+logger = logging.getLogger("daskgp")
 
 PROBE_ROWS = (1_536, 3_072)
 """Rows of the short runs by which iterations with all rows are timed."""
@@ -163,7 +167,7 @@ class OnNearby(OnBlocks):
             return learned
         if asked.given is not None:
             given = varying.taken(asked.given, problem.stage, theta, asked)
-            return learned._replace(theta=given)
+            return learned._replace(theta=_of(problem.recipe, given))
         if learned.stopped:
             return learned
         run = hyperparameters.plan_run(problem)
@@ -174,7 +178,7 @@ class OnNearby(OnBlocks):
         found = varying.trained(asked, model, near, run, number)
         if learned.history:
             learned.history[-1].update(found.gains)
-        return learned._replace(theta=found.theta)
+        return learned._replace(theta=_of(problem.recipe, found.theta))
 
 
 @dataclass(frozen=True)
@@ -199,3 +203,15 @@ class OnRows(OnNearby):
         if problem.recipe.optimizer is not None:
             problem = problem._replace(start=self._started(problem))
         return super().learn(problem)
+
+
+def _of(recipe: Recipe, theta: Theta) -> Theta:
+    """Return hyper-parameters without support inputs, if they vary by the window."""
+    varies = theta.varying is not None and recipe.method.varies_by_window
+    if not varies or theta.inputs is None:
+        return theta
+    logger.info(
+        "%d support inputs are left out, as their low-rank part has one set of hyper-parameters",
+        len(theta.inputs),
+    )
+    return replace(theta, inputs=None)

@@ -139,15 +139,12 @@ class Moments(NamedTuple):
 class Across(NamedTuple):
     """Ties of places to training rows: features (n, m), kernel (n, w), and which places are far.
 
-    Weighted sums of the rows of both are those of the sum of f over the places.  ``explained``
-    (n, m) are features whose squares are what the low-rank part explains of the kernel, where they
-    are not those of its weights.
+    Weighted sums of the rows of both are those of the sum of f over the places.
     """
 
     features: Array
     kernel: Array
     far: Array | None = None
-    explained: Array | None = None
 
 
 class Shape(NamedTuple):
@@ -214,9 +211,20 @@ class Theta:
         """Return the kernel at the middle of rows X (n, d), as that of all rows."""
         if self.varying is None:
             return self
+        if not len(X):
+            return replace(self, varying=None)
         middle = np.asarray(to_host(X), np.float64).mean(axis=0, keepdims=True)
         logs = self.kernel.log_parameters + self.varying.at(middle)[0, :-1]
         return replace(self, kernel=self.kernel.with_log_parameters(logs), varying=None)
+
+    def scaled(self, rows: Block) -> Block:
+        """Return rows whose noise relative to the common variance is that of their places."""
+        if self.varying is None:
+            return rows
+        xp = namespace(rows.X)
+        own = xp.asarray(np.exp(self.varying.at(rows.X)[:, -1]))
+        by, known = (1.0, xp.zeros(len(own))) if rows.noise is None else rows.noise.T
+        return rows._replace(noise=xp.stack([by * own, known], axis=1))
 
     def to_vector(self, with_inputs: bool) -> np.ndarray:
         """Return the logs of kernel parameters and noise variance, then any trained inputs."""

@@ -1,7 +1,4 @@
-"""LMA whose hyper-parameters vary a window at a time, against the dense joint Gaussian that it is.
-
-Support inputs come first, each given those before it; a block is given them and the rows near it.
-"""
+"""LMA whose hyper-parameters vary a window at a time, against the dense joint Gaussian."""
 
 from functools import reduce
 
@@ -15,22 +12,15 @@ from daskgp.models.markov.lma import LMA
 from daskgp.models.values import Block, Theta
 from daskgp.models.varying import Varying
 
-SIZES, M, JITTER = (9, 4, 7, 1, 8), 6, 1e-8
+SIZES = (9, 4, 7, 1, 8)
 NEAR = earlier(len(SIZES), 2)
 
 
-def varied(size, m=M, seed=0):
+def varied(size, seed=0):
     rng = np.random.default_rng(seed)
     knots, logs = rng.uniform(size=(4, 2)), size * rng.normal(size=(4, 4))
     field = Varying(knots, logs, np.array([0, 1]), np.zeros((4, 4)))
-    kernel = Matern32(lengthscale=(0.4, 0.9), variance=1.4)
-    return Theta(kernel, NOISE, rng.uniform(size=(m, 2)), field)
-
-
-def rows(seed=1, p=2):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(size=(sum(SIZES), 2))
-    return X[np.argsort(X[:, 0])], rng.normal(size=(sum(SIZES), p))
+    return Theta(Matern32(lengthscale=(0.4, 0.9), variance=1.4), NOISE, None, field)
 
 
 def own(theta, places):
@@ -39,17 +29,11 @@ def own(theta, places):
     return common * np.exp(theta.varying.at(places))
 
 
-def matern(theta, place, A, B):
-    """Covariance of f with the hyper-parameters of a place, and noise variances of B."""
+def matern(theta, place, A):
+    """Covariance of f at rows A with the hyper-parameters of a place."""
     variance, *lengths, _ = own(theta, place[None])[0]
-    r = np.sqrt(3.0) * np.sqrt((((A[:, None] - B) / lengths) ** 2).sum(axis=2))
-    return variance * (1.0 + r) * np.exp(-r), own(theta, B)[:, -1]
-
-
-def summed(model, prepared, blocks):
-    """Sums over all blocks."""
-    each = [model.local(prepared, b, [blocks[j] for j in NEAR[i]]) for i, b in enumerate(blocks)]
-    return reduce(model.combine, each)
+    r = np.sqrt(3.0) * np.sqrt((((A[:, None] - A) / lengths) ** 2).sum(axis=2))
+    return variance * (1.0 + r) * np.exp(-r)
 
 
 class Joint:
@@ -58,76 +42,69 @@ class Joint:
     def __init__(self):
         self.C = np.zeros((0, 0))
 
-    def add(self, given, weights, spread):
-        """Values with these weights of those ``given`` and a covariance of what is left."""
-        n, m = len(self.C), len(weights)
-        W = np.zeros((m, n))
-        W[:, given] = weights
-        C = np.zeros((n + m, n + m))
-        C[:n, :n], C[n:, :n] = self.C, W @ self.C
-        C[:n, n:], C[n:, n:] = C[n:, :n].T, W @ self.C @ W.T + spread
-        self.C = C
-        return np.arange(n, n + m)
+    def add(self, K, given):
+        """Values that have the covariance K with those ``given``, which come first in it."""
+        g, n = len(given), len(self.C)
+        W = np.zeros((len(K) - g, n))
+        W[:, given] = np.linalg.solve(K[:g, :g], K[:g, g:]).T
+        spread = K[g:, g:] - W[:, given] @ K[:g, g:]
+        across = W @ self.C
+        self.C = np.block([[self.C, across.T], [across, across @ W.T + spread]])
+        return np.arange(n, len(self.C))
 
 
-def conditional(K, given):
-    """Weights and covariance of the last values given the first."""
-    W = np.linalg.solve(K[:given, :given], K[:given, given:]).T
-    return W, K[given:, given:] - W @ K[:given, given:]
+def dense(theta, X, noise):
+    """Covariance of all rows y."""
+    joint, at = Joint(), {}
+    for i, block in enumerate(cut(SIZES)):
+        rows = np.concatenate([*(cut(SIZES)[j] for j in NEAR[i]), block]).astype(int)
+        K = matern(theta, X[block].mean(axis=0), X[rows]) + np.diag(noise[rows])
+        known = np.concatenate([*(at[j] for j in NEAR[i]), []]).astype(int)
+        at[i] = joint.add(K, known)
+    order = np.concatenate([at[i] for i in range(len(SIZES))])
+    return joint.C[np.ix_(order, order)]
 
 
-def dense(theta, X, near, T):
-    """Joint covariance of all rows y and, by window, of places f; positions of either."""
-    S, joint, at = theta.inputs, Joint(), {}
-    for j in range(len(S)):
-        K, _ = matern(theta, S[j], S[: j + 1], S[: j + 1])
-        variance = K[0, 0]
-        K += JITTER * variance * np.eye(j + 1)
-        joint.add(np.arange(j), *conditional(K, j))
-    support = np.arange(len(S))
-
-    def window(place, given, new, noisy):
-        both = np.concatenate([S, *(X[i] for i in given), new])
-        K, noise = matern(theta, place, both, both)
-        K[np.diag_indices(len(S))] += JITTER * K[0, 0]
-        rows_, n = np.arange(len(S), len(both)), len(both) - len(new)
-        noised = rows_ if noisy else np.arange(len(S), n)
-        K[noised, noised] += noise[noised]
-        known = np.concatenate([support, *(at[i] for i in given)]).astype(int)
-        return joint.add(known, *conditional(K, n))
-
-    blocks = cut(SIZES)
-    X = [X[i] for i in blocks]
-    for i, block in enumerate(X):
-        at[i] = window(block.mean(axis=0), list(near[i]), block, True)
-    y, by_place = np.concatenate([at[i] for i in range(len(X))]), []
-    for places, given in T:
-        middle = np.concatenate([X[i] for i in given]).mean(axis=0)
-        by_place.append(window(middle, given, places, False))
-    return joint.C, y, by_place
-
-
+@pytest.mark.whole
+@pytest.mark.parametrize("known", [False, True], ids=["", "known errors"])
 @pytest.mark.parametrize("size", [0.0, 0.4])
-def test_evidence_and_predictions_are_those_of_the_joint_gaussian(size):
-    theta, (X, y), rng = varied(size), rows(), np.random.default_rng(5)
-    model, blocks = LMA(jitter=JITTER), cut(SIZES)
-    T = [(rng.uniform(size=(3, 2)), given) for given in ([0, 1], [2, 3, 4])]
-    C, at, places = dense(theta, X, NEAR, T)
-    found = [Block(X[i], y[i]) for i in blocks]
+def test_it_is_the_joint_gaussian_of_its_windows(size, known):
+    theta, rng, model = varied(size), np.random.default_rng(5), LMA()
+    X, y = rng.uniform(size=(sum(SIZES), 2)), rng.normal(size=(sum(SIZES), 2))
+    errors = np.column_stack([rng.uniform(0.5, 2, len(X)), rng.uniform(0, 0.1, len(X))])
+    errors = errors if known else np.tile([1.0, 0.0], (len(X), 1))
+    noise = own(theta, X)[:, -1] * errors[:, 0] + errors[:, 1]
+    C = dense(theta, X, noise)
+    blocks = [Block(X[i], y[i], errors[i] if known else None) for i in cut(SIZES)]
     prepared = model.prepare(theta)
-    total = summed(model, prepared, found)
+    each = [model.local(prepared, b, [blocks[j] for j in NEAR[i]]) for i, b in enumerate(blocks)]
+    total = reduce(model.combine, each)
     state = model.posterior(prepared, total)
-    C_y = C[np.ix_(at, at)]
-    logdet, solved = np.linalg.slogdet(C_y)[1], np.linalg.solve(C_y, y)
+    logdet, solved = np.linalg.slogdet(C)[1], np.linalg.solve(C, y)
     evidence = -0.5 * ((y * solved).sum() + y.shape[1] * (logdet + len(y) * np.log(2 * np.pi)))
-    assert_close(model.objective(prepared, total).value, evidence, 1e-8, 1e-8)
-    for (X_new, given), new in zip(T, places, strict=True):
-        near = model.condition(theta, state, [found[i] for i in given])
-        moments = model.predict(theta, state, X_new, near, "variance")
-        across = C[np.ix_(new, at)]
-        assert_close(moments.mean, across @ solved, 1e-7, 1e-8)
-        spread = np.diag(C)[new] - (across * np.linalg.solve(C_y, across.T).T).sum(axis=1)
-        assert_close(moments.variance, spread, 1e-6, 1e-7)
-    if size == 0.0:
-        same = model.prepare(Theta(theta.kernel, NOISE, theta.inputs))
-        assert_close(summed(model, same, found).gram, total.gram, 1e-6, 1e-6)
+    assert_close(model.objective(prepared, total).value, evidence)
+    for given in ([0, 1], [2, 3, 4]):
+        X_new = rng.uniform(size=(3, 2))
+        near = model.condition(theta, state, [blocks[i] for i in given])
+        found = model.predict(theta, state, X_new, near, "variance")
+        K = matern(theta, near.X.mean(axis=0), np.concatenate([near.X, X_new]))
+        rows, n = np.concatenate([cut(SIZES)[i] for i in given]), len(near.X)
+        W = np.linalg.solve(K[:n, :n] + np.diag(noise[rows]), K[:n, n:]).T
+        assert_close(found.mean, W @ y[rows])
+        assert_close(found.variance, np.diag(K[n:, n:] - W @ K[:n, n:]))
+
+
+def test_a_row_left_out_is_predicted_from_the_others():
+    theta, rng, model = varied(0.4), np.random.default_rng(3), LMA()
+    X, y = rng.uniform(size=(20, 2)), rng.normal(size=(20, 1))
+    everything = Block(X, y)
+    prepared = model.prepare(theta)
+    state = model.posterior(prepared, model.local(prepared, everything))
+    near = model.condition(theta, state, [everything])
+    found = model.loo(theta, state, Block(X[4:7], y[4:7]), near)
+    K = matern(theta, X.mean(axis=0), X) + np.diag(own(theta, X)[:, -1])
+    for i in range(3):
+        rest = np.delete(np.arange(20), 4 + i)
+        w = np.linalg.solve(K[np.ix_(rest, rest)], K[rest, 4 + i])
+        assert_close(found.mean[i], w @ y[rest])
+        assert_close(found.variance[i], K[4 + i, 4 + i] - w @ K[rest, 4 + i])

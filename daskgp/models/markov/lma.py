@@ -20,31 +20,22 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from daskgp.arrays import linalg
-from daskgp.arrays.backend import namespace, number, to_host, wide
+from daskgp.arrays.backend import namespace, number, wide
 from daskgp.arrays.batched import alike
 from daskgp.models import inducing
 from daskgp.models.additive import Additive, order_of
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.leave_one_out import Known, less_trend, places_of, units, without
-from daskgp.models.markov.conditionals import (
-    MOST_COMPILED,
-    Conditionals,
-    among,
-    prior_variances,
-    weights,
-)
-from daskgp.models.markov.earlier import nearest_earlier
 from daskgp.models.markov.windows import (
     Cotangent,
     Given,
-    Local,
     Part,
     Stats,
     Window,
     each_of,
     factored_window,
+    features_of,
     joined,
-    local_of,
     rows_of,
     shape_of,
     side_by_side,
@@ -92,22 +83,19 @@ class Near(NamedTuple):
     """Training rows that predictions are conditioned on, factored.
 
     ``features`` is A (w, m), ``factor`` L_R (w, w) and ``weights`` R^-1 (y - A weights) (w, p).
-    Where hyper-parameters vary, ``local`` are those of the rows, and R is K - B B' + D with
-    ``explained`` B (w, m).
+    ``local`` are hyper-parameters of the middle of the rows, where they vary.
     """
 
     X: Array
     features: Array
     factor: Array
     weights: Array
-    explained: Array | None = None
-    local: Local | None = None
+    local: Theta | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        more = () if self.local is None else (self.explained, self.local.factor, self.local.turn)
-        return int(sum(a.nbytes for a in (*self[:4], *more) if a is not None))
+        return int(sum(a.nbytes for a in self[:4]))
 
 
 @dataclass(frozen=True)
@@ -152,25 +140,10 @@ class LMA(Additive):
         return "prediction='consistent'" if self.prediction == "paper" else super().steadier()
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Compute the Cholesky factor of K(S, S).
-
-        Where hyper-parameters vary it is one of the covariance that support inputs have as rows,
-        each conditioned on earlier ones with those of its place.
-        """
-        if theta.varying is None:
-            return inducing.prepare(theta, self.jitter)
-        Z = inputs_of(theta).astype(np.float64)
-        xp, m, own = namespace(Z), len(Z), np.arange(len(Z))
-        before = nearest_earlier(to_host(Z), own.astype(np.uint64), own, min(m, MOST_COMPILED))
-        own, before, noise = xp.asarray(own), xp.asarray(before), self._latent(theta, Z)
-        rows = Conditionals(Z, xp.zeros((m, 1)), noise, own, before)
-        B = among(weights(theta, rows), rows, 0)  # B f_S is white noise
-        return Prepared(theta, linalg.solve_lower(B, xp.eye(m)), self.jitter)
-
-    def _latent(self, theta: Theta, Z: Array) -> Array:
-        """Return ``Block.noise`` (m, 2) of f at support inputs, so little that it has a factor."""
-        xp = namespace(Z)
-        return xp.stack([xp.zeros(len(Z)), self.jitter * prior_variances(theta, Z)], axis=1)
+        """Compute the Cholesky factor of K(S, S), if there are support inputs."""
+        if theta.inputs is None:
+            return Prepared(theta, np.zeros((0, 0)), self.jitter)
+        return inducing.prepare(theta, self.jitter)
 
     def local(self, prepared: Prepared, block: Block, near: Sequence[Block] = ()) -> Stats:
         """Return the summary of a block given those near it: [LMA] Definition 1."""
@@ -318,10 +291,8 @@ class LMA(Additive):
         return number(_products(total, beta).trace())
 
     def features(self, theta: Theta, state: State, X: Array) -> Array:
-        """Return A (n, m) of rows X (n, d); none where hyper-parameters vary, by the window."""
-        if theta.varying is not None:
-            return namespace(X).zeros((len(X), 0))
-        return Local(theta, state.factor).features(X)[0]
+        """Return A (n, m) of rows X (n, d)."""
+        return features_of(theta, state.factor, X)
 
     def condition(
         self,
@@ -334,23 +305,20 @@ class LMA(Additive):
 
         ``features`` are those of each block, if known.
         """
-        rows = rows_of(blocks[-1], blocks[:-1])
-        own = local_of(theta, state.factor, rows.X, self.jitter)
-        X, y, noise = own.rows(rows)
-        if features is None or theta.varying is not None:
-            A, explained = own.features(X)
-        else:
-            A = explained = namespace(X).concatenate(features)
-        K, s = wide(own.theta.kernel(X)), variances(own.theta.noise_variance, noise)
+        X, y, noise = theta.scaled(rows_of(blocks[-1], blocks[:-1]))
+        own = theta.around(X)
+        known = None if features is None else namespace(X).concatenate(features)
+        A = self.features(own, state, X) if known is None else known
+        K, s = wide(own.kernel(X)), variances(own.noise_variance, noise)
         if self.prediction == "paper":
             R = linalg.less_product(K, A, s, overwrite=True)
             R = markov_covariance(R, [len(b.X) for b in blocks], self.markov_order)
             L, _ = linalg.cholesky(R, jitter=0.0, overwrite=True)
         else:
-            L = linalg.cholesky_less(K, explained, s, overwrite=True)
+            L = linalg.cholesky_less(K, A, s, overwrite=True)
         rest = linalg.whiten_rows(L, (y - A @ state.weights).T)
-        more = () if theta.varying is None else (explained, own)
-        return Near(X, A, L, linalg.unwhiten_rows(L, rest, overwrite=True).T, *more)
+        local = None if theta.varying is None else own
+        return Near(X, A, L, linalg.unwhiten_rows(L, rest, overwrite=True).T, local)
 
     def picks(self, state: Any, X: np.ndarray, near: np.ndarray) -> np.ndarray | None:
         """Return None: all places of a group are conditioned on all rows that serve it."""
@@ -368,14 +336,15 @@ class LMA(Additive):
         With W = R(X, near) R^-1 and E = A - W A_near the mean is W y + E (I + G)^-1 g and the
         covariance R(X, X) - W R(near, X) + E (I + G)^-1 E'.
         """
-        kernel = theta.kernel if near.local is None else near.local.theta.kernel
-        prior = kernel(X) if want == "covariance" else kernel.diag(X)
-        across = _across(near.local or Local(theta, state.factor), X, near.X)
-        return self.predict_from(state, near, across, prior, want)
+        theta = near.local or theta
+        prior = theta.kernel(X) if want == "covariance" else theta.kernel.diag(X)
+        return self.predict_from(state, near, self.across(theta, state, X, near.X), prior, want)
 
     def across(self, theta: Theta, state: State, X: Array, near: Array) -> Across:
         """Return what ties places X (n, d) to training rows (w, d)."""
-        return _across(Local(theta, state.factor), X, near)
+        A, near = self.features(theta, state, X), near.astype(X.dtype, copy=False)
+        K = wide(theta.kernel(X, near))
+        return Across(A, K, _negligible(K, A, theta.kernel.diag(X)))
 
     def predict_from(
         self, state: State, near: Near, across: Across, prior: Array, want: Want
@@ -384,9 +353,8 @@ class LMA(Additive):
 
         ``prior`` are their variances (n,), or covariances (n, n).
         """
-        A, R, far, B = across
-        B = A if B is None else B
-        R -= B @ (near.features if near.explained is None else near.explained).T
+        A, R, far = across
+        R -= A @ near.features.T
         mean = R @ near.weights + A @ state.weights
         if want == "mean":
             return Moments(mean, far=far)
@@ -395,9 +363,9 @@ class LMA(Additive):
         E = A - W @ near.features
         shared = linalg.whiten_rows(state.inner_factor, E, overwrite=True)
         if want == "variance":
-            variance = wide(prior) - linalg.row_squares(B) - linalg.row_squares(V)
+            variance = wide(prior) - linalg.row_squares(A) - linalg.row_squares(V)
             return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
-        covariance = wide(prior) - B @ B.T - V @ V.T + shared @ shared.T
+        covariance = wide(prior) - A @ A.T - V @ V.T + shared @ shared.T
         return Moments(mean, covariance=covariance, far=far)
 
     def why_no_joint(self) -> str | None:
@@ -420,16 +388,14 @@ class LMA(Additive):
 
         Given the low-rank part u, row i of the rows near it is e u + N(0, c) about what the others
         say, with c = 1 / [R^-1]_ii and e = [R^-1 A]_i c; its own factor N(e u, c) is taken out of
-        the posterior of u, unless hyper-parameters vary.  Those that are not ``near`` are predicted
-        as new ones.
+        the posterior of u.  Those that are not ``near`` are predicted as new ones.
         """
         new = self.predict(theta, state, block.X, near, "variance")
-        local = near.local or Local(theta, state.factor)
-        theta, block = local.theta, local.rows(block)
+        block, theta = theta.scaled(block), near.local or theta
         noise = variances(theta.noise_variance, block.noise)
-        L, A, B = near.factor, near.features, near.explained
+        L, A = near.factor, near.features
         y, diagonal = L @ (L.T @ near.weights) + A @ state.weights, theta.kernel.diag(near.X)
-        prior = diagonal - linalg.row_squares(A if B is None else B)
+        prior = diagonal - linalg.row_squares(A)
         places = places_of(theta, block, Known(near.X, y, linalg.row_squares(L) - prior))
         inside = np.flatnonzero(places >= 0)
         mean, variance = new.mean, new.variance + noise
@@ -439,8 +405,6 @@ class LMA(Additive):
             c = 1.0 / linalg.row_squares(V)
             P = linalg.unwhiten_rows(L, V, overwrite=True) * c[:, None]
             spread = linalg.row_squares(linalg.whiten_rows(state.inner_factor, P @ A))
-            if near.local is not None:
-                spread *= 0.0  # its block had other hyper-parameters than these
             own = block.y[inside]
             found = without(own, own - near.weights[places[inside]] * c[:, None], spread, c)
             mean[inside], variance[inside] = found.mean, found.variance
@@ -539,13 +503,6 @@ def markov_covariance(R: Array, sizes: Sequence[int], order: int) -> Array:
             R[own, far] = linalg.solve_lower(L, R[between, own]).T @ half
             R[far, own] = R[own, far].T
     return R
-
-
-def _across(own: Local, X: Array, near: Array) -> Across:
-    A, explained = own.features(X)
-    K = wide(own.theta.kernel(X, near.astype(X.dtype, copy=False)))
-    far = _negligible(K, explained, own.theta.kernel.diag(X))
-    return Across(A, K, far, explained)
 
 
 def _negligible(K: Array, A: Array, prior: Array) -> Array:

@@ -27,7 +27,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
 from daskgp.kernels.lengthscales import correlation_lengths
 from daskgp.models.additive import order_of
-from daskgp.models.inducing import Prepared
+from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.leave_one_out import Known, less_trend, places_of, without
 from daskgp.models.markov.conditionals import (
     MOST_COMPILED,
@@ -42,7 +42,7 @@ from daskgp.models.markov.conditionals import (
 )
 from daskgp.models.markov.earlier import nearest, nearest_earlier, ranks
 from daskgp.models.markov.lma import FAR, LMA, Near, State
-from daskgp.models.markov.windows import Cotangent, Stats, rows_of
+from daskgp.models.markov.windows import Cotangent, Stats, features_of, rows_of
 from daskgp.models.method import Pass, Rounds
 from daskgp.models.values import (
     Across,
@@ -153,10 +153,25 @@ class Vecchia(LMA):
         object.__setattr__(self, "lengths", tuple(self.lengths))  # a list in stores
 
     def prepare(self, theta: Theta) -> Prepared:
-        """Compute the Cholesky factor of K(S, S), or V, if there are support inputs."""
-        if theta.inputs is None:
-            return Prepared(theta, np.zeros((0, 0)), self.jitter)
-        return super().prepare(theta)
+        """Compute the Cholesky factor of K(S, S), if there are support inputs.
+
+        Where hyper-parameters vary it is one of the covariance that support inputs have as rows,
+        each conditioned on earlier ones with those of its place.
+        """
+        if theta.varying is None or theta.inputs is None:
+            return super().prepare(theta)
+        Z = inputs_of(theta).astype(np.float64)
+        xp, m, own = namespace(Z), len(Z), np.arange(len(Z))
+        before = nearest_earlier(to_host(Z), own.astype(np.uint64), own, min(m, MOST_COMPILED))
+        own, before, noise = xp.asarray(own), xp.asarray(before), self._latent(theta, Z)
+        rows = Conditionals(Z, xp.zeros((m, 1)), noise, own, before)
+        B = among(weights(theta, rows), rows, 0)  # B f_S is white noise
+        return Prepared(theta, linalg.solve_lower(B, xp.eye(m)), self.jitter)
+
+    def _latent(self, theta: Theta, Z: Array) -> Array:
+        """Return ``Block.noise`` (m, 2) of f at support inputs, so little that it has a factor."""
+        xp = namespace(Z)
+        return xp.stack([xp.zeros(len(Z)), self.jitter * prior_variances(theta, Z)], axis=1)
 
     # -- the order ---------------------------------------------------------------------------
 
@@ -237,7 +252,7 @@ class Vecchia(LMA):
             found = weights(theta, c)
             return stats_of(found, c, _of_supports(found, prepared.factor))
         if theta.inputs is not None:
-            A = self._features(theta, prepared.factor, c.X)
+            A = features_of(theta, prepared.factor, c.X)
         return summed(weights(theta, c, A), c, A)
 
     def objective(self, prepared: Any, total: Stats) -> Any:
@@ -254,16 +269,6 @@ class Vecchia(LMA):
         return super().misfit(prepared[0], total)
 
     # -- predictions -------------------------------------------------------------------------
-
-    def features(self, theta: Theta, state: Any, X: Array) -> Array:
-        """Return A (n, m) of rows X (n, d); (n, 0) where hyper-parameters vary."""
-        return self._features(theta, state.factor, X)
-
-    def _features(self, theta: Theta, factor: Array, X: Array) -> Array:
-        Z = theta.inputs
-        if Z is None or theta.varying is not None:
-            return namespace(X).zeros((len(X), 0))
-        return linalg.whiten_rows(factor, wide(theta.kernel(X, Z.astype(X.dtype))), overwrite=True)
 
     def condition(
         self,

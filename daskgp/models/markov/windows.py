@@ -19,7 +19,6 @@ from daskgp.kernels.base import Pullback
 from daskgp.models import inducing
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.values import Block, Theta, ThetaBar, by_log_noise, variances
-from daskgp.models.varying import Varying
 from daskgp.typing import Array
 
 Given: TypeAlias = tuple[Block, Sequence[Block]]
@@ -138,60 +137,20 @@ def summary_of(window: Window, targets: int) -> Stats:
 
 def window_of(prepared: Prepared, block: Block, near: Sequence[Block]) -> Window:
     """Return the window of a block and those near it."""
-    own = local_of(prepared.theta, prepared.factor, block.X, prepared.jitter)
-    rows = own.rows(rows_of(block, near))
-    A, explained = own.features(rows.X)
-    K, noise = wide(own.theta.kernel(rows.X)), variances(own.theta.noise_variance, rows.noise)
-    L = linalg.cholesky_less(K, explained, noise, overwrite=True)
+    theta = prepared.theta
+    own, rows = theta.around(block.X), theta.scaled(rows_of(block, near))
+    A = features_of(own, prepared.factor, rows.X)
+    noise = variances(own.noise_variance, rows.noise)
+    L = linalg.cholesky_less(wide(own.kernel(rows.X)), A, noise, overwrite=True)
     return factored_window(L, A, rows, len(rows.X) - len(block.X))
 
 
-class Local(NamedTuple):
-    """Hyper-parameters of a window, and how its rows tell the low-rank part.
-
-    With values f_S = L u at the support inputs, L that of all windows, a row x has the features
-    k(x, S) K_S^-1 L with the kernel k and K_S = ``factor`` ``factor``' of the window, so that given
-    f_S it has the conditional that its own hyper-parameters say.  ``turn`` is ``factor``^-1 L, None
-    where that is the identity.  Noise variances are those of each row, by ``varying``.
-    """
-
-    theta: Theta
-    factor: Array
-    turn: Array | None = None
-    varying: Varying | None = None
-
-    def rows(self, rows: Block) -> Block:
-        """Return rows with noise relative to that of ``theta``."""
-        if self.varying is None:
-            return rows
-        xp = namespace(rows.X)
-        own = xp.asarray(np.exp(self.varying.at(rows.X)[:, -1]))
-        by, known = (1.0, xp.zeros(len(own))) if rows.noise is None else rows.noise.T
-        return rows._replace(noise=xp.stack([by * own, known], axis=1))
-
-    def features(self, X: Array) -> tuple[Array, Array]:
-        """Return features (n, m) of rows for u, and those whose products the kernel is less by."""
-        if self.theta.inputs is None:
-            none = namespace(X).zeros((len(X), 0))
-            return none, none
-        K = wide(self.theta.kernel(X, self.theta.inputs.astype(X.dtype)))
-        explained = linalg.whiten_rows(self.factor, K, overwrite=True)
-        return explained if self.turn is None else explained @ self.turn, explained
-
-
-def local_of(theta: Theta, factor: Array, X: Array, jitter: float) -> Local:
-    """Return the hyper-parameters of a window about rows X: those at their middle if they vary.
-
-    ``factor`` is L.
-    """
-    if theta.varying is None:
-        return Local(theta, factor)
-    own = theta.around(X)
-    if own.inputs is None:
-        return Local(own, factor, varying=theta.varying)
-    prepared = inducing.prepare(own, jitter)
-    turn = linalg.solve_lower(prepared.factor, factor)
-    return Local(own, prepared.factor, turn, theta.varying)
+def features_of(theta: Theta, factor: Array, X: Array) -> Array:
+    """Return A (n, m) of rows X (n, d); (n, 0) without support inputs, or if theta varies."""
+    if theta.inputs is None or theta.varying is not None:
+        return namespace(X).zeros((len(X), 0))
+    K = wide(theta.kernel(X, theta.inputs.astype(X.dtype)))
+    return linalg.whiten_rows(factor, K, overwrite=True)
 
 
 def factored_window(L: Array, A: Array, rows: Block, c: int) -> Window:
