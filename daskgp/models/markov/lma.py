@@ -192,7 +192,7 @@ class LMA(Additive):
 
     def summing(self, theta: Theta) -> Pass:
         """Return the pass that sums summaries of windows, whose factors may be kept."""
-        m = len(inputs_of(theta))
+        m = 0 if theta.inputs is None else len(theta.inputs)
         return self._pass(
             "local",
             partial(_summarise, self),
