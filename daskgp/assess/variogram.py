@@ -383,6 +383,11 @@ def _expected(posterior: Posterior, rows: data.Rows) -> Expected:
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     posterior.refuse_transformed("an expected variogram", "leave the model out")
+    if posterior.theta.varying is not None:
+        raise SettingError(
+            "the hyper-parameters of this model vary over space, so that no variogram is expected "
+            "everywhere: leave the model out"
+        )
     if posterior.likelihood is not None:
         raise InputError(
             f"with likelihood {posterior.likelihood.name!r} y is not f and noise, so that its "

@@ -9,7 +9,7 @@ import numpy as np
 
 from daskgp import checks
 from daskgp.data import grids
-from daskgp.errors import InputError
+from daskgp.errors import InputError, SettingError
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import known_errors
 from daskgp.typing import Array
@@ -34,6 +34,11 @@ def weights(posterior: Posterior, mean: Any, sample_weight: Any, y_variance: Any
     if y_variance is None:
         return weight
     posterior.refuse_errors("a score with y_variance", "leave y_variance out")
+    if posterior.theta.varying is not None:
+        raise SettingError(
+            "a score with y_variance needs one noise variance of all rows, and that of this model "
+            "varies over space: leave y_variance out, or give sample_weight"
+        )
     noise = posterior.theta.noise_variance * posterior.scaling.y_scale**2
     share = _shaped("y_variance", y_variance, mean) / (
         noise[0] if posterior.vector_target else noise

@@ -143,7 +143,9 @@ class Candidate:
         """Return the candidate without training, or settings that have no effect then."""
         other = self if self.estimator.optimizer is None else self.having(optimizer=None)
         usual = requirements.defaults(type(other.estimator))
-        return other.having(**{name: usual[name] for name in requirements.idle(other.estimator)})
+        while idle := requirements.idle(other.estimator):  # one may rest on another
+            other = other.having(**{name: usual[name] for name in idle})
+        return other
 
     @property
     def holds(self) -> bool:

@@ -6,11 +6,13 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
+import numpy as np
+
 from daskgp import data, train
 from daskgp.fit import conditionals, hyperparameters, means, varying
 from daskgp.fit.arrange import Blocks
 from daskgp.fit.hyperparameters import Learned
-from daskgp.fit.plan import NOTHING, Probe, Workload, probes_in_blocks
+from daskgp.fit.plan import NOTHING, Extra, Probe, Workload, probes_in_blocks
 from daskgp.fit.recipe import Outcome, Problem, Recipe, Run, Trainer
 from daskgp.fit.subset import Start
 from daskgp.models.markov.lma import LMA
@@ -128,13 +130,26 @@ class OnNearby(OnBlocks):
         settings = {"block_rows": largest} | ({"optimizer": "l-bfgs"} if usual else {})
         draws = self.on_rows(recipe, rows) or self.variation is not None
         if recipe.optimizer is not None and draws:
-            work = replace(work, extra=work.extra.with_compiled(predicting=False))
+            extra = self._of_knots(recipe, rows, work.extra)
+            work = replace(work, extra=extra.with_compiled(predicting=False))
         return replace(
             work,
             kept=round(count * work.trained) * method.window_bytes(window, m, p),
             cached=8 * n * (2 * d + p + m) + count * 8 * near * (near + m + d + p),
             staged=usual and not recipe.inputs.trained,
             probes=probes_in_blocks(n, 2 * largest, m, **settings),
+        )
+
+    def _of_knots(self, recipe: Recipe, rows: data.Rows, extra: Extra) -> Extra:
+        """Return bytes with those of the information about hyper-parameters at knots."""
+        asked = self.variation
+        if asked is None or asked.given is not None:
+            return extra
+        kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
+        count = asked.knots or min(varying.MOST, max(len(rows) // varying.EACH, 1))
+        information = 8 * (count * (1 + len(kernel.parameter_names))) ** 2
+        return extra._replace(
+            task=extra.task + 3 * information, client=extra.client + 4 * information
         )
 
     def _refined(self, problem: Problem) -> Start:
@@ -194,7 +209,7 @@ class OnRows(OnNearby):
         number = len(rows) if drawn is None else min(int(drawn), len(rows))
         neighbours = min(self.model.n_neighbours, len(rows))
         each = 4 * (neighbours + 1) + 8 * (rows.n_features + rows.n_sides + 2)
-        extra = NOTHING.with_compiled(predicting=True)
+        extra = self._of_knots(recipe, rows, NOTHING).with_compiled(predicting=True)
         return replace(work, kept=number * each, staged=False, extra=extra)
 
     def learn(self, problem: Problem) -> Outcome:

@@ -60,6 +60,8 @@ PIECES, GAPS, GAP_ROWS = 8, 128, 64
 """Parts of a block, of which one is left out, most blocks, and most rows of each."""
 HUGE = 1e200
 """Stands for a log density that cannot be computed."""
+LEAST = 4
+"""Least numbers of what is kept of a step, those of ``_gains``."""
 TAPE = 8
 """Number of the stage of a checkpoint that has this training."""
 
@@ -183,6 +185,9 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
                     "have scales of their own: fit with standardize=False"
                 )
             logs[:, j] = np.log(values / size) - common[j]
+    knots, which = np.unique(knots, axis=0, return_inverse=True)  # one where features alone differ
+    counts = np.bincount(which.ravel())
+    logs = np.stack([np.bincount(which.ravel(), one) / counts for one in logs.T], axis=1)
     return replace(theta, varying=Varying(knots, logs, columns, np.full(logs.shape, np.nan)))
 
 
@@ -253,7 +258,7 @@ class _Kept:
             return values[: shape[0] * shape[1]].reshape(shape)
         found = compute()
         if self.tape:
-            width = len(self._rows[0]) if self._rows else 2 + found.size
+            width = len(self._rows[0]) if self._rows else 2 + max(found.size, LEAST)
             row = np.zeros(width)
             row[: 2 + found.size] = [*found.shape, *found.ravel()]
             self.tape.append(self._next, row)

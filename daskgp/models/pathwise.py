@@ -100,14 +100,14 @@ class EvolvingPrior(NamedTuple):
 
     def __call__(self, X: Array) -> Array:
         """Return the draws (n, t) at scaled rows X (n, d)."""
-        varying = Varying(*map(to_host, self.field))
-        values = [self._tile(varying, tile)[: len(X)] for tile in tiles(X)]
+        varying, known = Varying(*map(to_host, self.field)), Program(*map(to_host, self.program))
+        values = [self._tile(varying, known, tile)[: len(X)] for tile in tiles(X)]
         return namespace(X).concatenate(values)[: len(X)]
 
-    def _tile(self, varying: Varying, X: Array) -> Array:
-        known = self.program
+    def _tile(self, varying: Varying, known: Program, X: Array) -> Array:
         own = known.values * np.exp(varying.at(X)[:, :-1])
-        return evolving_features(known, self.waves, own, X) @ self.weights
+        waves = self.waves._replace(terms=to_host(self.waves.terms))
+        return evolving_features(known, waves, own, X) @ self.weights
 
 
 class PathState(NamedTuple):

@@ -4,6 +4,7 @@ import logging
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from commands import rows
@@ -599,6 +600,7 @@ def test_windows_have_hyperparameters_of_their_own(kind, field, tmp_path):
     assert nlpd(given, X[900:], y[900:]) < nlpd(common, X[900:], y[900:]) - 0.1
     loaded.update(X[900:], y[900:])
     assert nlpd(loaded, X[900:], y[900:]) < nlpd(model, X[900:], y[900:])
+    assert len(model.support_) == 0
     for ask in (
         lambda: model.predict(X[:3], return_cov=True),
         lambda: model.predict_average(X[:3]),
@@ -620,3 +622,21 @@ def test_a_search_takes_them_where_they_are_surely_better(field):
     model = daskgp.AutoGP(time_budget=60.0, candidates=own, progress=False).fit(X, y)
     assert model.best_.varying == 6
     assert model.best_.solved_.theta.varying is not None
+
+
+def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
+    X, y = field
+    with pytest.raises(SettingError, match="no variogram is expected everywhere"):
+        daskgp.variogram(X, y, model=fitted)
+    with pytest.raises(SettingError, match="one noise variance of all rows"):
+        fitted.score(X, y, y_variance=0.1)
+
+
+def test_knots_at_one_place_are_one(field):
+    X, y = field
+    doubled = xr.concat([fields(), fields()], "time").assign_coords(time=[0.0, 1.0])
+    model = VecchiaGP(**FIXED, varying=fields()).fit(X[:300], y[:300])
+    flat = np.column_stack([X[:300], np.zeros(300)])
+    names = ["x0", "x1", "time"]
+    other = VecchiaGP(**FIXED, varying=doubled).fit(pd.DataFrame(flat, columns=names), y[:300])
+    assert len(other.solved_.theta.varying.knots) == len(model.solved_.theta.varying.knots)

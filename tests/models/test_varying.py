@@ -25,7 +25,8 @@ from daskgp.models.markov.conditionals import (
     scores,
     weights,
 )
-from daskgp.models.values import Theta
+from daskgp.models.pathwise import PathDraw
+from daskgp.models.values import Theta, move
 from daskgp.models.varying import BLENDED, Varying
 from daskgp.testing import central_differences
 from tests.maths import fakearray
@@ -186,3 +187,12 @@ def test_prior_variances_are_those_of_each_place(rng, kernel):
     theta, X = varied(rng, kernel), rng.normal(size=(7, D))
     wanted = [own_of(theta, x).kernel.diag(x[None])[0] for x in X]
     assert_close(prior_variances(theta, X), np.array(wanted))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_draws_of_the_prior_are_the_same_on_a_device(rng):
+    kernel = Matern32((0.7, 1.2, 0.9), 1.3)
+    varying, X = varied(rng, kernel, columns=(0, 1)).varying, rng.normal(size=(6, D))
+    draw = PathDraw(kernel, D, 2, 3, 0, 40, varying=varying)
+    there = move(draw.prior, "gpu")(move(X, "gpu"))
+    assert_close(to_host(there), draw.prior(X))
