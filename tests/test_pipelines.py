@@ -434,7 +434,7 @@ REFUSED = {
         lambda: (np.ones((4, 2)), np.ones(5)),
         r"weights has shape \(5,\) for 4 places: \(4,\) is needed",
     ),
-    "weights of text": (lambda: (np.ones((2, 2)), ["a", "b"]), "weights has type <U1, but numbers"),
+    "weights of text": (lambda: (np.ones((2, 2)), ["a", "b"]), "weights has type <U1 and holds"),
     "weights below zero": (
         lambda: (np.ones((3, 2)), np.array([1.0, -0.5, np.nan])),
         "2 weights are negative, missing or infinite, the first is -0.5: give 0 or more",

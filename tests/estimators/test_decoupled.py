@@ -711,7 +711,7 @@ def test_labels_that_cannot_be_observed_are_not_scored(likelihood, lazy, table):
         InputError, match=f"3 targets .* the {likelihood} likelihood takes only|whole"
     ):
         model.score(*given)
-    with pytest.raises(InputError, match="y has type <U1, but numbers are needed"):
+    with pytest.raises(InputError, match="y has type <U1 and holds"):
         model.score(X, ["a"] * N)
 
 
