@@ -44,8 +44,8 @@ STEPS = 12
 """Most steps."""
 LONGEST = 1.5
 """Longest step of a logarithm."""
-ENOUGH = 0.5
-"""Gain in nats that another step has to promise."""
+ENOUGH, ROUGHLY = 1.0, 5.0
+"""Gain in nats that another step has to promise, and where held-out rows are compared alone."""
 SPREADS = (1e-3, 2.0)
 """Least and largest spread of a logarithm between knots."""
 SHARES = (0.0, 0.5, 0.95)
@@ -214,7 +214,7 @@ def trained(asked: Variation, model: Vecchia, problem: Problem, run: Run, number
     search = partial(_searched, kept, drawn, varies=varies, limits=limits)
     if not asked.compared:
         return Trained(search(start))
-    found = search(start, held=False)
+    found = search(start, held=False, enough=ROUGHLY)
     gain, gaps = kept(lambda: _gains(model, stage, shared, drawn, theta, found, recipe.seed()))
     sure = gain[0] > SURE * gain[1] or gaps[0] > SURER * gaps[1]
     lost = gain[0] < -SURE * gain[1] or gaps[0] < -SURE * gaps[1]
@@ -328,6 +328,7 @@ def _searched(
     varies: np.ndarray,
     limits: np.ndarray,
     held: bool | None = None,
+    enough: float = ENOUGH,
 ) -> Theta:
     """Return hyper-parameters whose field is the most probable one.
 
@@ -347,7 +348,7 @@ def _searched(
         step = np.clip(_mode(now, delta, precision)[0], low, high) - delta
         step *= min(1.0, LONGEST / max(float(np.abs(step).max()), 1e-300))
         before, gained = now.penalised(delta, precision), False
-        while not gained and now.gain(delta, step, precision) > ENOUGH:
+        while not gained and now.gain(delta, step, precision) > enough:
             trial = density(delta + step)
             share = 0.1 * now.gain(delta, step, precision)
             gained = trial.penalised(delta + step, precision) - before > share
