@@ -26,7 +26,7 @@ FAR = 5.0
 """Least gap before values that are told, in quartile ranges of the distinct others."""
 OFTEN, TOGETHER = 5, 3
 """Times that a repeated value is more frequent than the next ones, and most such values told."""
-LEAST_ROWS, LEAST_VALUES = 100, 10
+LEAST_ROWS, LEAST_VALUES = 20, 10
 """Least rows of a column, and distinct values in the sample, for values to be told as far."""
 CROWDED = 3.0
 """Least gap before a known fill value that is told, in ranges of the outermost others."""
