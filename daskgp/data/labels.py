@@ -59,10 +59,10 @@ class Labels(NamedTuple):
         return int(first) if (numbers - self.rows == first).all() else None
 
     @property
-    def is_sorted(self) -> bool:
-        """Tell if labels are times or texts, increasing and without repeats."""
+    def names_rows(self) -> bool:
+        """Tell if labels are times or texts without repeats, which belong to their rows."""
         known = self.index.inferred_type in ("datetime64", "date", "period", "string")
-        return known and bool(self.index.is_monotonic_increasing and self.index.is_unique)
+        return known and bool(self.index.is_unique)
 
 
 def paired(one: Labels, other: Labels) -> tuple[Labels, Labels]:

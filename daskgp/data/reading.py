@@ -190,8 +190,8 @@ def refuse_other_order(X: Any, **beside: Any) -> None:
 def warn_of_moved(X: Any, **beside: Any) -> None:
     """Warn of objects of pandas or Dask whose rows are numbered as those of X, but moved by some.
 
-    So it is where rows were left out of one of them before it was numbered anew.  Sorted times or
-    texts that are mostly those of X, but in other rows, are warned of as well.
+    So it is where rows were left out of one of them before it was numbered anew.  Times or texts
+    that are mostly those of X, but in other rows, are warned of as well.
     """
     for name, given, own, of_X in _unlike(X, beside):
         first, first_of_X = own.first_number, of_X.first_number
@@ -205,7 +205,7 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
                 *(name, first, first + own.n - 1, first_of_X, first_of_X + own.n - 1),
                 _plain(name, given),
             )
-        elif own.is_sorted and of_X.is_sorted:
+        elif own.names_rows and of_X.names_rows:
             at = of_X.index.get_indexer(own.index)
             shared = at >= 0
             moved = np.flatnonzero(shared & (of_X.rows[at] != own.rows))

@@ -109,7 +109,7 @@ TEXTS = pd.Index([f"s{i:02d}" for i in range(40)])
         (slice(0, 30), np.r_[0:29, 30], None),  # one row more, the others in place
         (slice(0, 30), slice(10, 40), (20, 0)),
         (slice(0, 20), slice(15, 35), None),  # few in common
-        (slice(0, 30), slice(39, 9, -1), None),  # not sorted
+        (slice(0, 30), slice(39, 9, -1), (20, 10)),
     ],
     ids=["by one", "other gaps", "in place", "most", "few", "backwards"],
 )
