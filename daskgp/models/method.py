@@ -277,7 +277,7 @@ class Declared(Protocol):
             return None
         return (
             f"{self.name} has no leave-one-out predictions of its fit: take daskgp.cross_validate "
-            "with a number of folds, or SGPR, LMA, SparseSpectrumGP or ExactGP"
+            "with a number of folds, or ExactGP, SGPR, SparseSpectrumGP, LMA, PIC or VecchiaGP"
         )
 
     def conditioned_on(self) -> str | None:

@@ -469,7 +469,8 @@ def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
         return
     plain, rounding = n == longest == sums.weight, 1e-7 * n
     span = sums.high - sums.low + 1
-    numbers = np.isin(sums.low, (0, 1)) & (sums.high % 1 == 0) & (span > 1)
+    low = (sums.low >= 0) & (sums.low <= 1 + sums.dropped)  # the first ones may be left out
+    numbers = low & (sums.low % 1 == 0) & (sums.high % 1 == 0) & (span > 1)
     numbers &= (span >= n - rounding) & (span <= longest + rounding)
     variance = (np.where(numbers, span, 2) ** 2 - 1) / 12
     off = np.abs(np.diag(sums.scatter) / sums.weight / variance - 1)

@@ -178,12 +178,13 @@ NUMBERS = np.arange(400.0)
         (NUMBERS + 1, 0, None),  # as spreadsheets count
         (rng().permutation(NUMBERS), 0, None),
         (NUMBERS, 60, None),  # rows that lack y leave gaps
+        (NUMBERS + 1, 60, None),
         (NUMBERS, 0, rng().uniform(0.5, 2.0, 400)),
     ],
 )
 def test_a_feature_that_numbers_the_rows_is_said_in_one_line(column, gaps, weights, caplog):
     X, y = np.stack([rng().normal(size=400), column], axis=1), rng().normal(size=400)
-    y[1 : 1 + 5 * gaps : 5] = np.nan
+    y[: 5 * gaps : 5] = np.nan
     with caplog.at_level(logging.WARNING, "daskgp"):
         SGPR(max_iter=3, **QUICK).fit(X, y, sample_weight=weights)
     (line,) = (text for text in caplog.messages if "rows: leave" in text)
