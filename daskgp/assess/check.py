@@ -425,16 +425,18 @@ def _checked(
 
 
 def _note(found: Check, remedy: str) -> str:
-    """Return a line on residuals with the variance of normal ones, but not their distribution."""
+    """Return a line on residuals that are not normal ones, whatever the variance of heavy tails."""
     scores, levels = found.scores, np.array(LEVELS)
     variance = scores["z_variance"]
-    if not 1 / VARIANCE <= variance <= VARIANCE:
+    if not 0 < variance < math.inf:
         return ""
     shares = np.array([scores[f"coverage_{100 * level:.0f}"] for level in LEVELS])
     normal = 2 * ndtr(ndtri(0.5 + levels / 2) / math.sqrt(variance)) - 1
     error = np.sqrt(levels * (1 - levels) / found.n)
     away = np.minimum(np.abs(shares - levels), np.abs(shares - normal))
     beyond = away > np.maximum(ERRORS * error, LEAST)
+    if not 1 / VARIANCE <= variance <= VARIANCE:  # a wrong scale: only a centre too full tells
+        beyond &= (levels == levels[0]) & (shares > np.maximum(levels, normal))
     if not beyond.any():
         return ""
     worst = int(np.argmax(np.where(beyond, away / error, 0.0)))

@@ -270,6 +270,16 @@ def test_tails_that_are_not_normal_are_said_in_one_line(with_outliers, tmp_path)
     assert before.note in text
 
 
+def test_heavy_tails_are_said_whatever_their_variance(with_outliers):
+    plain, _, X, _ = with_outliers
+    mean, std = plain.predict(X, return_std=True, include_noise=True)
+    for factor, degrees in ((0.3, 3), (0.6, 2)):
+        z = factor * np.random.default_rng(1).standard_t(degrees, len(X))
+        found = daskgp.check(plain, X, mean + std * z)
+        assert not 1 / 1.3 <= found.scores["z_variance"] <= 1.3
+        assert "residuals have heavier tails" in found.note
+
+
 def test_a_spread_that_is_wrong_is_no_matter_of_tails(fitted):
     model, X, y = fitted
     mean, std = model.predict(X, return_std=True, include_noise=True)
