@@ -73,7 +73,7 @@ class VecchiaGP(LMA):
         Hyper-parameters that vary over space, from values at knots: their number K, or "auto" for
         as many as the rows tell, where they do better on rows held out than common ones; names, as
         in ``fixed``, for some of them alone; or a Dataset of values in the units of the data, as
-        ``hyperparameter_map_`` has them, which is taken as it is.  Rows are then conditioned on all
+        ``hyperparameter_map_`` has them, whose places become knots.  Rows are then given all
         support inputs too, which can be 256 together with the neighbours.
     varying_over : sequence of str, optional
         Features that they vary over; default all.

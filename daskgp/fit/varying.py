@@ -60,6 +60,8 @@ PIECES, GAPS, GAP_ROWS = 8, 128, 64
 """Parts of a block, of which one is left out, most blocks, and most rows of each."""
 HUGE = 1e200
 """Stands for a log density that cannot be computed."""
+FAR = 20.0
+"""Standard deviations from the mean of the rows beyond which a given field says nothing of them."""
 LEAST = 4
 """Least numbers of what is kept of a step, those of ``_gains``."""
 TAPE = 8
@@ -173,6 +175,12 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
     for j, name in enumerate(given.features):
         X[:, rows.feature_names.index(name)] = given.X[:, j]
     knots = np.asarray(scale.inputs(rows.columns.inputs(X)))[:, columns]
+    away = np.abs(knots).min(axis=0)
+    if (away > FAR).any():
+        raise SettingError(
+            f"varying has places in {', '.join(given.features)} that are all far from the rows, at "
+            f"least {away.max():.3g} standard deviations: give them in the units of the rows"
+        )
     names = [*theta.kernel.parameter_names, constraints.NOISE]
     units = [*theta.kernel.units(len(scale.x_scale)), Unit((), 0, 2)]
     logs, common = np.zeros((len(knots), len(names))), theta.to_vector(False)

@@ -244,8 +244,8 @@ def test_counts_are_no_dates_that_do_not_begin_with_the_year(values):
 
 @pytest.mark.parametrize("stand_in", ["0001-01-01", "9999-12-31"])
 def test_days_that_stand_for_missing_times_are_told(stand_in, tmp_path, caplog):
-    days = pd.date_range("2020-01-01", periods=40).strftime("%Y-%m-%d").to_list()
-    table = pd.DataFrame({"date": [*days[:-1], stand_in], "z": np.sin(np.arange(40) / 9)})
+    days = pd.date_range("2020-01-01", periods=18).strftime("%Y-%m-%d").to_list()
+    table = pd.DataFrame({"date": [*days[:-1], stand_in], "z": np.sin(np.arange(18) / 4)})
     table.to_csv(tmp_path / "d.csv", index=False)
     alone = daskgp.ExactGP(optimizer=None, **QUIET)
     alone.fit(f"{tmp_path}/d.csv", "z")
@@ -255,7 +255,7 @@ def test_days_that_stand_for_missing_times_are_told(stand_in, tmp_path, caplog):
         "time, leave it empty (NaT)"
     ]
     caplog.clear()
-    early = pd.date_range("0900-01-01", periods=40, freq="900D", unit="s")
+    early = pd.date_range("0900-01-01", periods=18, freq="900D", unit="s")
     alone.fit(pd.DataFrame({"date": early}), table.z)
     assert not caplog.messages
 
