@@ -69,6 +69,9 @@ def given(fields: Any) -> Given:
         )
     X = np.column_stack([np.asarray(columns[name], np.float64) for name in features])
     values = {name: np.asarray(columns[name], np.float64) for name in names}
+    endless = [name for name, v in values.items() if np.isinf(v).any()]
+    if endless:
+        raise SettingError(f"varying has infinite numbers of {endless[0]}: correct them")
     kept = np.isfinite(X).all(axis=1) & np.all([np.isfinite(v) for v in values.values()], axis=0)
     values = {name: v[kept] for name, v in values.items()}
     wrong = [name for name, v in values.items() if not len(v) or (v <= 0).any()]

@@ -635,6 +635,8 @@ def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
 def test_knots_at_one_place_are_one(field):
     X, y = field
     moved = fields().assign_coords(x0=fields()["x0"] - 5e5)
+    with pytest.raises(SettingError, match="infinite numbers of variance"):
+        VecchiaGP(**FIXED, varying=fields() * np.inf).fit(X[:300], y[:300])
     with pytest.raises(SettingError, match="all far from the rows"):
         VecchiaGP(**FIXED, varying=moved).fit(X[:300], y[:300])
     doubled = xr.concat([fields(), fields()], "time").assign_coords(time=[0.0, 1.0])
