@@ -10,19 +10,24 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
+import dask.array as da
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from daskgp import likelihoods
 from daskgp.assess.calibration import learned_layers
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
+from daskgp.data import grids
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import MemoryRunError, RunError, SettingError
 from daskgp.estimators import documented, requirements, saving, settings_of_fit
+from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.prediction import FittedGP
-from daskgp.estimators.requirements import ADAM, TRAINED, Requirements
-from daskgp.estimators.settings import check_settings, kernel_of
+from daskgp.estimators.requirements import ADAM, GAUSSIAN, REPEATED, TRAINED, Requirements
+from daskgp.estimators.settings import by_sites, check_settings, kernel_of
 from daskgp.fit import constraints, inputs, means, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
 from daskgp.fit.arrange import Arrangement, AsStored
@@ -31,6 +36,7 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe, Trainer, Traits
 from daskgp.fit.training import OnBlocks
 from daskgp.kernels import Kernel
+from daskgp.likelihoods import Gaussian, Likelihood
 from daskgp.models.method import Method as Contract
 from daskgp.posterior import training_rows
 from daskgp.posterior.layers import Tails, TrendLayer
@@ -39,12 +45,24 @@ from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
 from daskgp.train.stochastic import Stopped
-from daskgp.typing import Device, DtypeName, Mean, OptimizerName
+from daskgp.typing import Device, DtypeName, LikelihoodName, Mean, OptimizerName
 from daskgp.update import changing, growing
 
 logger = logging.getLogger("daskgp")
 
 DEFAULT_TOL = 0.1
+
+
+def _without_classes(estimator: GaussianProcess) -> str | None:
+    """Return why an estimator has no ``predict_proba``; None if it has one."""
+    fitted = getattr(estimator, "solved_", None)
+    name = str(estimator.likelihood if fitted is None else estimator.likelihood_.name)
+    if likelihoods.by_name(name).classes:
+        return None
+    return (
+        f"{type(estimator).__name__} has no predict_proba, as likelihood={name!r} has no classes: "
+        "predict(X, include_noise=True) gives the distribution of y"
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -134,6 +152,12 @@ class GaussianProcess(FittedGP):
         "loo" takes leave-one-out predictions of about 1,024 rows instead, which need no other fit.
         ``spread_`` is the factor, 1 without ``calibrate``.  Where the residuals are not normal,
         beyond sampling error, their quantiles become those of intervals of y: ``tails_``.
+    likelihood : str
+        Likelihood of y given f, by its name in `daskgp.likelihoods`.  Another one than "gaussian"
+        is that of Gaussian sites: regressions on pseudo-targets with a noise variance per row,
+        repeated until the bound on the evidence settles (conjugate-computation variational
+        inference).  Hyper-parameters, in the units of f, and the likelihood's own parameters are
+        trained with them; ``objective_`` is the bound.
 
     Attributes
     ----------
@@ -167,16 +191,20 @@ class GaussianProcess(FittedGP):
     prior: Mapping[str, Any] | None = None
     target_transform: Literal["log", "sqrt", "boxcox"] | None = None
     calibrate: Literal["blocks", "random", "loo"] | None = None
+    likelihood: LikelihoodName | str = "gaussian"
 
     model_name: ClassVar[str]
     requirements: ClassVar[Requirements] = {
         "learning_rate": (ADAM,),
         "max_iter": (TRAINED,),
-        "tol": (TRAINED,),
+        "tol": (REPEATED,),
         "train_blocks": (TRAINED,),
         "fixed": (TRAINED,),
         "limits": (TRAINED,),
         "prior": (TRAINED,),
+        "noise_variance": (GAUSSIAN,),
+        "target_transform": (GAUSSIAN,),
+        "calibrate": (GAUSSIAN,),
     }
     """Conditions that settings need to have an effect."""
     traits: ClassVar[Traits] = Traits()
@@ -231,7 +259,8 @@ class GaussianProcess(FittedGP):
         ('lma', 2)
         """
         model, settings = self._model(), self.get_params()
-        measured = model.likelihood_name == "gaussian"
+        likelihood = by_sites(model, self.likelihood)
+        measured = model.likelihood_name == "gaussian" and likelihood is None
         return Recipe(
             name=type(self).__name__,
             method=model,
@@ -242,6 +271,7 @@ class GaussianProcess(FittedGP):
             traits=self.traits,
             asked=constraints.Asked(self.fixed, self.limits, self.prior, measured),
             settings=settings,
+            likelihood=likelihood,
             tol=DEFAULT_TOL if self.tol is None else float(self.tol),
             **{name: getattr(self, name) for name in SHARED},
         )
@@ -423,6 +453,12 @@ class GaussianProcess(FittedGP):
         return hyperparameter_table.of_trend(self.solved_)
 
     @property
+    def likelihood_(self) -> Likelihood:
+        """Likelihood with its learned parameters; of a Gaussian in units of the standardised y."""
+        own = self.solved_.likelihood
+        return Gaussian(self.noise_variance_) if own is None else own
+
+    @property
     def spread_(self) -> float:
         """Factor on predictive standard deviations that ``calibrate`` learned; 1 without."""
         return self.solved_.spread
@@ -435,6 +471,33 @@ class GaussianProcess(FittedGP):
         """
         tails = self.solved_.layer(Tails)
         return None if tails is None else dict(zip(tails.levels, tails.widths, strict=True))
+
+    # -- classes -----------------------------------------------------------------------------
+
+    @offered_unless(_without_classes)
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities (n, 2) of 0 and 1 at X for a Bernoulli likelihood; lazy for dask X.
+
+        On the grid of an xarray object they are along a last dimension, ``class``.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(400, 1))
+        >>> settings = {"n_inducing": 10, "max_iter": 50, "progress": False}
+        >>> model = daskgp.SVGP(likelihood="bernoulli", **settings).fit(X, X[:, 0] > 0.5)
+        >>> p = model.predict_proba(np.array([[0.1], [0.9]]))
+        >>> p.shape, bool(p[0, 1] < 0.5 < p[1, 1])
+        ((2, 2), True)
+        """
+        self._check_fitted()
+        if not self.solved_.vector_target:
+            raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
+        one = self.predict(X, include_noise=True)
+        if grids.is_xarray(one):
+            return grids.of_classes(one)
+        stack = da.stack if isinstance(one, da.Array) else np.stack
+        return stack([1.0 - one, one], axis=1)
 
     # -- rows that come and go -----------------------------------------------------------------
 
@@ -666,7 +729,7 @@ class GaussianProcess(FittedGP):
 
 
 SHARED = {one.name for one in fields(GaussianProcess)} & {one.name for one in fields(Recipe)}
-SHARED.remove("tol")  # which a recipe always has
+SHARED -= {"tol", "likelihood"}  # which a recipe has in another form
 """Settings that a recipe has by the same names."""
 
 

@@ -58,7 +58,12 @@ def chosen(setting: str, *ways: str) -> Needs:
 
 
 ADAM = among("optimizer", "adam")
+GAUSSIAN = among("likelihood", "gaussian")
 TRAINED = Needs("optimizer", lambda gp: gp.optimizer is not None, "choose an optimizer")
+REPEATED = TRAINED._replace(
+    holds=lambda gp: gp.optimizer is not None or gp.likelihood != "gaussian"
+)
+"""Condition that something settles: hyper-parameters, or the sites of a likelihood."""
 
 
 def idle(estimator: Any) -> dict[str, Needs]:

@@ -17,6 +17,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators import requirements
 from daskgp.fit import constraints, means
 from daskgp.kernels import Kernel
+from daskgp.likelihoods import Likelihood
 from daskgp.models.method import Declared
 from daskgp.registry import IMPORT
 
@@ -58,8 +59,10 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
     estimator._check_own()
     model, name = estimator._model(), type(estimator).__name__
     _check_kernel(estimator, model)
-    likelihood = likelihoods.by_name(model.likelihood_name)
-    codes = None if likelihood.standardised else likelihood
+    sites = by_sites(model, estimator.likelihood)
+    _check_sites(sites, model, name)
+    likelihood = sites or likelihoods.by_name(model.likelihood_name)
+    codes = None if likelihood.standardised and sites is None else likelihood
     means.check(estimator.mean, model, codes, name, estimator.target_transform)
     missing = model.why_no_variance() if estimator.calibrate is not None else None
     if missing:
@@ -67,6 +70,26 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
     unable = model.why_no_loo() if estimator.calibrate == "loo" else None
     if unable:
         raise SettingError(f"calibrate='loo': {unable}; or choose 'random'")
+
+
+def by_sites(model: Declared, name: str) -> Likelihood | None:
+    """Return the likelihood that Gaussian sites stand for; None for that of the method."""
+    if name == "gaussian" or model.likelihood_name != "gaussian":
+        return None
+    return likelihoods.by_name(name)
+
+
+def _check_sites(likelihood: Likelihood | None, model: Declared, name: str) -> None:
+    """Raise SettingError for a likelihood whose sites a method cannot take."""
+    if likelihood is None:
+        return
+    able = model.takes_noise and model.has_evidence and not model.noisy
+    if able and model.why_no_variance() is None:
+        return
+    raise SettingError(
+        f"likelihood={likelihood.name!r} takes a noise variance per row, the evidence and the "
+        f"variance of f, which {name} does not have all: choose VecchiaGP, LMA, SGPR or SVGP"
+    )
 
 
 def _check_kernel(estimator: Any, model: Declared) -> None:

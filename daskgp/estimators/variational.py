@@ -9,15 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
-import dask.array as da
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskgp import likelihoods
 from daskgp.checks import choice, share, shown, whole
-from daskgp.data import grids
 from daskgp.errors import SettingError
-from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import TRAINED, Needs, Requirements, among, given
 from daskgp.estimators.settings import JITTER, check_settings
@@ -26,7 +22,6 @@ from daskgp.fit.by_batches import AVERAGE_FROM, MANY, ByBatches, Form, Left
 from daskgp.fit.fitted import Fit
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe, Traits
-from daskgp.likelihoods import Likelihood
 from daskgp.models.variational.decoupled import Decoupled
 from daskgp.typing import LikelihoodName, OptimizerName
 from daskgp.update import streaming
@@ -45,17 +40,6 @@ STEPS = (
     "optimizer",
 )
 """Settings of the steps to come, which may change from one call of ``partial_fit`` to the next."""
-
-
-def _without_classes(estimator: VariationalGP) -> str | None:
-    """Return why an estimator has no ``predict_proba``; None if it has one."""
-    name = estimator._likelihood_name
-    if likelihoods.by_name(name).classes:
-        return None
-    return (
-        f"{type(estimator).__name__} has no predict_proba, as likelihood={name!r} has no classes: "
-        "predict(X, include_noise=True) gives the distribution of y"
-    )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -249,46 +233,10 @@ class VariationalGP(GaussianProcess):
 
     # -- what is learned -------------------------------------------------------------------------
 
-    @property
-    def likelihood_(self) -> Likelihood:
-        """Likelihood with its learned parameters, in standardised units."""
-        return likelihoods.by_name(self._likelihood_name, self.solved_.state.likelihood)
-
-    @property
-    def _likelihood_name(self) -> str:
-        """Likelihood of the fit, even if the setting has changed since; else the setting."""
-        fitted = getattr(self, "solved_", None)
-        return str(self.likelihood if fitted is None else fitted.method.likelihood)
-
     def _in_units(self, inputs: np.ndarray) -> np.ndarray:
         return self.solved_.columns.places(self.solved_.scaling.places(inputs))
 
     # -- prediction ------------------------------------------------------------------------------
-
-    @offered_unless(_without_classes)
-    def predict_proba(self, X: Any) -> Any:
-        """Return probabilities (n, 2) of 0 and 1 at X for a Bernoulli likelihood; lazy for dask X.
-
-        On the grid of an xarray object they are along a last dimension, ``class``.
-
-        Examples
-        --------
-        >>> import numpy as np, daskgp
-        >>> X = np.random.default_rng(0).uniform(size=(400, 1))
-        >>> settings = {"n_inducing": 10, "max_iter": 50, "progress": False}
-        >>> model = daskgp.SVGP(likelihood="bernoulli", **settings).fit(X, X[:, 0] > 0.5)
-        >>> p = model.predict_proba(np.array([[0.1], [0.9]]))
-        >>> p.shape, bool(p[0, 1] < 0.5 < p[1, 1])
-        ((2, 2), True)
-        """
-        self._check_fitted()
-        if not self.solved_.vector_target:
-            raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
-        one = self.predict(X, include_noise=True)
-        if grids.is_xarray(one):
-            return grids.of_classes(one)
-        stack = da.stack if isinstance(one, da.Array) else np.stack
-        return stack([1.0 - one, one], axis=1)
 
     def partial_fit(
         self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None

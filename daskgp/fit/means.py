@@ -63,10 +63,12 @@ def check(
         )
     if isinstance(mean, str) and mean in ("zero", "constant"):
         return
-    if codes is not None:
+    sites = method.likelihood_name == "gaussian" and is_integrated(mean) and method.takes_trend
+    if codes is not None and not sites:
+        others = ", or a trend, 'linear' or names of columns" * method.takes_trend
         raise SettingError(
             f"mean={shown(mean)} is a mean of measured targets: with likelihood={codes.name!r} "
-            "choose 'constant' or 'zero'"
+            f"choose 'constant' or 'zero'{others}"
         )
     if is_integrated(mean) and not method.takes_trend:
         raise SettingError(

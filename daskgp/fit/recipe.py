@@ -214,6 +214,10 @@ class Recipe:
         All settings by name, for the identity of a checkpoint.
     begun_from : str, optional
         Identity of the model that training begins from; None for a search for a start.
+    likelihood : Likelihood, optional
+        Likelihood that Gaussian sites stand for; None for that of the method.
+    latent : bool
+        Whether targets are those of sites, which have the units of the latent function.
     others
         As the settings of an estimator.
     """
@@ -246,11 +250,13 @@ class Recipe:
     device: Device
     progress: ShowProgress
     begun_from: str | None = None
+    likelihood: Likelihood | None = None
+    latent: bool = False
 
     @property
     def codes(self) -> Likelihood | None:
         """Likelihood of targets that are codes or counts; None for those that are measured."""
-        likelihood = likelihoods.by_name(self.method.likelihood_name)
+        likelihood = self.likelihood or likelihoods.by_name(self.method.likelihood_name)
         return None if likelihood.standardised else likelihood
 
     def seed(self) -> int:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.fit import hyperparameters, means, rounds, targets, warm, work
+from daskgp.fit import hyperparameters, means, rounds, sites, targets, warm, work
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
@@ -157,6 +158,26 @@ def run(
     """
     spans = recipe.spans(rows)
     sums = _described(recipe, rows, spans, executor)
+    if recipe.likelihood is None:
+        return _solved(executor, fills, recipe, rows, sums, checkpoint, keep, start), sums
+    solve = partial(_solved, executor, fills)
+    given = recipe, rows, sums, executor, checkpoint, keep, start
+    fit, likelihood = sites.run(solve, *given)
+    return fit.of(fit.posterior.observed_by(likelihood)), sums
+
+
+def _solved(
+    executor: Executor,
+    fills: Fills,
+    recipe: Recipe,
+    rows: data.Rows,
+    sums: scaling.Sums,
+    checkpoint: Place | None,
+    keep: str,
+    start: warm.Other | None,
+) -> Fit:
+    """Return a fit to rows with these sums."""
+    spans = recipe.spans(rows)
     scale = scaled(recipe, sums, rows)
     units = partition.alone(spans)
     stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
@@ -174,7 +195,7 @@ def run(
         raise
     kernel, names = outcome.theta.kernel, rows.columns.inputs_names
     hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
-    return remembered(recipe, outcome, sums, fills), sums
+    return remembered(recipe, outcome, sums, fills)
 
 
 def remembered(recipe: Recipe, outcome: Outcome, sums: scaling.Sums, fills: Fills) -> Fit:
@@ -349,6 +370,8 @@ def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scali
         scale = replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
     else:
         scale = means.of_columns(scale, rows, int(sums.rows))
+    if recipe.latent:
+        scale = replace(scale, y_scale=np.ones(p))
     names = rows.columns.inputs_names, rows.target_names
     scaling.check_range(sums, scale, recipe.dtype, *names)
     return scale

@@ -215,7 +215,8 @@ class OnRows(OnNearby):
     def learn(self, problem: Problem) -> Outcome:
         """Train from the best start that some conditionals tell, and solve for all rows."""
         conditionals.warn_of_kernel(self.model, problem.theta)
-        if problem.recipe.optimizer is not None:
+        recipe = problem.recipe
+        if recipe.optimizer is not None and not (recipe.latent and recipe.begun_from):
             problem = problem._replace(start=self._started(problem))
         return super().learn(problem)
 

@@ -13,6 +13,7 @@ from daskgp.fit import hyperparameters, means
 from daskgp.fit.arrange import Arrangement
 from daskgp.fit.plan import Knob, Plan, Workload, make_plan, probes_in_blocks, spilled_bytes
 from daskgp.fit.recipe import Recipe
+from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.method import Declared
 from daskgp.runtime import device_memory
@@ -29,6 +30,8 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     """
     arrangement, name = recipe.arrangement, recipe.name
     recipe.trainer.check(recipe, rows)
+    if recipe.likelihood is not None:
+        _check_sites(recipe.likelihood, rows)
     check_noise(recipe.method, rows, name)
     check_arrangement(recipe.method, arrangement, name)
     arrangement.check(rows, name)
@@ -86,6 +89,17 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
     """Return the bytes of what a regressor leaves of y, which is written for tasks to read."""
     known = means.regressor(recipe.mean, rows) is None or rows.chunks is None
     return 0 if known else 8 * len(rows) * rows.n_targets
+
+
+def _check_sites(likelihood: Likelihood, rows: Rows) -> None:
+    """Raise SettingError for rows whose sites have no noise variance of their own."""
+    if rows.n_noise:
+        likelihood.of_rows(np.zeros((0, 2)))
+    if rows.n_targets > 1:
+        raise SettingError(
+            f"y has {rows.n_targets} targets, whose sites of likelihood={likelihood.name!r} would "
+            "each have a noise of their own: fit each target on its own, y[:, j], or choose SVGP"
+        )
 
 
 # -- what a method declares that it takes ------------------------------------------------------

@@ -200,6 +200,10 @@ class Declared(Protocol):
         """Name of the likelihood of y given f."""
         return "gaussian"
 
+    def at_own_rows(self) -> Self:
+        """Return the method that predicts f at the training rows themselves, maybe at less cost."""
+        return self
+
     def of_units(self, number: int) -> Self:
         """Return the method for rows in that many units; itself unless their number matters."""
         return self

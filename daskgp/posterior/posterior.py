@@ -31,6 +31,7 @@ from daskgp.models.trend import NONE
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.posterior.layers import (
     Layer,
+    Noise,
     Parts,
     Places,
     RegressorLayer,
@@ -136,6 +137,11 @@ class Posterior:
     def with_layers(self, *layers: Layer) -> Posterior:
         """Return the posterior with more layers, or others of the same kind, which no store has."""
         return replace(self, layers=chain.joined(*self.layers, *layers), origin=None)
+
+    def observed_by(self, likelihood: Likelihood) -> Posterior:
+        """Return the posterior of f as that of what a likelihood says is observed."""
+        kept = (layer for layer in self.layers if not isinstance(layer, Noise))
+        return replace(self, layers=chain.joined(*kept, Response(likelihood, of_method=False)))
 
     def layer(self, kind: type[L]) -> L | None:
         """Return the layer of a kind, if there is one."""

@@ -44,6 +44,28 @@ class Deadline:
 _DEADLINE: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
+_ENDED: ContextVar[list[bool] | None] = ContextVar("ended", default=None)
+
+
+@contextmanager
+def ended() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether a training in the block was ended from outside."""
+    ends: list[bool] = []
+    token = _ENDED.set(ends)
+    try:
+        yield lambda: bool(ends)
+    finally:
+        _ENDED.reset(token)
+
+
+def _end() -> StopTraining:
+    """Return what ends a training, and take note of it."""
+    ends = _ENDED.get()
+    if ends is not None:
+        ends.append(True)
+    return StopTraining()
+
+
 @contextmanager
 def until(at: float) -> Iterator[Deadline]:
     """End the training in the block, with the best point so far, at a time of ``monotonic``."""
@@ -68,7 +90,7 @@ def heed(seconds: float | None = None) -> None:
         deadline.pace = seconds
     if not deadline.leaves_room(1.0):
         deadline.passed = True
-        raise StopTraining
+        raise _end()
 
 
 def cut() -> None:
@@ -76,6 +98,7 @@ def cut() -> None:
     deadline = _DEADLINE.get()
     if deadline is not None:
         deadline.passed = True
+        _end()
 
 
 def has_room(evaluations: float) -> bool:
@@ -111,11 +134,11 @@ def tell(entry: dict[str, Any]) -> None:
     """
     if not has_room(0.0):
         cut()
-        raise StopTraining
+        raise _end()
     callback = _PRESENT.get()
     if callback is None:
         return
     with calling(None):  # a fit inside the callback is not what it watches
         answer = callback(dict(entry))
     if isinstance(answer, bool | np.bool_) and answer:  # comparisons of NumPy give the latter
-        raise StopTraining
+        raise _end()

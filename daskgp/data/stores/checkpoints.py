@@ -21,6 +21,10 @@ SLOTS = ("slot-0", "slot-1")
 """Names of the groups of a state: the latest stays whole while the next is written."""
 
 
+PARTS = 10**9
+"""First of the numbers of runs that follow one another, beyond those of blocks."""
+
+
 class Place(NamedTuple):
     """Location of the checkpoint of a run, and the lock under which it is written.
 
@@ -30,6 +34,10 @@ class Place(NamedTuple):
     url: str
     claim: locks.Claim
     renew: bool = False
+
+    def part(self, number: int) -> Place:
+        """Return the location of one of several runs that follow one another."""
+        return self._replace(url=f"{self.url}/stage-{PARTS + number}") if number else self
 
 
 @dataclass(frozen=True)

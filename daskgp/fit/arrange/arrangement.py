@@ -82,6 +82,10 @@ class Arrangement(Protocol):
         """Return the rounds over rows so arranged; those in another order are kept at ``keep``."""
         return stage
 
+    def in_order(self, stage: Rounds, theta: Theta, sums: Sums, url: str) -> Rows:
+        """Return the rows in the order in which they are arranged, which may be at a URL."""
+        return stage.rows
+
     def settle(self, stage: Rounds, theta: Theta) -> Rounds:
         """Return the rounds of the final summary, now that the hyper-parameters are known."""
         return stage

@@ -108,9 +108,7 @@ class Blocks(Arrangement):
         """Return the rounds over windows of rows in blocks, in units of the kernel's lengths."""
         rows, layout = stage.rows, read_layout(stage.rows.X)
         if layout is None:
-            units, size = rewriting.lengths(stage, theta, sums), self.block_rows or self.usual_rows
-            made = self.order, units, self.random_state, size
-            rows, layout = rewriting.rewritten(stage, sums, keep, *made)
+            rows, layout = self._rewritten(stage, theta, sums, keep)
         elif rows.passing:  # y is what a regressor leaves, which predictions read back
             data.remove(keep)
             prepared.copy(keep, rows, len(rows), layout.write)
@@ -120,6 +118,19 @@ class Blocks(Arrangement):
         self._refuse_few(layout.n_blocks, layout.block_rows)
         stage = replace(stage, rows=rows, layout=layout, least_tasks=WINDOW_TASKS)
         return self.settle(stage, theta)
+
+    def in_order(self, stage: Rounds, theta: Theta, sums: Sums, url: str) -> data.Rows:
+        """Return the rows in the order of blocks, at a URL unless they are in one."""
+        if read_layout(stage.rows.X) is not None:
+            return stage.rows
+        return self._rewritten(stage, theta, sums, url, stored=True)[0]
+
+    def _rewritten(
+        self, stage: Rounds, theta: Theta, sums: Sums, url: str, stored: bool = False
+    ) -> tuple[data.Rows, Layout]:
+        units, size = rewriting.lengths(stage, theta, sums), self.block_rows or self.usual_rows
+        made = self.order, units, self.random_state, size
+        return rewriting.rewritten(stage, sums, url, *made, stored=stored)
 
     def settle(self, stage: Rounds, theta: Theta) -> Rounds:
         """Return windows for the hyper-parameters: distances are in units of the lengthscales."""

@@ -51,8 +51,11 @@ def rewritten(
     units: np.ndarray | None,
     random_state: int | None,
     block_rows: int | None = None,
+    stored: bool = False,
 ) -> tuple[data.Rows, Layout]:
     """Return the rows in an order, and their blocks: at a URL, or in memory if they were there.
+
+    Those that are to be ``stored`` are at the URL in any case.
 
     ``units`` (d,) are distances at which rows are alike.  Rows that a run with the same data and
     settings has left at the URL are taken.
@@ -65,7 +68,7 @@ def rewritten(
         arrange(replace(rows, trend=None), url, *settings)
         mark(url, source)
     new, layout = open_blocks(url)
-    if isinstance(rows.X, np.ndarray):
+    if isinstance(rows.X, np.ndarray) and not stored:
         new = new.held_here()
         data.remove(url)
     return replace(new, trend=rows.trend), layout

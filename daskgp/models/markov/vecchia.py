@@ -64,6 +64,8 @@ SUMMED = 1_000
 """Places of a sum that are conditioned at a time."""
 FIRST = 20_000
 """Number of the earliest rows, among which the others of them find their neighbours."""
+OWN = 40
+"""Neighbours of a training row, itself among them, by which its marginal is known."""
 TINY = 1e-12
 """Variance of places, relative to that of f, without which they could not lie at training rows."""
 HINT = 1e-3
@@ -151,6 +153,10 @@ class Vecchia(LMA):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lengths", tuple(self.lengths))  # a list in stores
+
+    def at_own_rows(self) -> Self:
+        """Return the method with no more neighbours than a training row needs, which is one."""
+        return replace(self, predict_neighbours=min(self.predict_neighbours, OWN))
 
     def prepare(self, theta: Theta) -> Prepared:
         """Compute the Cholesky factor of K(S, S), if there are support inputs.

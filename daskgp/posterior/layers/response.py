@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from daskgp import likelihoods
 from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.models.values import Moments
@@ -29,10 +30,13 @@ class Response(Layer):
     likelihood : Likelihood
     scale : ndarray (p,)
         Units of the targets in which the likelihood was fitted.
+    of_method : bool
+        Whether it is that of the method, with whose state a store keeps it.
     """
 
     likelihood: Likelihood
     scale: Any = 1.0
+    of_method: bool = True
 
     name = "likelihood"
     gaussian = False
@@ -68,7 +72,10 @@ class Response(Layer):
 
     @property
     def described(self) -> Any:
-        return None  # the method and its state have it
+        if self.of_method:
+            return None
+        own = self.likelihood
+        return {"likelihood": own.name, "log_parameters": own.log_parameters.tolist()}
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -77,6 +84,11 @@ class Response(Layer):
     @classmethod
     def of_fit(cls, parts: Parts) -> Response | None:
         return None if parts.likelihood is None else cls(parts.likelihood, parts.scaling.y_scale)
+
+    @classmethod
+    def restored(cls, described: Any, arrays: dict[str, np.ndarray]) -> Response:
+        own = likelihoods.by_name(described["likelihood"], described["log_parameters"])
+        return cls(own, of_method=False)
 
 
 @dataclass(frozen=True, eq=False)

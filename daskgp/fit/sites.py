@@ -1,0 +1,474 @@
+"""Gaussian sites: any likelihood by Gaussian regressions on pseudo-targets, one after another.
+
+The posterior of f is approximated by that of a Gaussian regression in which each row has a site, a
+pseudo-target t with the noise variance v (conjugate-computation variational inference, Khan & Lin
+2017).  Where f at a row is N(m, s^2) given all sites, with g = E[d log p(y|f) / df] and h =
+E[d^2 log p(y|f) / df^2], the next ones are 1 / v = -h and t / v = g - h m: a natural-gradient step
+on the bound
+
+    log Z + sum_i (E log p(y_i | f_i) - E log N(t_i | f_i, v_i)),
+
+where Z is the evidence of the regression.  Given the sites, its gradient by the hyper-parameters is
+that of log Z, so that training takes turns with sites; parameters of the likelihood follow the sum.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from daskgp import data
+from daskgp.data import writers
+from daskgp.data.blocks import sampling
+from daskgp.data.partition import Span, alone, default_block_rows
+from daskgp.data.rows import Y_VARIANCE, is_zarr
+from daskgp.data.stores import groups
+from daskgp.data.stores.checkpoints import Place
+from daskgp.fit import hyperparameters, rounds, warm
+from daskgp.fit.constraints import NOISE, Asked, fixed_values
+from daskgp.fit.fitted import Fit
+from daskgp.fit.recipe import Recipe
+from daskgp.fit.scratch import ordered
+from daskgp.likelihoods import Expectation, Likelihood
+from daskgp.models import scaling
+from daskgp.posterior.posterior import Posterior
+from daskgp.runtime.executor import Executor, map_all, node
+from daskgp.runtime.process import single_blas_thread
+from daskgp.train import callbacks
+
+logger = logging.getLogger("daskgp")
+
+NO_NOISE = 1e-10
+"""Noise variance that rows have beside that of their sites, which is less by it."""
+PRECISIONS = 1e-4, 1e9
+"""Least and largest precision of a site."""
+ALONE = 2.0
+"""Variance of f under which sites begin, of each row alone."""
+STEPS, LEAP, CLOSE = 30, 1.0, 0.01
+"""Steps in which they do, the most that a mean moves in one of them, and what it moves at last."""
+MOST, SETTLED = 40, 3_000
+"""Most turns, and rows for which the bound changes by ``tol`` nats in the last one; for more rows
+in proportion."""
+LEAST_SHARE = 0.1
+"""Least share of new sites in those that follow, which is halved where the bound falls."""
+STILL = 0.02
+"""Change of the logs of hyper-parameters below which they are trained no more."""
+SHIFT = 0.02
+"""Difference of the log of a parameter by which its curvature is found."""
+REACH = 0.5
+"""Most that the log of a parameter moves in a step."""
+
+
+class Sums(NamedTuple):
+    """Sums over rows under q: of log p(y|f) - log N(t|f, v), and its slopes by parameters.
+
+    ``shifted`` (k, k) are the slopes where the log of each parameter in turn is greater by SHIFT.
+    """
+
+    value: float
+    slope: np.ndarray
+    shifted: np.ndarray
+    rows: int
+
+    def plus(self, other: Sums) -> Sums:
+        """Return the sums over both sets of rows."""
+        value, slope = self.value + other.value, self.slope + other.slope
+        return Sums(value, slope, self.shifted + other.shifted, self.rows + other.rows)
+
+    def moved(self, likelihood: Likelihood) -> Likelihood:
+        """Return the likelihood with parameters a Newton step further up."""
+        if not len(self.slope):
+            return likelihood
+        logs, limits = likelihood.log_parameters, likelihood.log_bounds
+        curvature = (self.slope - self.shifted) / SHIFT
+        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+        values = np.maximum(np.abs(values), 1e-6 * max(self.rows, 1))
+        step = np.clip(vectors @ ((vectors.T @ self.slope) / values), -REACH, REACH)
+        return likelihood.with_log_parameters(np.clip(logs + step, *limits.T))
+
+
+Solve: TypeAlias = Callable[
+    [Recipe, data.Rows, scaling.Sums, Place | None, str, warm.Other | None], Fit
+]
+"""Fits a recipe to rows with these sums, under a checkpoint, with rows kept at a URL, from a
+start."""
+
+
+class Begun(NamedTuple):
+    """What sites begin with: a likelihood, and q at the rows.
+
+    q is that of each row alone with a prior mean ``offset``, or that of a ``posterior``.
+    """
+
+    likelihood: Likelihood
+    offset: float
+    posterior: Posterior | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe, y_mean: float, start: warm.Other | None) -> Begun:
+        """Return the beginning for targets with a mean, or that of a model with its likelihood."""
+        likelihood = recipe.likelihood
+        assert likelihood is not None
+        before = None if start is None else start.posterior.likelihood
+        if start is not None and before is not None and before.name == likelihood.name:
+            return cls(before, 0.0, start.posterior)
+        free = not (isinstance(recipe.mean, str) and recipe.mean == "zero")
+        offset = float(likelihood.offset(np.array([y_mean]))[0]) if free else 0.0
+        return cls(likelihood, offset)
+
+
+class Turn(NamedTuple):
+    """A fit to sites, what it trained, and sums over the rows under its q."""
+
+    fit: Fit
+    sums: Sums
+
+    @property
+    def bound(self) -> float:
+        """Bound on the evidence of the rows."""
+        assert self.fit.objective is not None
+        return self.fit.objective + self.sums.value
+
+
+def run(
+    solve: Solve,
+    recipe: Recipe,
+    rows: data.Rows,
+    sums: scaling.Sums,
+    executor: Executor,
+    checkpoint: Place | None,
+    keep: str,
+    start: warm.Other | None,
+) -> tuple[Fit, Likelihood]:
+    """Return the Gaussian regression on the last sites of rows, and the likelihood.
+
+    The objective of the fit is the bound.
+
+    Parameters
+    ----------
+    solve : callable
+    recipe : Recipe
+        With a likelihood.
+    rows : data.Rows
+        With targets as they were observed.
+    sums : Sums
+        Their description.
+    executor, checkpoint, keep, start
+        As for a fit.
+    """
+    stored = _Stored(rows, executor, keep)
+    begun = Begun.of(recipe, float(sums.mean[rows.n_features]), start)
+    turns = _Turns(solve, recipe, sums, checkpoint, begun)
+    try:
+        with callbacks.ended() as ended:
+            return turns.taken(stored, start, ended)
+    finally:
+        stored.clear()
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Fits to sites and the sites that follow, in turns.
+
+    Attributes
+    ----------
+    solve : callable
+    recipe : Recipe
+    sums : Sums
+        Description of the rows as they were observed.
+    checkpoint : Place, optional
+    begun : Begun
+    """
+
+    solve: Solve
+    recipe: Recipe
+    sums: scaling.Sums
+    checkpoint: Place | None
+    begun: Begun
+
+    def taken(
+        self, stored: _Stored, start: warm.Other | None, ended: Callable[[], bool]
+    ) -> tuple[Fit, Likelihood]:
+        """Return the fit to the last sites, or to those at which training ended; likelihood."""
+        inner, likelihood, other = _gaussian(self.recipe), self.begun.likelihood, start
+        sites, share, errors, history = stored.first(self.begun), 1.0, None, list[dict[str, Any]]()
+        bound, was, moves = -np.inf, None, np.inf
+        for i in range(MOST):
+            with _silent():
+                fit = self._fitted(inner, stored, sites, i, other)
+            if not i:
+                stored = self._in_order(stored, fit.posterior)
+                sites = stored.first(self.begun)
+            sites, found = stored.following(sites, fit.posterior, likelihood, share, i)
+            turn, theta = Turn(fit, found), fit.posterior.theta.to_vector(False)
+            gained = turn.bound - bound
+            tol = self.recipe.tol * max(1.0, found.rows / SETTLED)
+            moves = np.inf if was is None else np.abs(theta - was).max()
+            logger.info("sites, turn %d: the bound is %.8g nats", i + 1, turn.bound)
+            history = hyperparameters.continued(history, fit.history)
+            if history:
+                history[-1]["bound"] = turn.bound
+            if gained < -tol:
+                share = max(0.5 * share, LEAST_SHARE)
+            errors = fit.errors if inner.optimizer is not None else errors
+            bound, was, likelihood = turn.bound, theta, found.moved(likelihood)
+            other = warm.Other(fit.posterior, inner.inputs)
+            inner = replace(inner, begun_from=fit.posterior.token)
+            if moves < STILL:
+                inner = inner.changed(optimizer=None)
+            if abs(gained) < tol or ended() or not callbacks.has_room(0.0):
+                break
+        else:
+            logger.warning(
+                "sites have not settled after %d turns: the bound still changes by %.3g nats of "
+                "%d rows; choose another likelihood, or give start= this model to go on",
+                MOST,
+                abs(gained),
+                found.rows,
+            )
+        last = self._solved(inner.changed(optimizer=None), sites, None, stored.keep, other, stored)
+        return replace(last, objective=bound, history=history, errors=errors), likelihood
+
+    def _fitted(
+        self,
+        recipe: Recipe,
+        stored: _Stored,
+        sites: data.Rows,
+        number: int,
+        start: warm.Other | None,
+    ) -> Fit:
+        """Return the fit of a turn, whose rows lie at a place of their own."""
+        tape = None if self.checkpoint is None else self.checkpoint.part(number)
+        return self._solved(recipe, sites, tape, stored.place(number), start, stored)
+
+    def _solved(
+        self,
+        recipe: Recipe,
+        sites: data.Rows,
+        checkpoint: Place | None,
+        keep: str,
+        start: warm.Other | None,
+        stored: _Stored,
+    ) -> Fit:
+        sums = sampling.describe(sites, recipe.spans(sites), stored.executor)
+        return self.solve(recipe, sites, sums, checkpoint, keep, start)
+
+    def _in_order(self, stored: _Stored, posterior: Posterior) -> _Stored:
+        """Return the same rows in an order in which near ones are predicted together."""
+        recipe, rows = self.recipe, stored.rows
+        given = posterior.scaling, stored.executor, recipe.dtype, recipe.device
+        stage = rounds.Rounds(rows, alone(recipe.spans(rows)), *given)
+        own = stage, posterior.theta, self.sums, stored.observed
+        return replace(stored, rows=recipe.arrangement.in_order(*own))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Rows as they were observed, and sites beside them: in memory, or in stores beside a URL."""
+
+    rows: data.Rows
+    executor: Executor
+    keep: str
+
+    @property
+    def observed(self) -> str:
+        """URL of the rows in another order."""
+        return f"{self.keep}-observed"
+
+    def place(self, number: int) -> str:
+        """Return the URL of rows that the fit of a turn keeps, where nothing is any more."""
+        place = f"{self.keep}-{number % 2}"
+        self._remove(place)
+        return place
+
+    def clear(self) -> None:
+        """Remove what is not kept beyond the turns."""
+        for place in (f"{self.keep}-0", f"{self.keep}-1", self.observed):
+            self._remove(place)
+        for number in range(MOST + 1):
+            data.remove(self._url(number))
+
+    def _remove(self, place: str) -> None:
+        for url in (place, ordered(place)):
+            data.remove(url)
+
+    def first(self, begun: Begun) -> data.Rows:
+        """Return rows with the sites that they begin with."""
+        if begun.posterior is not None:
+            task = partial(_following, self.rows, None, begun.likelihood, 1.0)
+            return self._written(task, 0, (node("posterior", begun.posterior),))[0]
+        return self._written(partial(_alone, self.rows, begun), 0)[0]
+
+    def following(
+        self,
+        sites: data.Rows,
+        posterior: Posterior,
+        likelihood: Likelihood,
+        share: float,
+        number: int,
+    ) -> tuple[data.Rows, Sums]:
+        """Return rows with the sites of the next turn, and sums over them under q."""
+        task = partial(_following, self.rows, sites, likelihood, share)
+        cheaper = replace(posterior, method=posterior.method.at_own_rows())
+        following, parts = self._written(task, number + 1, (node("posterior", cheaper),))
+        return following, reduce(Sums.plus, parts)
+
+    def _written(
+        self, task: Callable[..., Any], number: int, shared: tuple[Any, ...] = ()
+    ) -> tuple[data.Rows, list[Any]]:
+        """Return rows with the sites that tasks give, and what else they return."""
+        rows, n, step = self.rows, len(self.rows), self._step
+        spans = [Span(i, min(i + step, n)) for i in range(0, n, step)]
+        shapes = {"y": rows.y.shape, Y_VARIANCE: (n,)}
+        if not is_zarr(rows.X):
+            found = map_all(partial(_given, task), spans, self.executor, "sites", shared)
+            parts = zip(shapes.values(), zip(*found, strict=True), strict=False)
+            values = [np.concatenate(own).reshape(shape) for shape, own in parts]
+            return self._with(*values), [one[-1] for one in found]
+        url = self._url(number)
+        for old in (self._url(number - 2), url):
+            data.remove(old)
+        with groups.creating(url, "temporary dataset", writers.marks()) as group:
+            arrays = [
+                writers.create_rows(group, name, shape, step, np.float64)
+                for name, shape in shapes.items()
+            ]
+            keeping = partial(_kept, task, arrays)
+            found = map_all(keeping, spans, self.executor, "sites", shared)
+            group.attrs["complete"] = True
+        return self._with(*arrays), found
+
+    @property
+    def _step(self) -> int:
+        """Rows of a task, which writes a chunk of sites."""
+        step, X = default_block_rows(len(self.rows)), self.rows.X
+        return min(step, groups.row_step(X)) if is_zarr(X) else step
+
+    def _url(self, number: int) -> str:
+        """Return the URL of sites, which is another one each time as chunks are cached by it."""
+        return f"{self.keep}-sites-{number}"
+
+    def _with(self, targets: Any, variances: Any) -> data.Rows:
+        given = self.rows.with_other_y(targets, passing=is_zarr(self.rows.X))
+        return given.with_arrays({**given.arrays, Y_VARIANCE: variances})
+
+
+def _gaussian(recipe: Recipe) -> Recipe:
+    """Return the recipe of the regression on sites, which have noise variances of their own."""
+    asked = recipe.asked
+    fixed = {**fixed_values(asked.fixed), NOISE: NO_NOISE}
+    return replace(
+        recipe,
+        likelihood=None,
+        latent=True,
+        asked=Asked(fixed, asked.limits, asked.prior),
+        noise_variance=NO_NOISE,
+        calibrate=None,
+        fill_values=None,
+    )
+
+
+def _given(task: Callable[..., Any], span: Span, *shared: Any) -> list[Any]:
+    return [task(span, *shared)]
+
+
+def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> list[Any]:
+    """Write the sites of a span, and return what else its task gives."""
+    *values, rest = task(span, *shared)
+    for array, own in zip(arrays, values, strict=True):
+        array[slice(*span)] = own.reshape(len(own), *array.shape[1:])
+    return [rest]
+
+
+def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:
+    """Return the sites of rows whose f have a prior of their own, about its mode."""
+    known, y = _observed(rows, span)
+    likelihood, mean = begun.likelihood, np.full(y.shape, begun.offset)
+    precision = np.ones(y.shape)
+    for _ in range(STEPS):
+        found = likelihood.log_p(y, mean)
+        precision = 1.0 / ALONE + np.maximum(-found.curvature, PRECISIONS[0])
+        step = (found.slope - (mean - begun.offset) / ALONE) / precision
+        mean = mean + np.clip(step, -LEAP, LEAP)
+        if np.abs(step).max(initial=0.0) < CLOSE:
+            break
+    expected = likelihood.expected(y, mean, 1.0 / precision[:, 0])
+    return *_sites(known, *_natural(expected, mean)), None
+
+
+def _observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows of a span miss nothing (r,), and their targets (n, 1)."""
+    X, y = rows.raw(*span)
+    known = scaling.complete_rows(X, y)
+    return known, np.asarray(y[known, :1], np.float64)
+
+
+def _natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return t / v and 1 / v (n,) of sites where q has means (n, 1)."""
+    # -h is negative where log p is convex: then the least that sites have
+    second = np.clip(-2.0 * expected.by_variance, *PRECISIONS)
+    return (expected.by_mean + mean * second)[:, 0], second[:, 0]
+
+
+def _sites(
+    known: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return pseudo-targets and their noise variances (n,), of rows that are ``known``."""
+    targets, variances = np.full(len(known), np.nan), np.ones(len(known))
+    targets[known], variances[known] = first / second, 1.0 / second - NO_NOISE
+    return targets, variances
+
+
+def _following(
+    rows: data.Rows,
+    sites: data.Rows | None,
+    likelihood: Likelihood,
+    share: float,
+    span: Span,
+    posterior: Posterior,
+) -> tuple[np.ndarray, np.ndarray, Sums | None]:
+    """Return the next sites of rows, a share of them new, and sums under q, which has ``sites``."""
+    known, y = _observed(rows, span)
+    with single_blas_thread():
+        found = posterior.moments(rows.raw(*span)[0][known], "variance", gaussian=True)
+    assert found.variance is not None
+    mean, variance = found.mean, found.variance[:, 0]
+    expected = likelihood.expected(y, mean, variance)
+    first, second = _natural(expected, mean)
+    if sites is None:
+        return *_sites(known, first, second), None
+    own = sites.raw(*span)[1][known]
+    t, v = own[:, 0], own[:, -1] + NO_NOISE
+    of_sites = np.log(2 * np.pi * v) + ((t - mean[:, 0]) ** 2 + variance) / v
+    value = expected.value + 0.5 * float(of_sites.sum())
+    slopes, logs = [expected.by_log], likelihood.log_parameters
+    for unit in np.eye(len(logs)):
+        shifted = likelihood.with_log_parameters(logs + SHIFT * unit)
+        slopes.append(shifted.expected(y, mean, variance).by_log)
+    sums = Sums(value, slopes[0], np.reshape(slopes[1:], (len(logs), len(logs))), len(y))
+    first = (1.0 - share) * t / v + share * first
+    second = (1.0 - share) / v + share * second
+    return *_sites(known, first, second), sums
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Leave out the remarks of this thread on fits to sites that will change."""
+    own = threading.get_ident()
+
+    def serious(record: logging.LogRecord) -> bool:
+        other = record.thread != own or record.name != logger.name
+        return other or record.levelno >= logging.ERROR or record.msg.startswith("sites")
+
+    logger.addFilter(serious)
+    try:
+        yield
+    finally:
+        logger.removeFilter(serious)
