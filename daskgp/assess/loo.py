@@ -140,6 +140,11 @@ def _looing(posterior: Posterior) -> Any:
     missing = posterior.method.why_no_loo()
     if missing:
         raise SettingError(missing)
+    if posterior.by_sites and posterior.likelihood is not None:
+        raise SettingError(
+            f"leave-one-out predictions of likelihood={posterior.likelihood.name!r} would need "
+            "the sites of other rows without each: take daskgp.cross_validate"
+        )
     return posterior.method
 
 

@@ -23,10 +23,12 @@ from functools import partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from daskgp import data
 from daskgp.data import writers
 from daskgp.data.blocks import sampling
+from daskgp.data.blocks.hilbert import hilbert_keys
 from daskgp.data.partition import Span, alone, default_block_rows
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores import groups
@@ -38,6 +40,7 @@ from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import ordered
 from daskgp.likelihoods import Expectation, Likelihood
 from daskgp.models import scaling
+from daskgp.models.values import Want
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor, map_all, node
 from daskgp.runtime.process import single_blas_thread
@@ -60,6 +63,11 @@ LEAST_SHARE = 0.1
 """Least share of new sites in those that follow, which is halved where the bound falls."""
 STILL = 0.02
 """Change of the logs of hyper-parameters below which they are trained no more."""
+GROUP, LEADING, BITS = 512, 3, 60
+"""Most near rows whose sites are found together when they join others, and columns and bits of the
+curve that tells which are near."""
+TINY = 1e-12
+"""Least variance of f."""
 SHIFT = 0.02
 """Difference of the log of a parameter by which its curvature is found."""
 REACH = 0.5
@@ -320,6 +328,10 @@ class _Stored:
         following, parts = self._written(task, number + 1, (node("posterior", cheaper),))
         return following, reduce(Sums.plus, parts)
 
+    def joining(self, posterior: Posterior) -> tuple[data.Rows, list[float]]:
+        """Return rows with sites that join those of a posterior, and parts of a bound."""
+        return self._written(partial(_joining, self.rows), 0, (node("posterior", posterior),))
+
     def _written(
         self, task: Callable[..., Any], number: int, shared: tuple[Any, ...] = ()
     ) -> tuple[data.Rows, list[Any]]:
@@ -388,19 +400,25 @@ def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> li
 
 
 def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:
-    """Return the sites of rows whose f have a prior of their own, about its mode."""
+    """Return the sites of rows whose f have a prior of their own."""
     known, y = _observed(rows, span)
-    likelihood, mean = begun.likelihood, np.full(y.shape, begun.offset)
-    precision = np.ones(y.shape)
+    prior = np.full(y.shape, begun.offset), np.full(y.shape, ALONE)
+    return *_sites(known, *_at_modes(begun.likelihood, y, *prior)), None
+
+
+def _at_modes(
+    likelihood: Likelihood, y: np.ndarray, mean: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return t / v and 1 / v (n,) about modes of f, whose priors have these moments (n, 1)."""
+    mode, precision = mean, 1.0 / variance
     for _ in range(STEPS):
-        found = likelihood.log_p(y, mean)
-        precision = 1.0 / ALONE + np.maximum(-found.curvature, PRECISIONS[0])
-        step = (found.slope - (mean - begun.offset) / ALONE) / precision
-        mean = mean + np.clip(step, -LEAP, LEAP)
+        found = likelihood.log_p(y, mode)
+        precision = 1.0 / variance + np.maximum(-found.curvature, PRECISIONS[0])
+        step = (found.slope - (mode - mean) / variance) / precision
+        mode = mode + np.clip(step, -LEAP, LEAP)
         if np.abs(step).max(initial=0.0) < CLOSE:
             break
-    expected = likelihood.expected(y, mean, 1.0 / precision[:, 0])
-    return *_sites(known, *_natural(expected, mean)), None
+    return _natural(likelihood.expected(y, mode, 1.0 / precision[:, 0]), mode)
 
 
 def _observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray]:
@@ -424,6 +442,73 @@ def _sites(
     targets, variances = np.full(len(known), np.nan), np.ones(len(known))
     targets[known], variances[known] = first / second, 1.0 / second - NO_NOISE
     return targets, variances
+
+
+def more(
+    posterior: Posterior, rows: data.Rows, executor: Executor, url: str
+) -> tuple[data.Rows, float, Callable[[], None]]:
+    """Return more rows with their sites, what they add to the bound, and how to remove them.
+
+    Sites of the posterior stay; those of near rows are found together.
+    """
+    stored = _Stored(rows, executor, url)
+    found, values = stored.joining(posterior)
+    return found, float(np.sum(values)), stored.clear
+
+
+def _joining(
+    rows: data.Rows, span: Span, posterior: Posterior
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the sites of rows that join those of a posterior, and what these add to the bound."""
+    known, y = _observed(rows, span)
+    X, likelihood = rows.raw(*span)[0][known], posterior.likelihood
+    assert likelihood is not None
+    first, second, value = np.zeros(len(y)), np.ones(len(y)), 0.0
+    alone = posterior.method.why_no_joint() is not None or posterior.theta.varying is not None
+    for group in _near(posterior.scaled(X)):
+        with single_blas_thread():
+            want: Want = "variance" if alone else "covariance"
+            prior = posterior.moments(X[group], want, gaussian=True)
+        spread: Any = prior.variance if alone else prior.covariance
+        joint = np.diag(spread[:, 0]) if alone else spread[:, :, 0]
+        first[group], second[group], own = _together(likelihood, y[group], prior.mean, joint)
+        value += own
+    return *_sites(known, first, second), value
+
+
+def _near(X: np.ndarray) -> list[np.ndarray]:
+    """Return groups of rows X (n, d) that are near one another."""
+    spread = np.ptp(X, axis=0) if len(X) else np.zeros(X.shape[1])
+    columns = np.argsort(spread, kind="stable")[::-1][:LEADING]
+    columns = columns[spread[columns] > 0]
+    keys = np.zeros(len(X), np.uint64)
+    if len(columns):
+        places = (X[:, columns] - X[:, columns].min(axis=0)) / spread[columns]
+        keys = hilbert_keys(places.T, BITS // len(columns))
+    return np.array_split(np.argsort(keys, kind="stable"), max(1, -(-len(X) // GROUP)))
+
+
+def _together(
+    likelihood: Likelihood, y: np.ndarray, mean: np.ndarray, covariance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return t / v and 1 / v (n,) of rows with a joint prior of f, and their part of the bound."""
+    variance = np.maximum(np.diagonal(covariance), TINY)
+    first, second = _at_modes(likelihood, y, mean, variance[:, None])
+    expected, m, s = None, mean, variance
+    for _ in range(STEPS):
+        root = np.linalg.cholesky(covariance + np.diag(1.0 / second))
+        part = solve_triangular(root, covariance, lower=True)
+        before = m
+        m = mean + part.T @ solve_triangular(root, (first / second)[:, None] - mean, lower=True)
+        s = np.maximum(variance - (part**2).sum(axis=0), TINY)
+        expected = likelihood.expected(y, m, s)
+        if (np.abs(m - before)[:, 0] < CLOSE * np.sqrt(s)).all():
+            break
+        first, second = _natural(expected, m)
+    t, v = first / second, 1.0 / second
+    of_sites = np.log(2 * np.pi * v) + ((t - m[:, 0]) ** 2 + s) / v
+    value = 0.0 if expected is None else expected.value + 0.5 * float(of_sites.sum())
+    return first, second, value
 
 
 def _following(

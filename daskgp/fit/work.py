@@ -31,7 +31,7 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     arrangement, name = recipe.arrangement, recipe.name
     recipe.trainer.check(recipe, rows)
     if recipe.likelihood is not None:
-        _check_sites(recipe.likelihood, rows)
+        check_sites(recipe.likelihood, rows)
     check_noise(recipe.method, rows, name)
     check_arrangement(recipe.method, arrangement, name)
     arrangement.check(rows, name)
@@ -91,7 +91,7 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
     return 0 if known else 8 * len(rows) * rows.n_targets
 
 
-def _check_sites(likelihood: Likelihood, rows: Rows) -> None:
+def check_sites(likelihood: Likelihood, rows: Rows) -> None:
     """Raise SettingError for rows whose sites have no noise variance of their own."""
     if rows.n_noise:
         likelihood.of_rows(np.zeros((0, 2)))

@@ -264,6 +264,12 @@ class Posterior:
         return None if response is None else response.likelihood
 
     @property
+    def by_sites(self) -> bool:
+        """True if Gaussian sites stand for the likelihood."""
+        response = self.layer(Response)
+        return response is not None and not response.of_method
+
+    @property
     def known(self) -> Known | None:
         """Regressor whose residuals the method models, if there is one."""
         regressor = self.layer(RegressorLayer)

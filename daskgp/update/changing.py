@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -14,12 +16,12 @@ from daskgp.data import partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
-from daskgp.fit import rounds, targets
+from daskgp.fit import rounds, sites, targets
 from daskgp.fit.arrange import Changed, SoFar
 from daskgp.fit.fitted import Fit, What, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
-from daskgp.fit.work import check_noise
+from daskgp.fit.work import check_noise, check_sites
 from daskgp.models import scaling
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
@@ -70,24 +72,44 @@ def changed(
         if not forget:
             settings = recipe.fill_values, spans, executor, known_ranges(fit)
             rows = filling.marked(rows, *settings, recipe.codes is not None)
-        sums, scale, fit = described(recipe, fit, rows, executor, forget)
-        if forget and not recipe.arrangement.nearby:  # others look up each row
-            forgetting.refuse_outside(fit, rows, sums, spans)
-            forgetting.warn_of_twice(fit, rows, spans)
-        units = partition.alone(spans)
-        stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
-        arrangement, so_far = recipe.arrangement, _so_far(recipe, fit, executor)
-        if forget:
-            after = arrangement.take(stage, so_far)
-        else:
-            after = arrangement.append(stage, sums, so_far, spill)
-        fit = _concluded(recipe, fit, after, int(sums.rows), forget)
+        with _as_seen(fit, rows, spans, executor, spill) as (own, gained):
+            sums, scale, fit = described(recipe, fit, own, executor, forget)
+            if forget and not recipe.arrangement.nearby:  # others look up each row
+                forgetting.refuse_outside(fit, rows, sums, spans)
+                forgetting.warn_of_twice(fit, rows, spans)
+            units = partition.alone(spans)
+            stage = rounds.Rounds(own, units, scale, executor, recipe.dtype, recipe.device)
+            arrangement, so_far = recipe.arrangement, _so_far(recipe, fit, executor)
+            if forget:
+                after = arrangement.take(stage, so_far)
+            else:
+                after = arrangement.append(stage, sums, so_far, spill)
+            fit = _concluded(recipe, fit, after, int(sums.rows), forget, gained)
+        if own is not rows:
+            sums = sums._replace(checksum=sampling.checksum_of(rows, spans, executor))
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
     seen = [*fit.seen, note(what, sums, rows)]
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
     posterior = replace(posterior, rows_checksum=checksum_of(seen))
     return replace(fit, posterior=posterior, seen=seen)
+
+
+@contextmanager
+def _as_seen(
+    fit: Fit, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor, spill: str
+) -> Iterator[tuple[data.Rows, float | None]]:
+    """Yield rows as the method sees them, and what sites of theirs add to the bound, if any."""
+    likelihood = fit.posterior.likelihood
+    if likelihood is None or not fit.posterior.by_sites:
+        yield rows, None
+        return
+    targets.check(rows, spans, executor, likelihood)
+    own, gained, clear = sites.more(fit.posterior, rows, executor, spill)
+    try:
+        yield own, gained
+    finally:
+        clear()
 
 
 def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
@@ -119,6 +141,12 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     refusal = refusal or recipe.arrangement.why_no_change(forget)
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
+    likelihood = fit.posterior.likelihood
+    if forget and fit.posterior.by_sites and likelihood is not None:
+        raise SettingError(
+            f"{name} has no forget with likelihood={likelihood.name!r}, whose sites "
+            "stand for the targets: fit the rows that stay, fit(..., start=model)"
+        )
     if fit.posterior.scaling.trend is not None or fit.posterior.known is not None:
         raise SettingError(
             f"{name} has no {what} with mean={shown(recipe.mean)}: fit again from this model, "
@@ -170,6 +198,8 @@ def more_rows(
         fills=posterior.fills,
     )
     prepared.check_columns(rows)
+    if posterior.by_sites and posterior.likelihood is not None:
+        check_sites(posterior.likelihood, rows)
     check_noise(posterior.method, rows, recipe.name)
     return rows
 
@@ -211,8 +241,14 @@ def _warned_of_left_out(fit: Fit, sums: scaling.Sums, rows: data.Rows) -> Fit:
     return replace(fit, told=True)
 
 
-def _concluded(recipe: Recipe, fit: Fit, after: Changed, count: int, forget: bool) -> Fit:
-    """Add sums over the rows of rounds to those of a fit, or subtract them, and solve."""
+def _concluded(
+    recipe: Recipe, fit: Fit, after: Changed, count: int, forget: bool, gained: float | None
+) -> Fit:
+    """Add sums over the rows of rounds to those of a fit, or subtract them, and solve.
+
+    The objective of a fit to sites is a bound, of which new ones have ``gained`` a part beside the
+    evidence.
+    """
     posterior, stage, before = fit.posterior, after.stage, fit.totals
     theta, method = posterior.theta, cast(Summed, posterior.method)
     if forget:
@@ -232,7 +268,10 @@ def _concluded(recipe: Recipe, fit: Fit, after: Changed, count: int, forget: boo
         if not forget:
             raise
         raise _strangers() from error
-    if not forget:
+    if gained is not None:
+        evidence = cast(Summed, posterior.method).concluded(theta, known, before, stage)[1]
+        objective += (fit.objective or 0.0) - evidence + gained
+    elif not forget:
         _remark(method, known, before, total, count * posterior.n_targets)
     kept = posterior.rows
     if after.rest is not None:
@@ -301,7 +340,8 @@ def known_ranges(fit: Fit) -> list[tuple[float, float] | None]:
         inside = ends is not None and ends[0] <= ends[1]  # not across the date line
         found.append((ends[0], ends[1]) if ends is not None and inside else None)
     scale = posterior.scaling
-    if scale.transform is not None or scale.slope.any() or posterior.known or scale.trend:
+    latent = posterior.by_sites or scale.slope.any() or posterior.known or scale.trend
+    if latent or scale.transform is not None:
         return [*found, *[None] * posterior.n_targets]
     usual = scale.intercept, USUAL * scale.y_scale
     return [*found, *zip(usual[0] - usual[1], usual[0] + usual[1], strict=True)]

@@ -112,7 +112,9 @@ class Blocks(Arrangement):
         elif rows.passing:  # y is what a regressor leaves, which predictions read back
             data.remove(keep)
             prepared.copy(keep, rows, len(rows), layout.write)
+            trend = rows.trend
             rows, layout = neighbours.open_blocks(keep)
+            rows = replace(rows, trend=trend)
         else:
             rows = neighbours.held(rows)
         self._refuse_few(layout.n_blocks, layout.block_rows)

@@ -1,0 +1,207 @@
+"""Likelihoods by Gaussian sites against the dense variational posterior, and what users meet."""
+
+import numpy as np
+import pytest
+
+import daskgp
+from daskgp import kernels
+from daskgp.errors import InputError, SettingError
+from daskgp.likelihoods import by_name
+from tests import oracle
+
+KERNEL = kernels.Matern32(lengthscale=0.4, variance=1.3)
+NAMES = ("bernoulli", "bernoulli-logit", "poisson")
+FIXED = {"optimizer": None, "mean": "zero", "progress": False}
+
+
+def data(name, n=36, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 2))
+    f = np.linalg.cholesky(KERNEL(X) + 1e-10 * np.eye(n)) @ rng.standard_normal(n)
+    return X, np.asarray(by_name(name).sample(f, rng), np.float64)
+
+
+def dense(likelihood, X, y, Z):
+    K, across = KERNEL(X), KERNEL(Z, X)
+    m, V, bound = oracle.gaussian_approximation(likelihood, K, y)
+    A = np.linalg.solve(K, across.T).T
+    variance = KERNEL.diag(Z) - np.einsum("ij,ij->i", A, across) + np.einsum("ij,jk,ik->i", A, V, A)
+    return A @ m, np.sqrt(variance), bound
+
+
+def methods(n):
+    return {
+        "exact": daskgp.ExactGP(KERNEL, **FIXED),
+        "vecchia": daskgp.VecchiaGP(KERNEL, n_neighbours=n, predict_neighbours=n, **FIXED),
+        "lma": daskgp.LMA(KERNEL, n_support=8, block_rows=12, markov_order=2, **FIXED),
+        "sgpr": daskgp.SGPR(KERNEL, inducing=data("poisson", n)[0], **FIXED),
+    }
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", ["exact", "vecchia", "lma", "sgpr"])
+def test_posterior_and_bound_are_those_of_dense_variational_inference(name, method):
+    X, y = data(name)
+    Z = np.random.default_rng(1).uniform(size=(20, 2))
+    model = methods(len(X))[method].set_params(likelihood=name, tol=1e-9)
+    mean, std = model.fit(X, y).predict(Z, return_std=True)
+    wanted = dense(by_name(name), X, y, Z)
+    np.testing.assert_allclose(mean, wanted[0], atol=2e-5)
+    np.testing.assert_allclose(std, wanted[1], rtol=1e-4)
+    np.testing.assert_allclose(model.objective_, wanted[2], atol=1e-4)
+
+
+def test_parameters_of_a_likelihood_are_those_of_the_largest_bound():
+    X, y = data("student-t", 80)
+    model = daskgp.ExactGP(KERNEL, likelihood="student-t", tol=1e-6, **FIXED).fit(X, y)
+    own = model.likelihood_
+    bounds = [
+        oracle.gaussian_approximation(own.with_log_parameters(logs), KERNEL(X), y)[2]
+        for logs in own.log_parameters + 0.05 * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
+    ]
+    assert max(bounds[1:]) < bounds[0] + 1e-3
+    np.testing.assert_allclose(model.objective_, bounds[0], atol=0.01)
+
+
+def test_hyperparameters_are_those_of_the_largest_bound():
+    X, y = data("poisson", 80)
+    settings = {"mean": "zero", "progress": False, "tol": 1e-4}
+    model = daskgp.ExactGP("matern32()", likelihood="poisson", **settings).fit(X, y)
+    logs = model.kernel_.log_parameters
+    bounds = [
+        oracle.gaussian_approximation(
+            by_name("poisson"), model.kernel_.with_log_parameters(logs + step)(X), y
+        )[2]
+        for step in 0.1 * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
+    ]
+    np.testing.assert_allclose(model.objective_, bounds[0], atol=1e-3)
+    assert max(bounds[1:]) < bounds[0] + 2e-3
+    assert [entry["bound"] for entry in model.history_ if "bound" in entry][-1] <= bounds[0] + 1e-3
+
+
+def test_rows_of_a_store_in_ragged_chunks_give_what_rows_in_memory_do(tmp_path):
+    X, y = data("poisson", 150)
+    y[7] = np.nan
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    url = str(tmp_path / "rows.zarr")
+    daskgp.convert(str(tmp_path / "rows.npz"), url, target="y", block_rows=64)
+    for kind in (daskgp.VecchiaGP, daskgp.SGPR):
+        here, there = (
+            kind(KERNEL, likelihood="poisson", optimizer=None, progress=False).fit(*rows)
+            for rows in ((X, y), daskgp.open_dataset(url))
+        )
+        assert here.n_rows_ == there.n_rows_ == 149
+        for a, b in zip(*(m.predict(X[:9], return_std=True) for m in (here, there)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_a_store_keeps_the_likelihood(tmp_path):
+    X, y = data("student-t", 60)
+    model = daskgp.VecchiaGP(KERNEL, likelihood="student-t", optimizer=None, progress=False)
+    model.fit(X, y).save(f"{tmp_path}/model.zarr")
+    loaded = daskgp.load(f"{tmp_path}/model.zarr")
+    assert loaded.likelihood_ == model.likelihood_ != by_name("student-t")
+    pairs = (m.predict(X, return_std=True, include_noise=True) for m in (model, loaded))
+    for a, b in zip(*pairs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["sgpr", "vecchia"])
+def test_rows_that_are_added_come_near_to_a_fit_of_all(kind):
+    X, y = data("poisson", 400, 3)
+    whole, model = (
+        (
+            daskgp.SGPR(KERNEL, inducing=X[:60], likelihood="poisson", **FIXED)
+            if kind == "sgpr"
+            else daskgp.VecchiaGP(KERNEL, likelihood="poisson", **FIXED)
+        )
+        for _ in range(2)
+    )
+    whole.fit(X, y)
+    model.fit(X[:300], y[:300])
+    before, bound = model.predict(X[300:]), model.objective_
+    model.update(X[300:], y[300:])
+    wanted, std = whole.predict(X, return_std=True)
+    found = model.predict(X)
+    assert np.abs(found - wanted).max() < 0.1 * std.max()
+    assert np.abs(before - wanted[300:]).max() > 5 * np.abs(found - wanted)[300:].max()
+    assert abs(model.objective_ - whole.objective_) < 0.05 * abs(bound - whole.objective_)
+
+
+def test_a_start_begins_with_its_sites():
+    X, y = data("poisson", 80)
+    model = daskgp.ExactGP(likelihood="poisson", progress=False).fit(X, y)
+    told = []
+    again = daskgp.ExactGP(likelihood="poisson", progress=False)
+    again.fit(X, y, start=model, callback=told.append)
+    assert len(told) < len(model.history_)
+    np.testing.assert_allclose(again.objective_, model.objective_, atol=0.2)
+
+
+def test_a_trend_is_integrated_over():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(400, 2))
+    y = rng.poisson(np.exp(0.5 + 1.5 * X[:, 0])).astype(float)
+    for kind in (daskgp.VecchiaGP, daskgp.SGPR):
+        model = kind(likelihood="poisson", mean="linear", progress=False).fit(X, y)
+        slope = next(row for row in model.trend_ if row.name == "x0")
+        assert abs(slope.value - 1.5) < 3 * slope.standard_error
+
+
+def test_classes_have_probabilities_that_are_lazy_for_lazy_rows():
+    da = pytest.importorskip("dask.array")
+    X, y = data("bernoulli", 100)
+    model = daskgp.SGPR(KERNEL, n_inducing=20, likelihood="bernoulli", **FIXED).fit(X, y)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    lazy = model.predict_proba(da.from_array(X, chunks=(40, 2)))
+    np.testing.assert_allclose(lazy.compute(), p)
+    assert model.score(X, y) == np.mean((p[:, 1] > 0.5) == y)
+    assert not hasattr(daskgp.SGPR(likelihood="poisson"), "predict_proba")
+
+
+def test_a_callback_ends_the_turns():
+    X, y = data("poisson", 80)
+    model = daskgp.ExactGP(likelihood="poisson", progress=False).fit(X, y, callback=lambda _: True)
+    assert len(model.history_) == 1
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "said"),
+    [
+        ({"noise_variance": 0.2}, {}, "noise_variance=0.2 has no effect with likelihood='poisson'"),
+        ({"calibrate": "loo"}, {}, "calibrate='loo' has no effect with likelihood='poisson'"),
+        ({"target_transform": "log"}, {}, "target_transform='log' has no effect"),
+        ({"mean": "ols"}, {}, "choose 'constant' or 'zero', or a trend, 'linear' or names"),
+        ({"fixed": {"noise_variance": 1.0}}, {}, "fixed names 'noise_variance', which is not a"),
+        ({}, {"y_variance": 0.1}, "the poisson likelihood has no noise variance per row"),
+        ({}, {"sample_weight": 2.0}, "the poisson likelihood has no noise variance per row"),
+        ({"likelihood": "poison"}, {}, "likelihood='poison': choose one of 'gaussian'"),
+    ],
+)
+def test_settings_that_do_not_go_with_a_likelihood_are_refused(settings, arguments, said):
+    X, y = data("poisson")
+    model = daskgp.SGPR(**{"likelihood": "poisson", "progress": False, **settings})
+    with pytest.raises(SettingError) as error:
+        model.fit(X, y, **arguments)
+    assert said in str(error.value)
+
+
+def test_rows_that_sites_do_not_take_are_refused():
+    X, y = data("poisson")
+    model = daskgp.SGPR(likelihood="poisson", n_inducing=10, progress=False)
+    with pytest.raises(InputError, match="target 'y' holds -1, but the poisson likelihood takes"):
+        model.fit(X, np.where(np.arange(len(y)) == 3, -1.0, y))
+    with pytest.raises(SettingError, match="fit each target on its own"):
+        model.fit(X, np.column_stack([y, y]))
+    model.fit(X, y)
+    with pytest.raises(InputError, match=r"target 'y' holds .*5 and 2 others"):
+        model.update(X[:3], y[:3] + 0.5)
+    with pytest.raises(SettingError, match="has no forget with likelihood='poisson'"):
+        model.forget(X[:3], y[:3])
+    with pytest.raises(SettingError, match=r"take daskgp\.cross_validate"):
+        model.loo(X, y)
+    with pytest.raises(SettingError, match="likelihood='poisson' takes a noise variance per"):
+        daskgp.CGGP(likelihood="poisson").fit(X, y)
