@@ -4,7 +4,7 @@ import gc
 import tempfile
 import zlib
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import dask
@@ -166,6 +166,16 @@ def scheduler():
     """Address of a cluster of two worker processes over TCP, shared by the tests of a process."""
     with calm_cluster(n_workers=2, dashboard_address=":0") as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Tasks of commands run in this process, which saves the start of a cluster for each."""
+    from daskgp.cli.cluster import Workers
+    from daskgp.runtime.executor import Executor
+
+    monkeypatch.setattr(Workers, "come", lambda self, *modules: self.check())
+    monkeypatch.setattr(Workers, "executor", lambda *_: nullcontext(Executor(None, False)))
 
 
 @pytest.fixture(scope="session")

@@ -63,13 +63,12 @@ def check(
         plot.canvas.check_matplotlib()  # before the work
     cluster.check()
     estimator = load(model_store, device)
-    posterior = estimator.solved_
-    refuse(posterior, regions)
-    rows = rows_to_compare(posterior, test, columns)
+    refuse(estimator.solved_, regions)
+    rows = rows_to_compare(estimator, test, columns)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, more),
-        cluster.executor(posterior.device),
+        cluster.executor(estimator.solved_.device),
     ):
         checked = run(estimator, X, y, regions=regions)
     drawn = [] if figures is None else plot.check(checked, figures)

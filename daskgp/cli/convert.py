@@ -10,8 +10,6 @@ import click
 from daskgp.cli.options import (
     Lock,
     column_options,
-    fill_option,
-    fill_values,
     lock_options,
     store_options,
 )
@@ -29,7 +27,6 @@ from daskgp.cli.run import command, result, since
 )
 @click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
 @click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
-@fill_option
 @store_options("like", destination="destination")
 @lock_options
 def convert(
@@ -39,7 +36,6 @@ def convert(
     block_rows: int | None,
     append: bool,
     like: str | None,
-    fill: tuple[str, ...],
     lock: Lock,
 ) -> None:
     """Convert SOURCE (csv, parquet, npz, netCDF, Zarr grid) to the dataset store DESTINATION.
@@ -49,7 +45,7 @@ def convert(
     from daskgp.data.convert.convert import convert as run
 
     began, more = time.perf_counter(), columns | lock._asdict()
-    more |= {"append": append, "like": like, "fill_values": fill_values(fill)}
+    more |= {"append": append, "like": like}
     converted = run(sources, destination, block_rows=block_rows, **more)
     known = {"geographic": list(converted.geographic)} if converted.geographic else {}
     result(

@@ -11,6 +11,7 @@ import click
 
 from daskgp.cli.cluster import Workers
 from daskgp.cli.options import (
+    SETTINGS,
     Lock,
     Model,
     cluster_options,
@@ -18,8 +19,8 @@ from daskgp.cli.options import (
     estimator_options,
     ignore_option,
     lock_options,
-    place_in,
     search_options,
+    settings_in,
     store_options,
 )
 from daskgp.cli.run import command, note, result, since
@@ -73,9 +74,9 @@ def fit(
     from daskgp.estimators import load, save_into
 
     name, searched = search_settings(described.model, described.config, search)
-    estimator = build_estimator(*described._replace(model=name), searched | place_in(columns))
+    estimator = build_estimator(*described._replace(model=name), searched | settings_in(columns))
     write_report = reporter(report)
-    columns |= {"geographic": estimator.geographic}
+    columns |= {name: getattr(estimator, name) for name in SETTINGS}
     training = training_rows(data, columns, ignore_errors)
     begun = None if start is None else load(start)
     more: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -163,8 +164,8 @@ fill_option = click.option(
     "--fill",
     multiple=True,
     metavar="VALUE",
-    help="A number that stands for missing values, such as -9999; none takes all numbers "
-    "for measurements. Repeatable.  [default: auto]",
+    help="A number that stands for missing values, such as -9999; none takes all numbers for "
+    "measurements. Repeatable.  [default: auto, or as a fitted MODEL does]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."
@@ -193,6 +194,7 @@ def column_options(target: str) -> Callable[[F], F]:
         click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
         mask_option,
         geographic_option,
+        fill_option,
         click.option(
             "--dates",
             metavar="A,B",
@@ -204,7 +206,8 @@ def column_options(target: str) -> Callable[[F], F]:
 
 def _columns(**texts: Any) -> dict[str, Any]:
     """Return names of columns as `convert` takes them."""
-    several = {name: names_or_none(texts[name]) for name in ("target", "features")}
+    several: dict[str, Any] = {"fill_values": fill_values(texts.pop("fill"))}
+    several |= {name: names_or_none(texts[name]) for name in ("target", "features")}
     return texts | several | {name: names_or_false(texts[name]) for name in ("geographic", "dates")}
 
 
@@ -384,9 +387,13 @@ def names_or_false(text: str | None) -> list[str] | bool | None:
     return False if none_of_them else names_or_none(text)
 
 
-def place_in(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return ``--geographic`` as a setting of a model, nothing where it is not given."""
-    return {key: columns[key] for key in ("geographic",) if columns[key] is not None}
+SETTINGS: dict[str, Any] = {"geographic": None, "fill_values": "auto"}
+"""Settings of a model that options about columns give, as these are where they are not given."""
+
+
+def settings_in(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return ``--geographic`` and ``--fill`` as settings of a model, those that are given."""
+    return {key: columns[key] for key, unset in SETTINGS.items() if columns[key] != unset}
 
 
 def fill_values(texts: Sequence[str]) -> Any:
@@ -396,9 +403,9 @@ def fill_values(texts: Sequence[str]) -> Any:
     if [*texts] == ["none"]:
         return None
     values = [numeric(text) for text in texts]
-    word = next((value for value in values if isinstance(value, str)), None)
-    if word is not None:
-        raise SettingError(f"--fill has {word!r}, a number is needed")
+    for text, value in zip(texts, values, strict=True):
+        if isinstance(value, str) or not math.isfinite(value):
+            raise SettingError(f"--fill has {text!r}, a number is needed")
     return values
 
 

@@ -9,12 +9,13 @@ import click
 
 from daskgp.cli.cluster import Workers
 from daskgp.cli.options import (
+    SETTINGS,
     Model,
     cluster_options,
     column_options,
     estimator_options,
     json_option,
-    place_in,
+    settings_in,
     store_options,
 )
 from daskgp.cli.run import command, note, result
@@ -54,8 +55,8 @@ def plan(
     from daskgp.runtime.executor import chosen
 
     cluster.check()
-    estimator = build_estimator(*described, place_in(columns))
-    columns |= {"geographic": estimator.geographic}
+    estimator = build_estimator(*described, settings_in(columns))
+    columns |= {name: getattr(estimator, name) for name in SETTINGS}
     training = training_rows(data, columns, until="again")
     started, device = bool(cluster.scheduler or measure), estimator.device
     with (

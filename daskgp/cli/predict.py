@@ -13,6 +13,8 @@ from daskgp.cli.options import (
     Wanted,
     cluster_options,
     device_option,
+    fill_option,
+    fill_values,
     lock_options,
     mask_option,
     new_grid_options,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Predict only the chunks that OUTPUT lacks.")
 @new_grid_options
 @mask_option
+@fill_option
 @output_options
 @click.option(
     "--verify",
@@ -57,6 +60,7 @@ def predict(
     resume: bool,
     grid: NewGrid,
     mask: str | None,
+    fill: tuple[str, ...],
     wanted: Wanted,
     verify: bool,
     record: str | None,
@@ -84,14 +88,16 @@ def predict(
         raise SettingError("--like, --resolution and --extent make the grid: leave INPUT out")
     run = Record(model_store, inputs, output, record)
     with run.asked_for():
+        fills = fill_values(fill)
         cluster.check()
         if cluster.chosen:
             cluster.come()
+        from daskgp.cli.sources import read_fills
         from daskgp.estimators import load
         from daskgp.output import csv, job
 
         model = load(model_store, device)
-        posterior, source = model.solved_, inputs
+        posterior, source = read_fills(model, fills), inputs
         if grid.given:
             csv.refuse_made(output)
             source = model.make_grid(grid.steps, grid.ends, grid.like)

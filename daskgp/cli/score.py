@@ -42,8 +42,8 @@ def score(
     began = time.perf_counter()
     cluster.check()
     estimator = load(model_store, device)
+    rows = rows_to_compare(estimator, test, columns)
     posterior = estimator.solved_
-    rows = rows_to_compare(posterior, test, columns)
     with (
         scratch_rows(estimator.store) as url,
         rows(url) as (X, y, more),

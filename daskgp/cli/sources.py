@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from daskgp.cli.options import SETTINGS
 from daskgp.cli.run import note
 from daskgp.errors import SettingError
 
 if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
     from daskgp.posterior.posterior import Posterior
 
 Rows = Callable[[str], AbstractContextManager[tuple[Any, Any, dict[str, int]]]]
@@ -26,14 +28,14 @@ def training_rows(
     """Return the rows of a dataset store, or of a source whose columns have a ``target``.
 
     Others are named for sources alone, which are converted for a time that ``until`` tells, as the
-    training rows of a ``model`` were; stores may be given ``geographic``, too.
+    training rows of a ``model`` were; stores may be given ``SETTINGS``, too.
     """
     from daskgp.data import open_dataset
     from daskgp.fit import named
 
     if columns["target"] is None:
         own = (name for name, value in columns.items() if value is not None)
-        option = next((name for name in own if name != "geographic"), None)
+        option = next((name for name in own if name not in SETTINGS), None)
         if option is not None:
             raise SettingError(
                 f"--{option.replace('_', '-')} names a column of a grid or a table: give its "
@@ -60,10 +62,23 @@ def training_rows(
     return converted
 
 
-def rows_to_compare(posterior: Posterior, source: str, columns: dict[str, Any]) -> Rows:
-    """Return rows to compare predictions with, by default with the features of the model."""
+def read_fills(model: GaussianProcess, setting: Any) -> Posterior:
+    """Return the posterior of a loaded model, which reads as missing what ``--fill`` gives, too."""
+    if setting != "auto":
+        model.set_params(fill_values=setting)
+        model._remember(model._fitted.of(model.solved_.reading(setting)))
+    return model.solved_
+
+
+def rows_to_compare(model: GaussianProcess, source: str, columns: dict[str, Any]) -> Rows:
+    """Return rows to compare predictions with, by default with the features of the model.
+
+    The model reads as missing what ``--fill`` gives, too.
+    """
     from daskgp.models.columns import refuse_other
 
+    posterior = read_fills(model, columns["fill_values"])
+    columns = columns | {"fill_values": model.fill_values}
     names = columns["features"] or posterior.feature_names
     refuse_other(columns["geographic"], names, posterior.columns)
     return training_rows(source, columns, until="again", model=posterior)

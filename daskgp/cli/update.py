@@ -9,7 +9,15 @@ from contextlib import contextmanager
 import click
 
 from daskgp.cli.cluster import Workers
-from daskgp.cli.options import Lock, cluster_options, ignore_option, lock_options, store_options
+from daskgp.cli.options import (
+    Lock,
+    cluster_options,
+    fill_option,
+    fill_values,
+    ignore_option,
+    lock_options,
+    store_options,
+)
 from daskgp.cli.run import command, result, since
 
 
@@ -24,6 +32,7 @@ from daskgp.cli.run import command, result, since
 )
 @click.option("--window", type=float, help="Number of the last rows that MODEL keeps.")
 @click.option("--along", metavar="COLUMN", help="Column, such as a time, that --window is along.")
+@fill_option
 @ignore_option
 @store_options("data", model="model_store")
 @lock_options
@@ -34,6 +43,7 @@ def update(
     hold: bool,
     window: float | None,
     along: str | None,
+    fill: tuple[str, ...],
     ignore_errors: bool,
     lock: Lock,
     cluster: Workers,
@@ -48,9 +58,10 @@ def update(
     from daskgp.estimators.replacing import look
 
     began = time.perf_counter()
+    fills = fill_values(fill)
     cluster.check()
     with _repeatable(), locks.hold(model_store, *lock, resume=True) as claim:
-        pending = look(model_store, data, ignore_errors, window, along, refit=not hold)
+        pending = look(model_store, data, ignore_errors, window, along, not hold, fills)
         growth = pending.growth
         estimator = pending.gp
         if growth.changes or not hold:

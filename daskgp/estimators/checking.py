@@ -89,7 +89,9 @@ def check(
     posterior = _posterior(model)
     checking.refuse(posterior, regions, distances)
     whole("random_state", random_state, 0)
-    columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+    columns = named.columns_of(
+        X, y, features, mask, y_variance, sample_weight, fill_values=model.fill_values
+    )
     if columns is not None:
         columns = columns.like(posterior.columns, posterior.feature_units)
     noise = y_variance, sample_weight

@@ -117,7 +117,7 @@ def cross_validate(
     if max_rows is not None:
         whole("max_rows", max_rows, 1)
     noise = y_variance, sample_weight
-    columns = named.columns_of(X, y, features, mask, *noise, model.geographic)
+    columns = named.columns_of(X, y, features, mask, *noise, model.geographic, model.fill_values)
     reading.refuse_other_order(X, groups=groups)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sklearn.base import clone
 
@@ -64,7 +65,7 @@ class Pending:
             raise SettingError(
                 "--retrain: the model keeps its hyper-parameters (optimizer=None): leave it out"
             )
-        gp: GaussianProcess = clone(old)
+        gp: GaussianProcess = clone(old).set_params(fill_values=growth.recipe.fill_values)
         rows_in = models.next_rows(self.url)
         place = checkpoints.Place(f"{self.url}/{models.CHECKPOINT}", claim, renew=True)
         keep = models.rows_url(self.url, rows_in)
@@ -85,10 +86,11 @@ def look(
     window: float | None = None,
     along: str | None = None,
     refit: bool = False,
+    fill_values: Any = "auto",
 ) -> Pending:
     """Return what there is to do to update a model store, whose lock is held, from a dataset.
 
-    ``refit`` it is for ``retrain``.
+    ``refit`` it is for ``retrain``.  ``fill_values`` are those of the fit unless others are given.
 
     Raises
     ------
@@ -98,7 +100,10 @@ def look(
     gp = load(url)
     noise = (False, False) if ignore_errors else (None, None)
     given = *data.open_dataset(dataset), noise, window, along, refit
-    growth = growing.look(gp.recipe(), gp._fitted, *given)
+    recipe = gp.recipe()
+    if fill_values != "auto":
+        recipe = recipe.changed(fill_values=fill_values)
+    growth = growing.look(recipe, gp._fitted, *given)
     if growth is None:
         raise SettingError(
             f"{dataset} is a single file: give a store that is a folder, or is in a bucket"

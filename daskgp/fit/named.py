@@ -31,6 +31,7 @@ class Named(NamedTuple):
     weight: str | None = None
     geographic: Any = None
     dates: Any = None
+    fill_values: Any = "auto"
     units: Mapping[str, str] | None = None
     """Units of the features of a model, for which rows are converted."""
 
@@ -82,6 +83,7 @@ def columns_of(
     y_variance: Any,
     sample_weight: Any,
     geographic: Any = None,
+    fill_values: Any = "auto",
 ) -> Named | None:
     """Return what ``fit`` is asked to take of a source, None where it is given arrays.
 
@@ -106,7 +108,7 @@ def columns_of(
             raise SettingError(f"y={shown(y)} is a name, {name} is not: give its column in X, too")
     error, weight = (value or None for value in noise.values())
     own = {"y_variance": error, "weight": weight, "geographic": geographic}
-    return Named(X, y, features, mask, **own)
+    return Named(X, y, features, mask, fill_values=fill_values, **own)
 
 
 def refuse_unnamed(source: str) -> None:

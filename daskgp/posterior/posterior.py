@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from daskgp.kernels.registry import describe, identity
 from daskgp.kernels.units import in_users_units as kernel_in_users_units
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.columns import Columns
-from daskgp.models.fills import Fills, lonely, without
+from daskgp.models.fills import Fills, lonely, united, without
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
@@ -425,6 +425,14 @@ class Posterior:
                     f"fill_values=[{found:g}]; a fit with fill_values=None does not ask",
                     self.token,
                 )
+
+    def reading(self, fill_values: Sequence[float] | None) -> Self:
+        """Return the same that reads other fill values as missing, too, and does not look for more.
+
+        None names no others.
+        """
+        given = (tuple(fill_values or ()),) * (self.n_features + self.n_targets)
+        return replace(self, fills=united(self.fills, given), finds_fills=False)
 
     def of_average(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
         """Return a joint posterior of f at averages of places, without what is not linear in X."""

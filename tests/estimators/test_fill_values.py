@@ -5,9 +5,11 @@ import warnings
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from commands import invoke, refused, succeed
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
@@ -214,6 +216,44 @@ def test_the_command_takes_them(text, value):
         assert build_estimator(model, [f"fill_values={text}"], None).fill_values == value
     with pytest.raises(SettingError, match="fill_values"):
         build_estimator("sgpr", ["fill_values=abc"], None)
+
+
+def test_every_command_that_reads_a_source_is_told_them(here, tmp_path):
+    X, y = with_value(-55.0)
+    sources = [f"{tmp_path}/{name}.csv" for name in ("filled", "missing")]
+    for source, value in zip(sources, (-55.0, np.nan), strict=True):
+        table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "t": y})
+        table.replace(-55.0, value).to_csv(source, index=False)
+    target, fill = ("--target", "t"), ("--fill", "-55")
+    fit = ("--model", "sgpr", "--set", "n_inducing=12", "--set", "optimizer=none")
+    model, clean, stored = (f"{tmp_path}/{name}.zarr" for name in ("m", "clean", "stored"))
+    succeed("convert", sources[0], stored, *target)
+    succeed("fit", stored, model, *fit, *fill)
+    assert daskgp.load(model).fill_values == [-55.0]
+    succeed("fit", sources[1], clean, *fit, *target)
+    same(daskgp.load(model), daskgp.load(clean))
+    assert invoke("plan", sources[0], *fit, *target, *fill).exit_code == 0
+    wanted = succeed("score", clean, sources[1], *target)["rmse"]
+    assert succeed("score", clean, stored, *fill)["rmse"] == pytest.approx(wanted, rel=1e-12)
+    told = succeed("check", clean, sources[0], *target, *fill, "--json")
+    assert told["rmse"] == pytest.approx(wanted, rel=1e-12)
+    succeed("predict", clean, stored, f"{tmp_path}/p.zarr", *fill)
+    mean = zarr.open_group(f"{tmp_path}/p.zarr", mode="r")["mean"][...]
+    np.testing.assert_array_equal(np.isnan(mean), X[:, 1] == -55.0)
+    total = succeed("update", clean, stored, *fill)["total"]
+    assert total == 2 * daskgp.load(model).n_rows_
+    assert daskgp.load(clean).fill_values == "auto"
+    line = refused("score", model, stored, "--fill", "nan")
+    assert line.endswith("--fill has 'nan', a number is needed")
+
+
+@pytest.mark.parametrize(("setting", "rows"), [("auto", 39), (None, 40), ([5.0], 38)])
+def test_a_fit_to_a_file_heeds_what_it_declares_as_told(setting, rows, tmp_path):
+    t = np.where(np.arange(40) == 7, 50.0, np.sin(np.arange(40.0)))
+    x = xr.DataArray(np.arange(40.0), dims="x")
+    xr.Dataset({"t": ("x", t, {"valid_max": 10.0})}, {"x": x}).to_netcdf(f"{tmp_path}/t.nc")
+    model = daskgp.SGPR(**SMALL, fill_values=setting).fit(f"{tmp_path}/t.nc", "t")
+    assert model.n_rows_ == rows
 
 
 def test_few_cells_of_an_elevation_tile():

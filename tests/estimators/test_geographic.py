@@ -350,7 +350,7 @@ def test_the_command_converts_fits_predicts_and_tells(tmp_path):
     assert zarr.open(f"{tmp_path}/blocks.zarr").attrs["geographic"] == ["lon", "lat"]
 
 
-def test_every_command_that_reads_a_source_is_told_the_place(tmp_path):
+def test_every_command_that_reads_a_source_is_told_the_place(here, tmp_path):
     X, y = globe()
     source, target = f"{tmp_path}/d.csv", ("--target", "t")
     frame(X).assign(t=y).to_csv(source, index=False)

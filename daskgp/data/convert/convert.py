@@ -228,6 +228,7 @@ def convert_for(
     *,
     geographic: Any = None,
     dates: Any = None,
+    fill_values: Any = "auto",
     progress: ShowProgress = "auto",
     **beside: str | None,
 ) -> Conversion:
@@ -236,7 +237,8 @@ def convert_for(
     By default whole numbers are dates where the model has days since 1970, as it has of dates.
     """
     asked = _Asked.of(source, target, features, geographic, dates, beside)
-    return _made(asked._replace(units=units), destination, data.DEFAULT_BLOCK_ROWS, progress)
+    asked = asked._replace(units=units, fills=numbers_of(fill_values))
+    return _made(asked, destination, data.DEFAULT_BLOCK_ROWS, progress)
 
 
 def _made(
