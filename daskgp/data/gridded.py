@@ -62,7 +62,8 @@ def readable(source: str, public: str = "") -> Iterator[None]:
         ) from error
     except Exception as error:
         refused = type(error).__name__ in remote.REMEDIES
-        if not (refused or isinstance(error, READ_ERRORS)):
+        # codecs raise the plain RuntimeError, and its kinds are those of programs
+        if not (refused or isinstance(error, READ_ERRORS) or type(error) is RuntimeError):
             raise
         if plain := _plain(str(error)):
             raise InputError(f"cannot read {source}: {plain}") from error

@@ -206,7 +206,9 @@ class Rows:
 
     def held_here(self) -> Rows:
         """Return the rows with their arrays in this process's memory."""
-        return self.with_arrays({name: a[...] for name, a in self.arrays.items()}, identity=None)
+        return self.with_arrays(
+            {name: reading.all_of(a) for name, a in self.arrays.items()}, identity=None
+        )
 
 
 def _place(name: str, array: Any) -> str:
@@ -371,8 +373,13 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     try:
         array = group[name]
     except KeyError as error:
-        names = ", ".join(sorted(groups.names_in(url))) or "no arrays"
-        raise StoreError(f"dataset {url} has no array {name!r}: it holds {names}") from error
+        names = groups.names_in(url)
+        if name in names:
+            raise StoreError(
+                f"dataset {url} is damaged: array {name!r} lacks its zarr.json: convert again"
+            ) from error
+        held = ", ".join(sorted(names)) or "no arrays"
+        raise StoreError(f"dataset {url} has no array {name!r}: it holds {held}") from error
     except Exception as error:  # each kind of damage has its own type
         reason = groups.first_line(error)
         raise StoreError(f"dataset {url}: cannot read array {name!r}: {reason}") from error

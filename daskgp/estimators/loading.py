@@ -17,6 +17,7 @@ from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data import grids
 from daskgp.data.seen import Source
+from daskgp.data.stores import groups
 from daskgp.data.stores import models as stores
 from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
@@ -180,15 +181,21 @@ def _reading(url: str) -> Iterator[None]:
     try:
         yield
     except DaskgpError as error:
-        raise StoreError(f"model store {url}: {_short(error)}") from error
+        raise StoreError(f"model store {url}: {_short(_inside(url, error))}") from error
     except Exception as error:  # what does not fit together fails anywhere, each with its own type
         what = type(error).__name__
-        raise StoreError(f"model store {url} is damaged: {what}: {_short(error)}") from error
+        raise StoreError(f"model store {url} is damaged: {what}: {_short(str(error))}") from error
 
 
-def _short(error: BaseException) -> str:
-    """Return one short line of an error that may repeat much of a store."""
-    return textwrap.shorten(str(error), 300)
+def _inside(url: str, error: DaskgpError) -> str:
+    """Return what an error says, which names a part of a store by its place in it."""
+    fs, path = groups.filesystem(str(url))
+    return str(error).replace(f"{fs.unstrip_protocol(path)}/", "").replace(f"{url}/", "")
+
+
+def _short(text: str) -> str:
+    """Return one short line of a text that may repeat much of a store."""
+    return textwrap.shorten(text, 300)
 
 
 def _try_out(posterior: Posterior) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from daskgp.data import grids
+from daskgp.data import grids, reading
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.runtime.executor import Executor
 
@@ -45,7 +45,7 @@ def seconds(quick: Quick, work: Workload, executor: Executor) -> float:
     threads, rows = executor.threads(), work.rows
     measured: list[Timed] = []
     for probe in work.probes(threads):
-        X, y = (np.asarray(part[: probe.rows]) for part in (rows.X, rows.y))
+        X, y = (reading.read(part, slice(0, probe.rows)) for part in (rows.X, rows.y))
         settings = {"geographic": rows.geographic or False, **probe.settings}
         measured.append(quick(settings, *grids.tables(X, y, rows.feature_names), threads))
     return _at(_share(work, threads), measured)

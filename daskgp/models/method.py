@@ -238,7 +238,7 @@ class Declared(Protocol):
         """Return why rows have no weights where it is ``noisy``, with a remedy."""
         setting = self.quiet_setting()
         return (
-            f"the rows have weights, and {self.name} does not tell noise from f: "
+            "the rows have weights, and this method does not tell noise from f: "
             f"{f'fit with {setting}' if setting else 'leave sample_weight out'}"
         )
 
@@ -268,7 +268,7 @@ class Declared(Protocol):
         if hasattr(self, "paths"):
             return None
         return (
-            f"{self.name} has no sample paths: choose LMA, SGPR or SVGP, or sample_y for a few rows"
+            "this method has no sample paths: choose LMA, SGPR or SVGP, or sample_y for a few rows"
         )
 
     def stands_for_rows(self, theta: Theta, state: Any) -> tuple[str, Any] | None:
@@ -280,7 +280,7 @@ class Declared(Protocol):
         if hasattr(self, "loo"):
             return None
         return (
-            f"{self.name} has no leave-one-out predictions of its fit: take daskgp.cross_validate "
+            "this method has no leave-one-out predictions of its fit: take daskgp.cross_validate "
             "with a number of folds, or ExactGP, SGPR, SparseSpectrumGP, LMA, PIC or VecchiaGP"
         )
 

@@ -229,10 +229,10 @@ class Posterior:
         if missing:
             raise SettingError(missing)
         if not include_noise and self.method.noisy:
-            name, setting = self.method.name, self.method.quiet_setting()
+            setting = self.method.quiet_setting()
             other = f", or fit with {setting}" if setting else ""
             raise SettingError(
-                f"the spread of {name} is that of new observations alone: ask for "
+                "the spread of this method is that of new observations alone: ask for "
                 f"include_noise=True{other}"
             )
 

@@ -244,7 +244,10 @@ def test_a_model_store_that_says_it_is_not_usable(attributes, says, broken, data
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "array removed"])
 def test_a_model_store_with_a_damaged_array(damage, broken, data, tmp_path):
     damage_in(broken, broken, damage)
-    assert "is damaged" in refuse_model(broken, data, tmp_path)
+    line = refuse_model(broken, data, tmp_path)
+    assert f"model store {broken} is damaged: " in line
+    assert line.count(str(broken)) == 1
+    assert line.endswith("fit again")
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "array removed"])

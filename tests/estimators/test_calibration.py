@@ -206,7 +206,7 @@ def test_what_it_cannot_be_learned_with_is_refused():
     X, y = rows()
     with pytest.raises(SettingError, match="calibrate='some': choose one of 'blocks', 'random'"):
         model(calibrate="some").fit(X, y)
-    with pytest.raises(SettingError, match=r"calibrate='loo': .* has no leave-one-out"):
+    with pytest.raises(SettingError, match="calibrate='loo': this method has no leave-one-out"):
         daskgp.SVGP(calibrate="loo").fit(X, y)
     with pytest.raises(SettingError, match="the whole spread, and y_variance is known"):
         model(calibrate="blocks").fit(X, y, y_variance=0.1)

@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from commands import dataset, files, predictions, refused, rows, succeed
 
@@ -113,6 +114,22 @@ def test_a_damaged_chunk_is_one_line_of_the_command(data, tmp_path, scheduler):
         line = refused(*command, "--scheduler", scheduler)
         assert "rows 150 to 199 cannot be read: damaged chunk" in line
     assert not other.exists()
+
+
+def test_a_dataset_that_lost_the_description_of_an_array_is_refused_as_one(here, data, tmp_path):
+    os.remove(os.path.join(data, "X/zarr.json"))
+    line = refused("fit", data, tmp_path / "m.zarr", *FIT)
+    assert line.endswith("is damaged: array 'X' lacks its zarr.json: convert again")
+
+
+@pytest.mark.parametrize("chunk", ["t/c/0", "x/c/0"])
+def test_a_damaged_chunk_of_a_grid_is_refused_in_one_line(here, tmp_path, chunk):
+    grid = xr.Dataset({"t": ("x", np.arange(200.0))}, {"x": np.arange(200.0)})
+    grid.to_zarr(tmp_path / "g.zarr", consolidated=False)
+    damage(tmp_path / "g.zarr", "garbage", chunk)
+    line = refused("convert", tmp_path / "g.zarr", tmp_path / "d.zarr", "--target", "t")
+    assert f"cannot read {tmp_path / 'g.zarr'}: " in line
+    assert line.endswith("; check that the file is whole and of the format its name says")
 
 
 def test_a_missing_chunk_is_warned_of(data, caplog):

@@ -312,25 +312,33 @@ REMEDIES = {
 def array_of(group: zarr.Group, name: str) -> zarr.Array:
     """Return an array of a group by its name; StoreError if there is none."""
     try:
+        return member_of(group, name)
+    except StoreError as error:
+        raise StoreError(f"{remote.address(group)} is damaged: {error}") from error
+
+
+def member_of(group: zarr.Group, name: str) -> zarr.Array:
+    """Return an array of a group, which the StoreError does not name if there is none."""
+    try:
         array = group.get(name)
     except Exception as error:  # each kind of damage has its own type
-        raise StoreError(
-            f"{remote.address(group)} is damaged: array {name!r}: {first_line(error)}"
-        ) from error
+        raise StoreError(f"array {name!r}: {first_line(error)}") from error
     if not isinstance(array, zarr.Array):
-        raise StoreError(f"{remote.address(group)} is damaged: it has no array {name!r}")
+        raise StoreError(f"it has no array {name!r}")
     return array
 
 
-def values_of(array: zarr.Array) -> np.ndarray:
+def values_of(array: zarr.Array, where: str | None = None) -> np.ndarray:
     """Return all values of a small array of numbers.
+
+    Errors begin with ``where`` it is, by default its address.
 
     Raises
     ------
     StoreError
         If they are not numbers, are declared larger than memory, or cannot be decoded.
     """
-    where = f"{remote.address(array)} cannot be read"
+    where = f"{where or remote.address(array)} cannot be read"
     if np.dtype(array.dtype).kind not in NUMERIC:
         raise StoreError(f"{where}: it has type {array.dtype}, but numbers are needed")
     refuse_larger(array.nbytes, where)
@@ -399,7 +407,9 @@ def holds_rows(group: zarr.Group) -> bool:
         X = group.get("X")
     except (TypeError, ValueError):  # whoever reads it says what is wrong
         return True
-    return X is not None and not (isinstance(X, zarr.Array) and dims_in(X) == ("X",))
+    if X is None:  # lost, if columns are described
+        return "feature_names" in group.attrs and "format" not in group.attrs
+    return not (isinstance(X, zarr.Array) and dims_in(X) == ("X",))
 
 
 def own_dims(name: str, ndim: int) -> tuple[str, ...]:

@@ -319,7 +319,7 @@ def read_beside(url: str, stored: Stored, name: str) -> dict[str, np.ndarray]:
         found = _arrays(_inner(home, name), f"{place}/{name}", rows=True)
     except StoreError as error:
         if group.attrs.get("checksum") == stored.checksum:
-            raise StoreError(f"model store {url} is damaged: {error}") from error
+            raise StoreError(f"model store {url} is damaged: {error}: fit again") from error
         raise StoreError(
             f"model store {url} has changed since it was loaded: load it again"
         ) from error
@@ -351,7 +351,7 @@ def _read(url: str) -> Stored:
         home, place = _home(group, url, attributes.get(PLACE))
         arrays = _arrays(home, place, but={SUMS, SEEN, CHECKPOINT, MODELS})
     except StoreError as error:
-        raise StoreError(f"model store {url} is damaged: {error}") from error
+        raise StoreError(f"model store {url} is damaged: {error}: fit again") from error
     try:
         digest = groups.checksum(arrays, model)
     except (TypeError, RecursionError) as error:
@@ -383,7 +383,10 @@ def _home(group: zarr.Group, url: str, place: Any) -> tuple[zarr.Group, str]:
 
 
 def _inner(group: zarr.Group, name: str) -> zarr.Group:
-    found = group.get(name)
+    try:
+        found = group.get(name)
+    except Exception as error:  # each kind of damage has its own type
+        raise StoreError(f"group {name!r}: {groups.first_line(error)}") from error
     if not isinstance(found, zarr.Group):
         raise StoreError(f"it has no group {name!r}")
     return found
@@ -394,7 +397,7 @@ def _arrays(
 ) -> dict[str, np.ndarray]:
     """Read the arrays of a group but some, and training rows, each described and read once."""
     names = sorted(n for n in groups.names_in(url) - but if rows or not _is_rows(n))
-    arrays = {name: groups.array_of(group, name) for name in names}
+    arrays = {name: groups.member_of(group, name) for name in names}
     size = sum(array.nbytes for array in arrays.values())
     groups.refuse_larger(size, "all arrays")
-    return {name: groups.values_of(array) for name, array in arrays.items()}
+    return {name: groups.values_of(a, f"array {name!r}") for name, a in arrays.items()}
