@@ -251,6 +251,7 @@ def rows_to_score(
         If they have no such columns, or a worker does not see them.
     """
     place = posterior.geographic or False
+    data.warn_of_packed(X, y=y)
     rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **noise)
     check_columns(posterior, rows.X, rows.feature_names)
     if not len(rows):

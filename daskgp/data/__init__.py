@@ -18,6 +18,7 @@ from daskgp.data.rows import (
     units_of,
     warn_of_lost,
     warn_of_noise_behind,
+    warn_of_packed,
 )
 from daskgp.data.stores.chunk_marks import UNKNOWN as UNKNOWN_MARK
 from daskgp.data.stores.groups import checksum, exists, first_line, remove, reopened, vacant
@@ -55,4 +56,5 @@ __all__ = [
     "vacant",
     "warn_of_lost",
     "warn_of_noise_behind",
+    "warn_of_packed",
 ]

@@ -174,6 +174,15 @@ def _missing(date: Any) -> bool:
     return date is None or date is np.ma.masked or date != date
 
 
+def unread(name: Any, unit: str) -> str:
+    """Return what messages say of times in a unit that cannot be read."""
+    return (
+        f"times {name!r} are in {unit!r}, which cannot be read: write them as days, hours, minutes "
+        "or seconds since a date, such as 'days since 2000-01-01' (months and years differ in "
+        "length), or as plain numbers by a unit without 'since'"
+    )
+
+
 def cftime_for(what: str) -> Any:
     """Return the package cftime; InputError if it is missing."""
     try:

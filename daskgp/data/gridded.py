@@ -123,12 +123,7 @@ class Dates(xr.coders.CFDatetimeCoder):
         except (ValueError, OverflowError) as error:
             missing, decoded = _missing(variable), None
             if not missing.any():
-                raise InputError(
-                    f"times {name!r} are in {variable.attrs['units']!r}, which cannot be read: "
-                    "write them as days, hours, minutes or seconds since a date, such as 'days "
-                    "since 2000-01-01' (months and years differ in length), or as plain numbers "
-                    "by a unit without 'since'"
-                ) from error
+                raise InputError(feature_units.unread(name, variable.attrs["units"])) from error
         if decoded is not None and not missing.any():
             return decoded
         if missing.all():

@@ -320,6 +320,22 @@ def _counted(
     return _as_float(values) if values.dtype.kind == "O" else values
 
 
+def refuse_unread(attributes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise InputError for features that are times by their attributes, but cannot be read so.
+
+    xarray, which decodes those of files, refuses them too.
+    """
+    for name, own in attributes.items():
+        unit = own.get("units", "")
+        if not isinstance(unit, str) or " since " not in unit:
+            continue
+        said = {key: own[key] for key in ("units", "calendar") if key in own}
+        try:
+            xr.coders.CFDatetimeCoder().decode(xr.Variable((), 0.0, said))
+        except (ValueError, OverflowError) as error:
+            raise InputError(feature_units.unread(name, unit)) from error
+
+
 def place_of(X: xr.DataArray | xr.Dataset) -> Names | None:
     """Return the names of longitude and latitude among the features, by their CF attributes.
 
@@ -494,6 +510,7 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
             "only coordinates of one dimension are features by themselves: give them as variables, "
             f"X = y.coords.to_dataset()[{[*twisted]}].reset_coords(), or drop them with drop_vars"
         )
+    refuse_unread({name: X[name].attrs for name in names})
     grid = grid_of(X, names, units=tuple(map(feature_units.counted, units_of(X, names))))
     alone = {str(d): y.sizes[d] for d in y.dims if d not in (*grid.dims, *X.coords, *y.coords)}
     if alone:

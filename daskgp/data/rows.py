@@ -22,7 +22,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from daskgp.checks import shown
-from daskgp.data import feature_units, grids, reading, writers
+from daskgp.data import feature_units, grids, reading, valid, writers
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
@@ -303,6 +303,21 @@ def warn_of_lost(array: zarr.Array) -> None:
             'an array made with fill_value=float("nan") reads lost chunks as missing values',
             *(remote.address(array), lost, math.prod(grid), fill or 0),
         )
+
+
+def warn_of_packed(X: Any = None, features: Sequence[str] = (), **beside: Any) -> None:
+    """Warn of whole numbers in xarray objects and Zarr arrays that their attributes unpack.
+
+    Those of files are unpacked as they are read.  Of a grid X the ``features`` are looked at, by
+    default those that it has.
+    """
+    parts = {name: reading.behind(values) for name, values in beside.items()}
+    if grids.is_xarray(X) and not grids.is_table(X):
+        names = features or grids.default_features(X)
+        parts |= {name: X[name] for name in names if name in {*X.coords, *grids.as_dataset(X)}}
+    else:
+        parts["X"] = reading.behind(X)
+    valid.warn_of_packed({k: v for k, v in parts.items() if is_zarr(v) or grids.is_xarray(v)})
 
 
 def _open_complete(url: str, options: str = "") -> zarr.Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.models.fills import CLOSE, matches
+
+logger = logging.getLogger("daskgp")
 
 MOST = 100
 """Most fill values that are given."""
@@ -69,6 +72,24 @@ def of(dtype: np.dtype[Any], own: Mapping[str, Any], packing: Mapping[str, Any])
     if packed:
         slack = max(slack, 0.5 * abs(float(packing.get("scale_factor", 1.0))))
     return Valid(tuple(fills), low - slack, high + slack)
+
+
+def warn_of_packed(parts: Mapping[str, Any]) -> None:
+    """Warn of arrays of whole numbers that their attributes unpack."""
+    for name, array in parts.items():
+        said = {key: number for key in PLAIN for number in _numbers(array.attrs.get(key))}
+        packed = any(number != PLAIN[key] for key, number in said.items())
+        if packed and np.dtype(array.dtype).kind in "iu":
+            logger.warning(
+                "%s holds whole numbers packed by %s of its attributes, which are taken as they "
+                "are: unpack them, as xarray.decode_cf(dataset) does, or open the file with "
+                "mask_and_scale=True",
+                *(name, " and ".join(f"{key}={number:g}" for key, number in said.items())),
+            )
+
+
+PLAIN = {"scale_factor": 1.0, "add_offset": 0.0}
+"""Attributes that unpack whole numbers, and the values of those that change nothing."""
 
 
 def numbers_of(setting: Any) -> tuple[float, ...] | None:

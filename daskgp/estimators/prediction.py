@@ -142,7 +142,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self, X: Any, y: Any, features: Any, mask: str | None, y_variance: Any, sample_weight: Any
     ) -> Iterator[tuple[Any, Any, Noise]]:
         """Yield rows and their noise; named columns are converted for as long as it takes."""
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, self.geographic)
+        settings = self.geographic, self.fill_values
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, *settings)
         if columns is not None:
             self._check()
         noise = y_variance, sample_weight
@@ -800,8 +801,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         True
         """
         self._check_fitted()
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight)
+        own = {"fill_values": self.fill_values}
+        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, **own)
         if columns is None:
+            data.warn_of_packed(y=y)
             reading.refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
             given = (None if one is False else one for one in (sample_weight, y_variance))
             return self._score(X, reading.lazily(y), tuple(map(reading.lazily, given)))

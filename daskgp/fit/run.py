@@ -88,6 +88,7 @@ def fitted(
     # sizes first: what cannot fit in memory is refused before anything is written
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
     reading.warn_of_moved(X, y=y, y_variance=noise[0], sample_weight=noise[1])
+    data.warn_of_packed(X, y=y, y_variance=noise[0], sample_weight=noise[1])
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some

@@ -248,6 +248,7 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     """Return the grid or table of an xarray object, in the units of the training data."""
     if grids.is_table(X) and not {*X.dims} & {*posterior.feature_names}:  # which lacks coordinates
         check_columns(posterior, X, data.column_names(X))
+    data.warn_of_packed(X, posterior.feature_names)
     known = posterior.wanted_units, posterior.trained_on
     grid = grids.grid_of(X, posterior.feature_names, False, *known)
     warn_of_far_grid(posterior, grid)

@@ -59,6 +59,7 @@ def changed(
     with scratch_rows(recipe.store) as spill:
         noise = y_variance, weight
         rows = more_rows(recipe, fit, (X, y), noise, spill, executor.shares_memory)
+        data.warn_of_packed(X, y=y, y_variance=y_variance, sample_weight=weight)
         if y_variance is None and weight is None and not rows.n_noise:
             data.warn_of_noise_behind(y)
         if forget:

@@ -103,6 +103,18 @@ def test_times_that_cannot_be_read_are_told_with_their_unit(unit, tmp_path):
     values.to_zarr(tmp_path / "g.zarr", zarr_format=3, consolidated=False)
     with pytest.raises(InputError, match=f"g.zarr: times 'time' are in {unit!r}, which cannot"):
         quick().fit(str(tmp_path / "g.zarr"), "sst")
+    for X, y in ((values, "sst"), (values.drop_vars("sst"), values.sst)):
+        with pytest.raises(InputError, match=f"^times 'time' are in {unit!r}, which cannot"):
+            quick().fit(X, y)
+
+
+@pytest.mark.parametrize("unit", ["days since 0001-01-01", "hours", "months since 2000-01-01"])
+def test_numbers_that_count_times_which_can_be_read_stay_numbers(unit):
+    said = {"units": unit, "calendar": "360_day"}
+    grid = xr.Dataset({"sst": ("time", np.arange(6.0))}, {"time": ("time", np.arange(6.0), said)})
+    model = quick().fit(grid, "sst")
+    assert model.solved_.feature_units[0].startswith(unit)
+    assert model.solved_.scaling.x_shift[0] == 2.5
 
 
 def test_a_zip_file_is_named_and_what_is_said_of_it_works(tmp_path):

@@ -1,10 +1,12 @@
 """What grids declare missing, and what a conversion is told: read as NaN, and said in one line."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import daskgp
 from daskgp.errors import InputError, SettingError
@@ -105,3 +107,34 @@ def test_grids_in_memory_and_to_predict_are_read_so(tmp_path):
     model.predict_store(f"{tmp_path}/g.nc", f"{tmp_path}/map.zarr")
     stored = xr.open_zarr(f"{tmp_path}/map.zarr")
     assert np.isnan(stored["mean"].values).sum() == 1
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("what", ["target by name", "target", "feature", "places", "Zarr"])
+def test_packed_numbers_that_nothing_unpacked_are_told(what, caplog):
+    packed = grid({"scale_factor": 0.1})
+    plain = xr.Dataset({"y": ("x", np.arange(4.0))}, packed.coords)
+    model = daskgp.ExactGP(optimizer=None, progress=False)
+    if what == "target by name":
+        model.fit(packed, "z")
+    elif what == "target":
+        model.fit(packed.z, packed.z)
+    elif what == "feature":
+        model.fit(packed.merge(plain), "y", features=["z"])
+    elif what == "places":
+        model.fit(packed.astype(float), plain.y)
+        assert "packed" not in caplog.text  # nor floats, which somebody has unpacked
+        model.predict(packed)
+    else:
+        group = zarr.create_group(zarr.storage.MemoryStore())
+        X, y = (group.create_array(name, data=np.array(RAW)[:, None]) for name in "Xy")
+        y.attrs["scale_factor"] = 0.1
+        model.fit(X, y)
+    (line,) = [text for text in caplog.messages if "packed" in text]
+    assert re.match("[zy] holds whole numbers packed by scale_factor=0.1 of its attributes", line)
+
+
+def test_attributes_that_unpack_nothing_are_not_told(caplog):
+    packed = grid({"scale_factor": 1.0, "add_offset": 0.0})
+    daskgp.ExactGP(optimizer=None, progress=False).fit(packed, "z")
+    assert "packed" not in caplog.text

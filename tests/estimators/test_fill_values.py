@@ -247,6 +247,7 @@ def test_every_command_that_reads_a_source_is_told_them(here, tmp_path):
     assert line.endswith("--fill has 'nan', a number is needed")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("setting", "rows"), [("auto", 39), (None, 40), ([5.0], 38)])
 def test_a_fit_to_a_file_heeds_what_it_declares_as_told(setting, rows, tmp_path):
     t = np.where(np.arange(40) == 7, 50.0, np.sin(np.arange(40.0)))

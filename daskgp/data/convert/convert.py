@@ -325,6 +325,21 @@ class _Asked(NamedTuple):
             )
         return {NOISE[column.argument]: column for column in given}
 
+    def check_times(
+        self, table: Table, features: Names, units: Mapping[str, str], source: str
+    ) -> None:
+        """Raise InputError for times that cannot be read; log dates as numbers that units say.
+
+        A model or a store that rows are for has units to compare these with.
+        """
+        if self.units is not None:
+            return
+        if table.gridded:
+            grids.refuse_unread({name: table.attributes.get(name, {}) for name in features})
+        for name in features:
+            if self.dates != () and whole_dates.read(units[name]):
+                logger.info(BECOME, name, source, units[name], counted(units[name]))
+
     def beside(self) -> Names:
         """Return the columns that are neither features nor targets."""
         masks = () if self.mask is None else (self.mask,)
@@ -487,6 +502,7 @@ def _dated(
     The first block, which cannot be read twice from all sources, tells which columns are dates.
     """
     asked.refuse_dates(features, source)
+    asked.check_times(table, features, own, source)
     if asked.dates == ():
         dates = {name: "" for name in features if whole_dates.read(own[name])}
         return blocks, {**own, **dates}
@@ -518,15 +534,14 @@ def _dated(
                 + ", or leave it out of dates"
             )
         if form is not None and asked.dates is None and asked.units is None:
-            logger.warning(
-                "column %r of %s holds dates written %s, which become %s (dates=False of convert, "
-                "--dates none, keeps the numbers)",
-                name,
-                source,
-                form.written,
-                DAYS,
-            )
+            logger.warning(BECOME, name, source, form.written, DAYS)
     return chain([first], blocks), {**own, **found}
+
+
+BECOME = (
+    "column %r of %s holds dates written %s, which become %s (dates=False of convert, --dates "
+    "none, keeps the numbers)"
+)
 
 
 def _form(values: np.ndarray, asked: _Asked) -> whole_dates.Form | None:

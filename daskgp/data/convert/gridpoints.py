@@ -26,6 +26,7 @@ from daskgp.data.convert.table import (
 from daskgp.data.gridded import masks_zeros, open_grid, zarr_grid
 from daskgp.data.reading import CLASSES
 from daskgp.data.stores import groups
+from daskgp.data.valid import warn_of_packed
 from daskgp.errors import InputError
 
 TILE_ROWS = 2**20
@@ -174,6 +175,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
     listing = f"{', '.join(twisted)}, coordinates of two or more dimensions" if twisted else ""
 
     def kinds(names: Names) -> dict[str, str]:
+        warn_of_packed({name: grid[name] for name in names})
         found = {name: _grid_kind(grid, name, source, targets) for name in names}
         return refusing(source, found, targets)(names)
 
