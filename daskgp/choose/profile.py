@@ -97,7 +97,8 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
     spans = even_spans(rows)
     sums = sampling.describe(rows, spans, executor)
     names, d = rows.columns.inputs_names, rows.n_features
-    scaling.check(sums, names, rows.target_names)
+    data.refuse_lost(rows, sums.rows)
+    scaling.check(sums, names, rows.target_names, scaling.Given.of(rows.arrays))
     flat = scaling.constant(sums, d)
     plain = scaling.identity(d, rows.n_targets)
     keys = sampling.Keys.by_content((0, 21), rows, sums)

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -15,6 +15,10 @@ from daskgp.cli.cluster import Workers
 from daskgp.cli.methods import MODELS
 from daskgp.cli.run import numeric
 from daskgp.errors import SettingError
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+    from daskgp.posterior.posterior import Posterior
 
 F = TypeVar("F", bound=Callable[..., Any])
 Options = Sequence[Callable[[F], F]]
@@ -407,6 +411,14 @@ def fill_values(texts: Sequence[str]) -> Any:
         if isinstance(value, str) or not math.isfinite(value):
             raise SettingError(f"--fill has {text!r}, a number is needed")
     return values
+
+
+def read_fills(model: GaussianProcess, setting: Any) -> Posterior:
+    """Return the posterior of a loaded model, which reads as missing what ``--fill`` gives, too."""
+    if setting != "auto":
+        model.set_params(fill_values=setting)
+        model._remember(model._fitted.of(model.solved_.reading(setting)))
+    return model.solved_
 
 
 def _ends(text: str) -> tuple[str, str]:

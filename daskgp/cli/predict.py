@@ -19,6 +19,7 @@ from daskgp.cli.options import (
     mask_option,
     new_grid_options,
     output_options,
+    read_fills,
     store_options,
 )
 from daskgp.cli.run import Failure, command, outcome, result
@@ -92,7 +93,6 @@ def predict(
         cluster.check()
         if cluster.chosen:
             cluster.come()
-        from daskgp.cli.sources import read_fills
         from daskgp.estimators import load
         from daskgp.output import csv, job
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from daskgp.cli.options import SETTINGS
+from daskgp.cli.options import SETTINGS, read_fills
 from daskgp.cli.run import note
 from daskgp.errors import SettingError
 
@@ -60,14 +60,6 @@ def training_rows(
             yield X, y, {"skipped": conversion.skipped}
 
     return converted
-
-
-def read_fills(model: GaussianProcess, setting: Any) -> Posterior:
-    """Return the posterior of a loaded model, which reads as missing what ``--fill`` gives, too."""
-    if setting != "auto":
-        model.set_params(fill_values=setting)
-        model._remember(model._fitted.of(model.solved_.reading(setting)))
-    return model.solved_
 
 
 def rows_to_compare(model: GaussianProcess, source: str, columns: dict[str, Any]) -> Rows:

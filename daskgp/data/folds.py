@@ -24,7 +24,7 @@ from daskgp.checks import positive, shown, whole
 from daskgp.data import partition, reading, writers
 from daskgp.data.blocks import sampling
 from daskgp.data.partition import Span
-from daskgp.data.rows import Rows
+from daskgp.data.rows import Rows, refuse_lost
 from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError, SettingError
 from daskgp.models import scaling
@@ -555,6 +555,7 @@ def sample_of(rows: Rows, seed: int, executor: Executor) -> np.ndarray:
     plain, rows = scaling.identity(rows.n_features, rows.n_targets), replace(rows, trend=None)
     keys = sampling.Keys((seed, 15))
     drawn = sampling.draw(rows, even_spans(rows), plain, SAMPLE_ROWS, keys, executor)
+    refuse_lost(rows, len(drawn.rows.X))
     if not len(drawn.rows.X):
         raise InputError(
             "no usable rows: every row has a missing value (NaN): "

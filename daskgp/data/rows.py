@@ -289,20 +289,38 @@ def _as_dask(array: zarr.Array) -> da.Array:
 def warn_of_lost(array: zarr.Array) -> None:
     """Warn of chunks on disk that are absent and read as a number; buckets are not asked."""
     fill = array.fill_value
-    if not isinstance(array.store, LocalStore) or np.dtype(array.dtype).kind != "f":
+    if np.dtype(array.dtype).kind != "f":
         return
     if fill is not None and np.isnan(fill):  # reads as missing, which is said
         return
-    sizes, folder = groups.written_together(array), array.store.root / array.path
-    grid = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
-    keys = map(array.metadata.encode_chunk_key, np.ndindex(*grid))
-    lost = sum(not (folder / key).exists() for key in keys)
+    lost, number = _lost(array)
     if lost:
         logger.warning(
             "%s lacks %d of %d chunks, whose rows read as %g: write them again if they are lost; "
             'an array made with fill_value=float("nan") reads lost chunks as missing values',
-            *(remote.address(array), lost, math.prod(grid), fill or 0),
+            *(remote.address(array), lost, number, fill or 0),
         )
+
+
+def _lost(array: zarr.Array) -> tuple[int, int]:
+    """Return how many chunks on disk are absent, of how many; buckets are not asked."""
+    if not isinstance(array.store, LocalStore):
+        return 0, 0
+    sizes, folder = groups.written_together(array), array.store.root / array.path
+    grid = [-(-n // size) for n, size in zip(array.shape, sizes, strict=True)]
+    keys = map(array.metadata.encode_chunk_key, np.ndindex(*grid))
+    return sum(not (folder / key).exists() for key in keys), math.prod(grid)
+
+
+def refuse_lost(rows: Rows, usable: float) -> None:
+    """Raise InputError if no rows are usable and some of their chunks are absent on disk."""
+    for array in () if usable else rows.arrays.values():
+        lost, number = _lost(array) if is_zarr(array) else (0, 0)
+        if lost:
+            raise InputError(
+                f"no usable rows: {remote.address(array)} lacks {lost} of {number} chunks, which "
+                "read as missing values: write them again"
+            )
 
 
 def warn_of_packed(X: Any = None, features: Sequence[str] = (), **beside: Any) -> None:

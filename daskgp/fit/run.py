@@ -305,7 +305,7 @@ def _described(
     scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     measured: Sequence[str] = rows.target_names if recipe.codes is None else ()
     if measured:
-        scaling.warn_of_few_values(sums, measured)
+        scaling.warn_of_few_values(sums, measured, np.dtype(rows.y.dtype))
     names = rows.columns.inputs_names
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
     times = {name for name, unit in units.items() if count_of(unit)}
@@ -345,7 +345,8 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
     """Raise InputError for columns to which no kernel, or not this one, can be fitted."""
     names = rows.columns.inputs_names
     largest = LARGEST if recipe.standardize else scaling.LARGEST_SCALED[recipe.dtype]
-    scaling.check(sums, names, rows.target_names, 1.0 / largest)
+    data.refuse_lost(rows, sums.rows)
+    scaling.check(sums, names, rows.target_names, scaling.Given.of(rows.arrays), 1.0 / largest)
     kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
     varies = ~scaling.constant(sums, rows.n_features)
     seen = [unit for unit in kernel.units(rows.n_features) if unit.columns]

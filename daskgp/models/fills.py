@@ -140,6 +140,7 @@ def lonely(values: np.ndarray, limits: Limits | None) -> float | None:
     if limits is None or limits[0] == limits[1]:  # predictions do not depend on a constant
         return None
     (low, high), size = limits, limits[1] - limits[0]
+    values = values.astype(np.float64)  # the largest numbers are beyond those of float16
     out = ((values < low) | (values > high)) & (np.abs(values) < HUGE)
     if not out.any():
         return None

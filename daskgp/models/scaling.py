@@ -8,9 +8,9 @@ values and infinite entries.  The means, scales and the linear trend all follow 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -43,10 +43,33 @@ FEW_VALUES, ROWS_A_VALUE = 20, 10
 ROWS_TO_NUMBER, UNEVEN = 20, 0.1
 """Least rows that a feature is said to number, and how far its variance may be off that of the
 numbers, in proportion, where some rows are left out or weighted."""
+REMOVE = ": remove the rows or set them to NaN"
+"""Remedy for infinite values."""
 UNIT = "give it in another unit"
 """Remedy for values of a size that double precision cannot hold."""
 Ties = Sequence[Sequence[int]]
 """Groups of columns that share a scale, as `Kernel.tied_columns` returns them."""
+
+
+class Given(NamedTuple):
+    """What messages say of the arrays that rows are read from: their types, and if some weigh 0."""
+
+    X: np.dtype[Any] = np.dtype(np.float64)
+    y: np.dtype[Any] = np.dtype(np.float64)
+    weighted: bool = False
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Any]) -> Self:
+        """Return that of the arrays of rows, by their names in a store."""
+        return cls(*(np.dtype(arrays[name].dtype) for name in "Xy"), "weight" in arrays)
+
+    def types(self, d: int, p: int) -> list[np.dtype[Any]]:
+        """Return the types of d features and p targets."""
+        return [self.X] * d + [self.y] * p
+
+
+DOUBLE = Given()
+"""Rows in double precision, without weights."""
 
 
 class Sums(NamedTuple):
@@ -439,24 +462,55 @@ def remark_on_repeats(sums: Sums, sample: Array) -> None:
         )
 
 
-def warn_of_few_values(sums: Sums, target_names: Sequence[str]) -> None:
-    """Warn if the targets take only a few values, as classes and counts do."""
+def warn_of_few_values(
+    sums: Sums, target_names: Sequence[str], dtype: np.dtype[Any] = DOUBLE.y
+) -> None:
+    """Warn if the targets take only a few values, as classes and counts do.
+
+    Those of a narrow type may be what its rounding has left.
+    """
     number = repeats.exact_count(sums.targets)
     if number is None or number > FEW_VALUES or sums.rows < ROWS_A_VALUE * number:
         return
     p = len(target_names)
+    rounded = _as_rounded(dtype, sums.low[-p:], sums.high[-p:], number)
     what = f"target {target_names[0]!r} takes" if p == 1 else f"the {p} targets take together"
     if number == 1:
         what = what.replace(" takes", " is").replace(" take together", " are")
-        logger.warning("%s the same in all %d rows: there is nothing to learn", what, sums.rows)
+        logger.warning(
+            "%s the same in all %d rows%s: there is nothing to learn", what, sums.rows, rounded
+        )
     else:
         logger.warning(
-            "%s only %d distinct values in %d rows: for classes or counts choose SVGP or "
+            "%s only %d distinct values in %d rows%s: for classes or counts choose SVGP or "
             "DecoupledGP with a likelihood",
-            what,
-            number,
-            sums.rows,
+            *(what, number, sums.rows, rounded),
         )
+
+
+def _as_rounded(dtype: np.dtype[Any], low: Array, high: Array, number: int) -> str:
+    """Return words for a ``number`` of values between ends (k,) that rounding may have left.
+
+    They are next to one another in a narrow type, or one value where it has whole steps; "" for
+    others.
+    """
+    largest = np.maximum(np.abs(low), np.abs(high))
+    gap = (high - low) / max(number - 1, 1)
+    least = np.where(gap > 0, gap / 2, 1.0)
+    coarse = [may_round(dtype, largest[[j]], least[[j]] * (1 - 1e-9)) for j in range(len(largest))]
+    if not any(coarse):
+        return ""
+    at = coarse.index(True)
+    return f" ({_steps_at(dtype, largest[at])})"
+
+
+def _steps_at(dtype: np.dtype[Any], size: float) -> str:
+    """Return words for the steps of a narrow type at values of a size, with the remedy."""
+    step = float(np.spacing(dtype.type(size)))
+    return (
+        f"{dtype} holds values of {size:.3g} in steps of {step:.3g}: give them in float64 from "
+        "their source, or subtract an offset before they are rounded"
+    )
 
 
 def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
@@ -545,26 +599,30 @@ def check(
     sums: Sums,
     feature_names: Sequence[str],
     target_names: Sequence[str],
+    given: Given = DOUBLE,
     smallest: float = 1.0 / LARGEST,
 ) -> None:
     """Raise InputError if no model can be fitted to the rows.
 
     Differences, and values that are all the same, must be larger than ``smallest``.
     """
-    check_values(sums, feature_names, target_names)
+    check_values(sums, feature_names, target_names, given)
     if sums.rows == 1:
-        raise one_row(int(sums.dropped))
-    flat = constant(sums, len(feature_names))
+        raise one_row(int(sums.dropped), given.weighted)
+    d = len(feature_names)
+    flat = constant(sums, d)
     if flat.all():
+        rounded = _as_rounded(given.X, sums.low[:d], sums.high[:d], 1)
         raise InputError(
-            f"{_constants(sums, feature_names)}: give at least one feature that varies"
+            f"{_constants(sums, feature_names)}{rounded}: give at least one feature that varies"
         )
     _check_differences(sums, feature_names, target_names, smallest)
 
 
-def one_row(missing: int = 0) -> InputError:
-    """Return the error of a single row beside those with a missing value."""
-    others = f" of {missing + 1}, as all others have a missing value (NaN)" if missing else ""
+def one_row(missing: int = 0, weighted: bool = False) -> InputError:
+    """Return the error of a single row beside those with a missing value, or a weight of zero."""
+    what = "a missing value (NaN)" if not weighted else "a sample_weight of zero or a missing value"
+    others = f" of {missing + 1}, as all others have {what}" if missing else ""
     return InputError(
         f"1 usable row{others}: rows at two places or more are needed, as one sample says nothing "
         "of how the target varies"
@@ -596,14 +654,21 @@ def _check_differences(
             )
 
 
-def check_values(sums: Sums, feature_names: Sequence[str], target_names: Sequence[str]) -> None:
+def check_values(
+    sums: Sums,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+    given: Given = DOUBLE,
+) -> None:
     """Raise InputError if rows cannot be used even where the scaling is known."""
     names = _names(feature_names, target_names)
-    for name, infinite in zip(names, sums.infinite, strict=True):
+    types = given.types(len(feature_names), len(target_names))
+    for name, infinite, dtype in zip(names, sums.infinite, types, strict=True):
         if infinite:
-            raise InputError(
-                f"{name} has {int(infinite)} infinite values: remove the rows or set them to NaN"
-            )
+            beyond = ""
+            if dtype == np.float16:
+                beyond = f", as float16 holds none beyond {np.finfo(dtype).max:,.0f}: give float32"
+            raise InputError(f"{name} has {int(infinite)} infinite values{beyond or REMOVE}")
     if not sums.rows:
         raise InputError(
             f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN): "

@@ -220,7 +220,8 @@ def described(
         scale = replace(scale, transform=transform)
     sums = sampling.describe(rows, spans, executor, scale.transform)
     names = rows.columns.inputs_names, rows.target_names
-    scaling.check_values(sums, *names)
+    data.refuse_lost(rows, sums.rows)
+    scaling.check_values(sums, *names, scaling.Given.of(rows.arrays))
     scaling.check_range(sums, scale, recipe.dtype, *names)
     scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     return sums, scale, _warned_of_left_out(fit, sums, rows)

@@ -15,7 +15,7 @@ from commands import dataset, files, predictions, refused, rows, succeed
 
 import daskgp
 from daskgp.data import behind, reading
-from daskgp.errors import RunError, StoreError
+from daskgp.errors import InputError, RunError, StoreError
 
 SMALL = ("kernel=matern32(1.0)", "n_inducing=20", "tol=1e-14", "max_iter=12")
 FIT = ("--model", "sgpr", *(f"--set={setting}" for setting in SMALL))
@@ -138,6 +138,10 @@ def test_a_missing_chunk_is_warned_of(data, caplog):
     model.fit(*daskgp.open_dataset(data))
     assert "50 rows with missing values are left out" in caplog.text
     assert model.n_rows_ == 350
+    shutil.rmtree(os.path.join(data, "y/c"))
+    lost = "no usable rows: file.*train.zarr/X lacks 1 of 8 chunks, which read as missing values: w"
+    with pytest.raises(InputError, match=lost):
+        model.fit(*daskgp.open_dataset(data))
 
 
 @pytest.fixture

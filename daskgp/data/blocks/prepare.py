@@ -16,6 +16,7 @@ from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.data.blocks.ordering import Order
 from daskgp.data.blocks.sampling import Keys, describe, draw
 from daskgp.data.partition import Span
+from daskgp.data.rows import refuse_lost
 from daskgp.data.stores import groups
 from daskgp.errors import InputError
 from daskgp.models import scaling
@@ -222,7 +223,9 @@ def arrange(
         raise InputError("no rows: the training data has length 0")
     spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
     sums = describe(rows, spans, executor) if sums is None else sums
-    (scaling.check if made is None else scaling.check_values)(sums, names, rows.target_names)
+    refuse_lost(rows, sums.rows)
+    given = scaling.Given.of(rows.arrays)
+    (scaling.check if made is None else scaling.check_values)(sums, names, rows.target_names, given)
     n, d = int(sums.rows), rows.n_features
     size, plain = balanced(n, limit), scaling.identity(d, rows.n_targets)
     sample = np.empty((0, d))

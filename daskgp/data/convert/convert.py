@@ -237,8 +237,9 @@ def convert_for(
     By default whole numbers are dates where the model has days since 1970, as it has of dates.
     """
     asked = _Asked.of(source, target, features, geographic, dates, beside)
-    asked = asked._replace(units=units, fills=numbers_of(fill_values))
-    return _made(asked, destination, data.DEFAULT_BLOCK_ROWS, progress)
+    if not isinstance(fill_values, str):
+        asked = asked._replace(fills=numbers_of(fill_values))
+    return _made(asked._replace(units=units), destination, data.DEFAULT_BLOCK_ROWS, progress)
 
 
 def _made(
