@@ -61,7 +61,8 @@ class Given(NamedTuple):
     @classmethod
     def of(cls, arrays: Mapping[str, Any]) -> Self:
         """Return that of the arrays of rows, by their names in a store."""
-        return cls(*(np.dtype(arrays[name].dtype) for name in "Xy"), "weight" in arrays)
+        X, y = (np.dtype(arrays[name].dtype) for name in ("X", "y"))
+        return cls(X, y, "weight" in arrays)
 
     def types(self, d: int, p: int) -> list[np.dtype[Any]]:
         """Return the types of d features and p targets."""
