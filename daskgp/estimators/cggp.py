@@ -60,6 +60,7 @@ class CGGP(GaussianProcess):
 
     target_transform: None = field(default=None, init=False)
     calibrate: None = field(default=None, init=False)
+    likelihood: str = field(default="gaussian", init=False)
     optimizer: OptimizerName | None = field(default=None, init=False)
     learning_rate: float = field(default=0.05, init=False)
     tol: float = field(default=1.0, init=False)

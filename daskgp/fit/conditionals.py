@@ -39,6 +39,7 @@ from daskgp.models.trend import contrasts
 from daskgp.models.values import Block, Piece, Theta, add, move
 from daskgp.runtime.executor import mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
+from daskgp.train.callbacks import calling
 
 logger = logging.getLogger("daskgp")
 
@@ -258,25 +259,35 @@ def on_conditionals(
 def best_start(model: Vecchia, problem: Problem) -> subset.Start:
     """Return the start with the largest evidence of few conditionals.
 
-    Each kernel that the subset leaves is trained on them, from the best of several common scales of
-    its lengthscales.
+    Each kernel is trained on them, from the best of several common scales of its lengthscales:
+    the subset cannot tell kernels apart that differ in how near rows explain a row.  They are
+    compared given the neighbours that each of them finds.
     """
     recipe, stage, begun, *_ = problem
-    shared = model.shared(begun.theta, model.first(stage))
-    drawn = draw(model, stage, shared, FIRST + TRIAL, recipe.seed())
+    first, seed = model.first(stage), recipe.seed()
+    drawn = draw(model, stage, model.shared(begun.theta, first), FIRST + TRIAL, seed)
     few = {"tol": max(ROUGH, recipe.tol), "max_iter": min(TRIED_ITERATIONS, recipe.max_iter)}
-
-    def training(part: Problem) -> train.Trained | None:
+    found = list[Theta]()
+    for rival in (begun.theta, *begun.rivals, *begun.others):
+        theta = dataclasses.replace(rival, inputs=begun.theta.inputs)
+        part = problem._replace(start=begun._replace(theta=theta), checkpoint=None)
         run = hyperparameters.plan_run(part)
-        starts = [np.clip(at, *run.bounds.T) for at in _scales(part.theta, run.start)]
-        values = [_value(drawn, part.theta, at) for at in starts]
+        starts = [np.clip(at, *run.bounds.T) for at in _scales(theta, run.start)]
+        values = [_value(drawn, theta, at) for at in starts]
         if not np.isfinite(values).any():
-            return None
+            continue
         run = run._replace(start=starts[int(np.nanargmax(values))])
-        return _maximised(part, drawn, run, progress=False, **few)
-
-    best = hyperparameters.best_rival(problem, training)
-    return begun if best is None else best[0]
+        with calling(None):  # the history begins later
+            trained = _maximised(part, drawn, run, progress=False, **few)
+        found.append(theta.from_vector(trained.vector))
+    if not found:
+        return begun
+    best = found[0]
+    if len(found) > 1:
+        own = (draw(model, stage, model.shared(one, first), FIRST + TRIAL, seed) for one in found)
+        evidence = [_value(d, t, t.to_vector(False)) for d, t in zip(own, found, strict=True)]
+        best = found[int(np.argmax(evidence))]
+    return begun._replace(theta=best, rivals=(), others=())
 
 
 def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed: int) -> Drawn:

@@ -81,8 +81,9 @@ def _positive_median(distances: np.ndarray) -> float:
 class Start(NamedTuple):
     """Hyper-parameters to start from, and the curvature of the evidence of that many ``rows``.
 
-    ``rivals`` are those of other kernels whose evidence is hardly less; ``searched`` is the best of
-    all by the exact evidence, if there was a search, also where the start is another one;
+    ``rivals`` are those of other kernels whose evidence is hardly less, ``others`` those of the
+    rest, which many rows may favour all the same; ``searched`` is the best of all by the exact
+    evidence, if there was a search, also where the start is another one;
     ``sample`` (N, d) are scaled rows that inputs are chosen from; ``refined`` says that blocks have
     trained them; ``evidence`` is there if the kernel says all, so that nothing was searched for.
     """
@@ -91,6 +92,7 @@ class Start(NamedTuple):
     curvature: newton.Curvature | None = None
     rows: int = 0
     rivals: tuple[Theta, ...] = ()
+    others: tuple[Theta, ...] = ()
     searched: Searched | None = None
     sample: np.ndarray | None = None
     refined: bool = False
@@ -288,10 +290,12 @@ def search(
         arrived.append(theta.from_vector(optimum.vector))
     values = [whole.value(theta) for theta in arrived]
     best = int(np.argmax(values))
-    near = [i for i, value in enumerate(values) if i != best and value > values[best] - RIVAL]
+    rest = [i for i in range(len(values)) if i != best]
+    near = [i for i in rest if values[i] > values[best] - RIVAL]
     rivals = tuple(arrived[i] for i in near)
-    searched = Searched(whole, arrived[best])
-    return at(evidence, arrived[best])._replace(rivals=rivals, searched=searched)
+    others = tuple(arrived[i] for i in rest if i not in near)
+    found = at(evidence, arrived[best])._replace(rivals=rivals, others=others)
+    return found._replace(searched=Searched(whole, arrived[best]))
 
 
 def given(kernel: Kernel, d: int) -> np.ndarray:

@@ -570,3 +570,22 @@ def test_blocks_decide_between_kernels_that_the_subset_hardly_tells_apart(monkey
     y = np.linalg.cholesky(rough) @ rng.standard_normal(len(X))
     model = daskgp.LMA(n_support=32, block_rows=60, progress=False).fit(X, y)
     assert isinstance(model.kernel_, kernels.Matern12)
+
+
+def test_conditionals_decide_between_kernels_whatever_the_subset_says(monkeypatch):
+    search = subset.search
+
+    def misled(*arguments):
+        found = search(*arguments)
+        every = (found.theta, *found.rivals, *found.others)
+        (smooth,) = (theta for theta in every if isinstance(theta.kernel, kernels.Matern52))
+        others = tuple(theta for theta in every if theta is not smooth)
+        return found._replace(theta=smooth, rivals=(), others=others)
+
+    monkeypatch.setattr(subset, "search", misled)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (900, 1))
+    rough = kernels.Matern12(1.0)(X, X) + 0.01 * np.eye(len(X))
+    y = np.linalg.cholesky(rough) @ rng.standard_normal(len(X))
+    model = daskgp.VecchiaGP(progress=False).fit(X, y)
+    assert isinstance(model.kernel_, kernels.Matern12)

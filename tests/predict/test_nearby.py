@@ -409,6 +409,12 @@ def test_correlation_lengths_are_those_of_the_kernel():
     np.testing.assert_array_equal(scaled, found)
 
 
+@pytest.mark.parametrize("kind", [kernels.Matern12, kernels.Matern52, kernels.RBF])
+def test_lengths_far_beyond_the_ranges_keep_the_proportions_of_the_kernel(kind):
+    found = correlation_lengths(kind((200.0, 1000.0, 0.5)), np.array([4.0, 2.0, 3.0]))
+    np.testing.assert_allclose(found / found[2], [400.0, 2000.0, 1.0], rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("kernel", "finite"),
     [
