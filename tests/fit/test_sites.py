@@ -11,6 +11,7 @@ from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=0.4, variance=1.3)
 NAMES = ("bernoulli", "bernoulli-logit", "poisson")
+COMMITTEE = {"aggregation": "poe", "noise_in_experts": True}
 FIXED = {"optimizer": None, "mean": "zero", "progress": False}
 
 
@@ -204,4 +205,4 @@ def test_rows_that_sites_do_not_take_are_refused():
     with pytest.raises(SettingError, match=r"take daskgp\.cross_validate"):
         model.loo(X, y)
     with pytest.raises(SettingError, match="likelihood='poisson' takes a noise variance per"):
-        daskgp.CGGP(likelihood="poisson").fit(X, y)
+        daskgp.ExpertsGP(**COMMITTEE, likelihood="poisson").fit(X, y)
