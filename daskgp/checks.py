@@ -199,7 +199,7 @@ def flags(**named: Any) -> None:
 
 def parameter(value: Any, name: str) -> float:
     """Return a positive finite number; raise SettingError for anything else."""
-    if isinstance(value, bool | str) or not np.isscalar(value):
+    if isinstance(value, bool | str | complex) or not np.isscalar(value):
         raise SettingError(f"{name} must be a positive number, not {shown(value)}")
     try:
         number = float(value)  # type: ignore[arg-type]

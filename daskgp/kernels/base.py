@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -89,6 +89,18 @@ class Pullback(Protocol):
         >>> pull(2 * np.ones_like(K)).Z.round(4)
         array([[-1.2131]])
         """
+
+
+def _refusing(sign: str, remedy: str) -> Callable[..., NoReturn]:
+    """Return an operator of kernels that raises TypeError, as there is none, and says what is."""
+
+    def refuse(self: Kernel, *_: Any) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} has no operator {sign}: kernels are added (+) and multiplied "
+            f"(*), with one another or with positive numbers; {remedy}"
+        )
+
+    return refuse
 
 
 class Kernel(ABC):
@@ -433,3 +445,7 @@ class Kernel(ABC):
 
     def __rmul__(self, other: float) -> Kernel:
         return OPERATORS["*"](other, self)
+
+    __pow__ = __rpow__ = _refusing("**", "for a square write kernel * kernel")
+    __truediv__ = __rtruediv__ = _refusing("/", "for a half of one write 0.5 * kernel")
+    __sub__ = __rsub__ = __neg__ = _refusing("-", "leave out what is to be subtracted")

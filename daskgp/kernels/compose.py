@@ -73,6 +73,8 @@ class Composite(Kernel):
         """
         flat: list[Kernel] = []
         for part in parts:
+            if isinstance(part, type) and issubclass(part, Kernel):
+                raise SettingError(f"{part.__name__} is a class: write {part.__name__}()")
             kernel = part if isinstance(part, Kernel) else Constant(part)
             flat.extend(kernel.parts if isinstance(kernel, cls) else [kernel])
         return cls(tuple(flat))

@@ -1,6 +1,7 @@
 """Values, derivatives and the algebra of kernels, over every array module."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -623,6 +624,27 @@ def test_dictionaries_that_describe_no_kernel(description, message):
 )
 def test_parse(text, kernel):
     assert parse(text) == kernel
+
+
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (lambda k: k**2, "for a square write kernel * kernel"),
+        (lambda k: k - k, "leave out what is to be subtracted"),
+        (lambda k: 1 - k, "leave out what is to be subtracted"),
+        (lambda k: -k, "leave out what is to be subtracted"),
+        (lambda k: k / 2, "for a half of one write 0.5 * kernel"),
+    ],
+)
+def test_other_operators_are_refused_with_those_that_there_are(make, remedy):
+    how = r"kernels are added \(\+\) and multiplied \(\*\), with one another or with positive num"
+    with pytest.raises(TypeError, match=f"RBF has no operator .*: {how}.*; {re.escape(remedy)}$"):
+        make(RBF())
+
+
+def test_a_class_beside_a_kernel_is_refused():
+    with pytest.raises(SettingError, match=r"^Linear is a class: write Linear\(\)$"):
+        RBF() + Linear
 
 
 def test_parse_a_long_sum():
