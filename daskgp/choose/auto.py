@@ -25,7 +25,7 @@ from daskgp.choose.held_out import folds_of
 from daskgp.choose.search import Search
 from daskgp.choose.trials import NOT_OF_TRIALS, Rules, Trials, Tried
 from daskgp.data import folds as splitting
-from daskgp.data import valid
+from daskgp.data import grids, valid
 from daskgp.data.stores.checkpoints import KeptTrials, Place
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators import settings_of_fit
@@ -556,7 +556,13 @@ def _no_classes(gp: AutoGP) -> str | None:
 
 def _check_places(places: Any, rows: data.Rows) -> None:
     """Raise InputError for places of predictions with other columns than the rows."""
-    shape, names = np.shape(places), rows.feature_names
+    names = rows.feature_names
+    if grids.is_xarray(places):
+        raise InputError(
+            f"places is a {type(places).__name__}: give places as an array (m, d) with the columns "
+            f"of X, {', '.join(names)}"
+        )
+    shape = np.shape(places)
     if places is not None and (len(shape) != 2 or shape[1] != len(names) or not shape[0]):
         raise InputError(
             f"places has shape {shape}: give places with the {len(names)} columns of X, "

@@ -5,6 +5,7 @@ Predictions there would be the prior, without a word.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,6 +15,8 @@ from daskgp.data import feature_units, whole_dates
 from daskgp.data.feature_units import Count
 from daskgp.errors import InputError
 from daskgp.models.columns import ENDS, KINDS, RADIANS, kind_of_name
+
+logger = logging.getLogger("daskgp")
 
 APART = 5.0
 """Least ratio of the sizes of numbers in different units."""
@@ -312,6 +315,27 @@ def columns_of(
         for j, ends in enumerate(ranges)
         if ends is not None and ends[0] < ends[1]
     }
+
+
+LIKELY = "check units (m or km, degrees or radians), the order of the columns and the projection"
+"""Likely causes of places far outside."""
+
+
+def warn_of_far(what: str, names: Sequence[str], ends: np.ndarray, places: np.ndarray) -> None:
+    """Warn of places (m, d) nearly all of which lie outside rows, by more than their range.
+
+    ``ends`` (2, d) are the least and the largest values of the columns of the rows.
+    """
+    columns = columns_of(names, (), [(low, high) for low, high in ends.T.tolist()])
+    far = farthest(columns, places, 1.0)
+    if far is not None:
+        low, high = far.places[:, far.column].min(), far.places[:, far.column].max()
+        column = columns[far.column]
+        logger.warning(
+            "nearly all %s are far outside the rows: feature %r goes from %.6g to %.6g, in the "
+            "rows from %.6g to %.6g: %s",
+            *(what, column.name, low, high, column.low, column.high, LIKELY),
+        )
 
 
 def drawn(n: int) -> np.ndarray:

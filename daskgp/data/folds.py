@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
 from daskgp.checks import positive, shown, whole
-from daskgp.data import partition, reading, writers
+from daskgp.data import expected, grids, partition, reading, writers
 from daskgp.data.blocks import sampling
 from daskgp.data.partition import Span
 from daskgp.data.rows import Rows, refuse_lost
@@ -478,7 +478,7 @@ class Wanted(NamedTuple):
         return Labelled(labels, known, deal(counts, self.parts, self.seed))
 
     def _blocks(self, rows: Rows, url: str, executor: Executor) -> Scheme:
-        if isinstance(self.blocks, Real | Mapping):
+        if isinstance(self.blocks, Real | Mapping) and not grids.is_xarray(self.blocks):
             return self._labelled(cells_of(self.blocks, rows), rows, executor, "blocks")
         columns, places = list(range(rows.n_features)), None
         if _are_names(self.blocks):
@@ -487,6 +487,9 @@ class Wanted(NamedTuple):
         elif not isinstance(self.blocks, str):
             places = _places(self.blocks, rows)
         sample = sample_of(rows, self.seed, executor)[:, columns]
+        if places is not None:
+            ends = np.array([sample.min(axis=0), sample.max(axis=0)])
+            expected.warn_of_far("places of blocks", rows.columns.inputs_names, ends, places)
         least, most = math.ceil(math.log2(self.parts)), int(math.log2(len(sample)))
         if least > most:
             raise InputError(
@@ -621,6 +624,11 @@ def _places(blocks: Any, rows: Rows) -> np.ndarray:
     places = reading.from_zarr(blocks) if isinstance(blocks, zarr.Array) else blocks
     if isinstance(places, da.Array):
         places = places[:: max(1, places.shape[0] // PLACES)].compute()
+    if grids.is_xarray(places):
+        raise InputError(
+            f"blocks is a {type(places).__name__}: give places as an array (m, d) with the columns "
+            f"of X, {', '.join(rows.feature_names)}"
+        )
     places = reading.unmasked(places, "blocks")
     if places.ndim != 2 or places.shape[1] != len(rows.feature_names) or not len(places):
         raise InputError(

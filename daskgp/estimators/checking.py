@@ -17,6 +17,7 @@ from daskgp.estimators.prediction import FittedGP, given_rows
 from daskgp.fit import named
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
 
 
@@ -87,6 +88,7 @@ def check(
     (200, True)
     """
     posterior = _posterior(model)
+    begin_call(posterior.token)
     checking.refuse(posterior, regions, distances)
     whole("random_state", random_state, 0)
     columns = named.columns_of(

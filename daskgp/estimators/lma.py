@@ -28,6 +28,7 @@ from daskgp.models.markov.vecchia import Vecchia
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.posterior import in_users_units
 from daskgp.predict import hyperparameter_map
+from daskgp.runtime.process import begin_call
 
 DEFAULT_ORDER = 3
 MOST_KNOTS = 256
@@ -282,6 +283,7 @@ class LMA(GaussianProcess):
         (4,)
         """
         self._check_fitted()
+        begin_call(self.solved_.token)
         return hyperparameter_map.at_places(self.solved_, X)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from daskgp import train
 from daskgp.arrays.backend import namespace, to_host
-from daskgp.data import Rows, partition
+from daskgp.data import Rows, expected, partition
 from daskgp.errors import NumericalError, SettingError
 from daskgp.fit import conditionals, constraints, rounds
 from daskgp.fit.conditionals import Drawn
@@ -60,8 +60,9 @@ PIECES, GAPS, GAP_ROWS = 8, 128, 64
 """Parts of a block, of which one is left out, most blocks, and most rows of each."""
 HUGE = 1e200
 """Stands for a log density that cannot be computed."""
-FAR = 20.0
-"""Standard deviations from the mean of the rows beyond which a given field says nothing of them."""
+FAR, APART = 20.0, 6.0
+"""Standard deviations from the mean of the rows beyond which a given field says nothing of them,
+and from which that is likely."""
 LEAST = 4
 """Least numbers of what is kept of a step, those of ``_gains``."""
 TAPE = 8
@@ -180,6 +181,12 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
         raise SettingError(
             f"varying has places in {', '.join(given.features)} that are all far from the rows, at "
             f"least {away.max():.3g} standard deviations: give them in the units of the rows"
+        )
+    if (away > APART).any():
+        logger.warning(
+            "varying has places in %s that are all outside most rows, at least %.3g standard "
+            "deviations from their mean: %s",
+            *(", ".join(given.features), away.max(), expected.LIKELY),
         )
     names = [*theta.kernel.parameter_names, constraints.NOISE]
     units = [*theta.kernel.units(len(scale.x_scale)), Unit((), 0, 2)]

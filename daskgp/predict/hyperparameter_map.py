@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from daskgp.checks import shown
-from daskgp.data import grids
+from daskgp.data import expected, grids
 from daskgp.errors import SettingError
 from daskgp.fit.varying import Given
 from daskgp.models.varying import blended
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.hyperparameter_table import measures
-from daskgp.predict.lazy import rows_for
+from daskgp.predict.lazy import rows_for, warn_of_far
 
 ERROR = "_standard_error"
 """End of the names of standard errors."""
@@ -39,6 +39,7 @@ def at_places(posterior: Posterior, X: Any) -> Any:
     """Return the hyper-parameters at places: a Dataset on the grid of X, or along its rows."""
     if not grids.is_xarray(X):
         places = np.asarray(rows_for(posterior, X), np.float64)
+        warn_of_far(posterior, places)
         values, coords = _values(places, posterior=posterior), _coords(posterior, places, ROW)
         return _labelled(posterior, values, coords, (ROW,))
     names = _features(posterior)
@@ -46,6 +47,9 @@ def at_places(posterior: Posterior, X: Any) -> Any:
     units = tuple(posterior.wanted_units[j] for j in found)
     known = {i: posterior.trained_on[j] for i, j in enumerate(found) if j in posterior.trained_on}
     grid = grids.grid_of(X, names, False, units, known)
+    some = grid.some(expected.drawn, len(found))
+    if some is not None:
+        warn_of_far(posterior, _whole(some, posterior, found))
     width = 2 * len(measures(posterior))
     lazy = grid.map(partial(_values, posterior=posterior, columns=found), width)
     return _labelled(posterior, lazy if grid.lazy else lazy.compute(), grid.coords, grid.dims)
@@ -80,12 +84,18 @@ def given(fields: Any) -> Given:
     return Given(features, X[kept], values)
 
 
+def _whole(X: np.ndarray, posterior: Posterior, columns: list[int]) -> np.ndarray:
+    """Return rows (n, d) whose other features than some, those of X, have their means."""
+    places = np.tile(posterior.columns.places(posterior.scaling.x_shift[None]), (len(X), 1))
+    places[:, columns] = X
+    return places
+
+
 def _values(X: np.ndarray, posterior: Posterior, columns: list[int] | None = None) -> np.ndarray:
     """Return hyper-parameters and their standard errors (n, 2 c) at rows X of some features."""
     theta, places = posterior.theta, X
     if columns is not None:
-        places = np.tile(posterior.columns.places(posterior.scaling.x_shift[None]), (len(X), 1))
-        places[:, columns] = X
+        places = _whole(X, posterior, columns)
     scaled = posterior.scaled(places)
     values = np.broadcast_to(theta.at(scaled), (len(X), len(theta.kernel.log_parameters) + 1))
     errors = np.full(values.shape, np.nan)

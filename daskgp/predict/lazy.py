@@ -265,8 +265,6 @@ def warn_of_far_grid(posterior: Posterior, grid: grids.Grid) -> None:
 TRIED, RAY, UNRELATED = 16, 65, 1e-4
 """Places far outside the training rows whose correlation is looked at, steps beyond each of them,
 and the correlation below which the training rows tell nothing."""
-LIKELY = "check units (m or km, degrees or radians), the order of the columns and the projection"
-"""Likely causes of places far outside."""
 
 
 def warn_of_far(posterior: Posterior, X: np.ndarray) -> None:
@@ -282,7 +280,7 @@ def warn_of_far(posterior: Posterior, X: np.ndarray) -> None:
         warn_in_call(
             "nearly all places to predict are far outside the training rows, which tell nothing "
             f"there: feature {column.name!r} goes from {own[0]} to {own[1]}, in the training rows "
-            f"from {own[2]} to {own[3]}: {LIKELY}",
+            f"from {own[2]} to {own[3]}: {expected.LIKELY}",
             posterior.token,
         )
 
@@ -299,7 +297,7 @@ def warn_of_far_block(posterior: Posterior, X: np.ndarray) -> None:
         warn_in_call(
             "a block of places to predict is far outside the training rows, which tell nothing "
             f"there: feature {column.name!r}, in these from {own[0]} to {own[1]}, is more than "
-            f"{expected.FAR:g} times that range away: {LIKELY}",
+            f"{expected.FAR:g} times that range away: {expected.LIKELY}",
             posterior.token,
         )
 

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+import xarray as xr
 from sklearn.base import clone
 
 import daskgp
@@ -392,6 +393,8 @@ def test_few_rows_are_refused_with_a_remedy():
     X, y, _ = rows(50)
     with pytest.raises(InputError, match=r"places has shape \(3, 5\)"):
         daskgp.AutoGP(task="gaps", **QUICK).fit(X, y, places=np.ones((3, 5)))
+    with pytest.raises(InputError, match=r"places is a Dataset: give .* an array \(m, d\)"):
+        daskgp.AutoGP(task="gaps", **QUICK).fit(X, y, places=xr.Dataset(coords={"x0": [0.0]}))
 
 
 def test_what_the_data_are_is_said():

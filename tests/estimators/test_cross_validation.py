@@ -6,6 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from sklearn.base import clone
 
@@ -285,6 +286,15 @@ def test_it_runs_on_a_cluster_and_leaves_nothing_behind(default_client, tmp_path
     assert not list((tmp_path / "scratch").iterdir())
 
 
+def test_places_in_another_unit_are_told(caplog):
+    X, y = rows(80)
+    model = daskgp.SGPR(n_inducing=5, optimizer=None, progress=False)
+    daskgp.cross_validate(model, X, y, folds=1, blocks=X + 0.1)
+    assert "places of blocks" not in caplog.text
+    daskgp.cross_validate(model, X, y, folds=1, blocks=1000 * X + 4e3)
+    assert "nearly all places of blocks are far outside the rows: feature 'x0' goes" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -300,6 +310,10 @@ def test_it_runs_on_a_cluster_and_leaves_nothing_behind(default_client, tmp_path
         ({"blocks": {}}, "blocks has no column"),
         ({"blocks": 1e6}, "in 1 blocks, and 5 or more are needed: choose smaller blocks"),
         ({"blocks": np.ones((4, 3))}, "blocks has shape"),
+        (
+            {"blocks": xr.Dataset(coords={"x0": [0.0]})},
+            r"blocks is a Dataset: give .* array \(m, d\)",
+        ),
         ({"groups": "z"}, "groups='z': .* x0, x1: name one of these, or give an array of labels"),
         ({"groups": np.ones(3)}, "groups has shape"),
         ({"groups": np.zeros(N)}, "in 1 groups, and 5 or more are needed: choose fewer folds"),

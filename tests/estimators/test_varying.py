@@ -1,6 +1,7 @@
 """Hyper-parameters that vary over space: trained, compared, shown and handed back."""
 
 import logging
+import re
 
 import dask.array as da
 import numpy as np
@@ -334,6 +335,9 @@ def test_maps_lie_on_any_grid(fitted):
     lazy = fitted.hyperparameter_map(grid.assign(z=grid.x0 * grid.x1).chunk(x0=3))
     assert lazy["variance"].chunks
     xr.testing.assert_allclose(lazy.compute(), found)
+    for _ in range(2):  # each call says so
+        with pytest.warns(UserWarning, match="feature 'x0' goes from 900 to 903, in the training"):
+            fitted.hyperparameter_map(grid.assign_coords(x0=grid.x0 + 900))
 
 
 def test_maps_of_common_hyperparameters_are_the_same_everywhere(table):
@@ -632,13 +636,17 @@ def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
         fitted.score(X, y, y_variance=0.1)
 
 
-def test_knots_at_one_place_are_one(field):
+def test_knots_at_one_place_are_one(field, caplog):
     X, y = field
     moved = fields().assign_coords(x0=fields()["x0"] - 5e5)
     with pytest.raises(SettingError, match="infinite numbers of variance"):
         VecchiaGP(**FIXED, varying=fields() * np.inf).fit(X[:300], y[:300])
     with pytest.raises(SettingError, match="all far from the rows"):
         VecchiaGP(**FIXED, varying=moved).fit(X[:300], y[:300])
+    by_number = fields().assign_coords(x0=fields()["x0"] - 9.0)
+    VecchiaGP(**FIXED, varying=by_number).fit(X[:300], y[:300])
+    (line,) = [text for text in caplog.messages if "varying" in text]
+    assert re.search(r"x1, x0 that are all outside most rows, at least \d.*: check units", line)
     doubled = xr.concat([fields(), fields()], "time").assign_coords(time=[0.0, 1.0])
     model = VecchiaGP(**FIXED, varying=fields()).fit(X[:300], y[:300])
     flat = np.column_stack([X[:300], np.zeros(300)])
