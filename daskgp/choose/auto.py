@@ -97,6 +97,7 @@ class AutoGP(FittedGP):
         Held-out rows and the chosen candidate's predictions of them, before the last fit.
     kernel_, noise_variance_, hyperparameters_, objective_, history_, n_features_in_, \
 feature_names_in_, n_rows_ : as of ``best_``
+    hyperparameter_map_ : Dataset of hyper-parameters at knots, if those of ``best_`` vary
 
     Examples
     --------
@@ -340,6 +341,39 @@ feature_names_in_, n_rows_ : as of ``best_``
         best: Any = self.best_
         return best.predict_proba(X)
 
+    @property
+    def hyperparameter_map_(self) -> Any:
+        """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
+        if missing := _no_map(self):
+            raise AttributeError(missing)
+        best: Any = self.best_
+        return best.hyperparameter_map_
+
+    @offered_unless(lambda gp: _no_map(gp))
+    def hyperparameter_map(self, X: Any) -> Any:
+        """Return the hyper-parameters at places, in the units of the data.
+
+        Parameters
+        ----------
+        X : array-like (n, d) or xarray object
+            As for ``hyperparameter_map`` of `VecchiaGP`.
+
+        Returns
+        -------
+        Dataset
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.random.default_rng(0).uniform(size=(100, 1))
+        >>> own = [daskgp.VecchiaGP(max_iter=3)]
+        >>> model = daskgp.AutoGP(time_budget=20, candidates=own, progress=False)
+        >>> model.fit(X, np.sin(6 * X[:, 0])).hyperparameter_map(X[:4])["noise_variance"].shape
+        (4,)
+        """
+        best: Any = self.best_
+        return best.hyperparameter_map(X)
+
     def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store, of which ``daskgp.load`` makes ``best_``.
 
@@ -552,6 +586,16 @@ def _no_classes(gp: AutoGP) -> str | None:
     if hasattr(gp.best_, "predict_proba"):
         return None
     return f"the target was no class and AutoGP has chosen {type(gp.best_).__name__}: use predict"
+
+
+def _no_map(gp: AutoGP) -> str | None:
+    """Return why an estimator has no map of hyper-parameters; None if it has."""
+    if not hasattr(gp, "best_"):
+        return "AutoGP has hyperparameter_map once a fit has chosen LMA, PIC or VecchiaGP"
+    if hasattr(gp.best_, "hyperparameter_map"):
+        return None
+    chosen = type(gp.best_).__name__
+    return f"AutoGP has chosen {chosen}, whose hyper-parameters do not vary: see hyperparameters_"
 
 
 def _check_places(places: Any, rows: data.Rows) -> None:

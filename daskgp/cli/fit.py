@@ -28,6 +28,7 @@ from daskgp.cli.run import command, note, result, since
 if TYPE_CHECKING:
     from daskgp.data.stores.groups import Group
     from daskgp.data.stores.locks import Claim
+    from daskgp.estimators import GaussianProcess
 
 COMPILED = ("vecchia",)
 """Methods whose workers always need compiled code for neighbours."""
@@ -110,7 +111,7 @@ def fit(
         rows=estimator.n_rows_,
         objective=estimator.objective_,
         iterations=len(estimator.history_),
-        **_choice(estimator),
+        **_choice(getattr(estimator, "best_", estimator)),
         **more,
         seconds=since(began),
     )
@@ -127,13 +128,16 @@ def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[Group]:
         yield group
 
 
-def _choice(estimator: Any) -> dict[str, Any]:
-    """Return what was chosen by a search, nothing where there was none."""
-    board = getattr(estimator, "best_", estimator)._board
+def _choice(fitted: GaussianProcess) -> dict[str, Any]:
+    """Return what was chosen: whether hyper-parameters vary, and what a search has found."""
+    from daskgp.cli.profile import plain, varying_of
+
+    varying, board = varying_of(fitted), fitted._board
+    known = {} if varying is None else {"varying": plain(varying)}
     if board is None:
-        return {}
+        return known
     best = board.best
-    return {
+    return known | {
         "method": best.method,
         "kernel": best.kernel,
         "metric": board.metric,

@@ -236,6 +236,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "log_evidence_or_bound": bayes,
         "iterations": len(estimator.history_),
         "hyperparameters": [row._asdict() for row in estimator.hyperparameters_],
+        "varying": varying_of(estimator),
         "trend": []
         if posterior.scaling.trend is None
         else [row._asdict() for row in estimator.trend_],
@@ -246,6 +247,21 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "complete": True,
         "checksum": posterior.token,
     }
+
+
+def varying_of(estimator: GaussianProcess) -> dict[str, Any] | None:
+    """Return what is known of hyper-parameters that vary; None where nobody asked for them.
+
+    The gains, in nats per row, are those of ``varying="auto"`` on rows held out.
+    """
+    from daskgp.fit.varying import GAIN, IN_GAPS
+
+    field = estimator.solved_.theta.varying
+    last = estimator.history_[-1] if estimator.history_ else {}
+    if field is None and GAIN not in last:
+        return None
+    gains = {"gain": last.get(GAIN), "gain_in_gaps": last.get(IN_GAPS)}
+    return {"taken": field is not None, "knots": 0 if field is None else len(field.knots), **gains}
 
 
 def kept_rows(posterior: Posterior) -> dict[str, str]:

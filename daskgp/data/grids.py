@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -49,7 +49,13 @@ def flat(X: xr.DataArray | xr.Dataset) -> tuple[dict[str, np.ndarray], Names]:
     variables = tuple(map(str, X.data_vars))
     every = xr.broadcast(*(X[name].reset_coords(drop=True) for name in X.variables))
     named = zip(map(str, X.variables), every, strict=True)
-    return {name: np.asarray(one.values).ravel() for name, one in named}, variables
+    return {name: _in_days(np.asarray(one.values)).ravel() for name, one in named}, variables
+
+
+def _in_days(values: np.ndarray) -> np.ndarray:
+    """Return dates as days since 1970, all else as it is."""
+    dates = values.dtype.kind == "M" or feature_units.calendar_of(values) is not None
+    return _as_float(values) if dates else values
 
 
 def labelled(
@@ -252,6 +258,12 @@ def curvilinear(X: xr.DataArray | xr.Dataset) -> Names:
 def without_coordinates(X: xr.DataArray | xr.Dataset, dims: Iterable[Hashable]) -> dict[str, int]:
     """Return the sizes of those dimensions along which X has several points and no coordinate."""
     return {str(dim): X.sizes[dim] for dim in dims if dim not in X.coords and X.sizes[dim] > 1}
+
+
+def along_nothing(X: xr.Dataset, but: Collection[str]) -> dict[str, int]:
+    """Return the sizes of dimensions of several points that have no coordinate, ``but`` some."""
+    along = {dim for name, own in X.coords.items() if name not in but for dim in own.dims}
+    return {str(dim): size for dim, size in X.sizes.items() if size > 1 and dim not in along}
 
 
 def bare(sizes: Mapping[str, int]) -> str:

@@ -228,7 +228,9 @@ class LMA(GaussianProcess):
 
     def _variation(self) -> Variation | None:
         """Return which hyper-parameters vary; SettingError if that cannot be said so."""
-        asked, over = self.varying, self._names("varying_over", self.varying_over or ())
+        asked, over = self.varying, ()
+        if self.varying_over is not None:
+            over = self._names("varying_over", self.varying_over)
         if asked is None:
             return None
         if grids.is_xarray(asked):
@@ -243,7 +245,8 @@ class LMA(GaussianProcess):
 
     def _names(self, setting: str, value: Any) -> tuple[str, ...]:
         names = (value,) if isinstance(value, str) else value
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        several = isinstance(names, list | tuple) and bool(names)
+        if not several or not all(isinstance(name, str) for name in names):
             number = "'auto', a whole number of at least 2, " if setting == "varying" else ""
             raise SettingError(f"{setting}={shown(value)}: give {number}names or None")
         return tuple(names)
@@ -284,7 +287,7 @@ class LMA(GaussianProcess):
         """
         self._check_fitted()
         begin_call(self.solved_.token)
-        return hyperparameter_map.at_places(self.solved_, X)
+        return hyperparameter_map.at_places(self.solved_, X, self._fitted.errors)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

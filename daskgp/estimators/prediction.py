@@ -867,7 +867,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         The errors come from the curvature of the objective on the rows that were trained on.
         """
-        return hyperparameter_table.table(self.solved_, self._fitted.errors)
+        return hyperparameter_table.table(self.solved_, self._fitted.errors, self.history_)
 
     @property
     def n_iter_(self) -> int:

@@ -11,7 +11,7 @@ quadratic model about the last step (MacKay's fixed point).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -63,6 +63,8 @@ HUGE = 1e200
 FAR, APART = 20.0, 6.0
 """Standard deviations from the mean of the rows beyond which a given field says nothing of them,
 and from which that is likely."""
+GAIN, IN_GAPS = "varying_gain", "varying_gain_in_gaps"
+"""Entries of ``history_`` with what varying hyper-parameters gain."""
 LEAST = 4
 """Least numbers of what is kept of a step, those of ``_gains``."""
 TAPE = 8
@@ -233,15 +235,18 @@ def trained(asked: Variation, model: Vecchia, problem: Problem, run: Run, number
     gain, gaps = kept(lambda: _gains(model, stage, shared, drawn, theta, found, recipe.seed()))
     sure = gain[0] > SURE * gain[1] or gaps[0] > SURER * gaps[1]
     lost = gain[0] < -SURE * gain[1] or gaps[0] < -SURE * gaps[1]
-    logger.info(
-        "hyper-parameters that vary over space gain %.4f nats a row on rows held out, and %.4f "
-        "where those around are held out as well: %s",
-        gain[0],
-        gaps[0],
-        "they vary" if sure and not lost else "they stay the same everywhere",
+    vary, gains = sure and not lost, {GAIN: float(gain[0]), IN_GAPS: float(gaps[0])}
+    logger.info(outcome(gains, vary))
+    return Trained(search(found) if vary else theta, gains)
+
+
+def outcome(gains: Mapping[str, float], vary: bool) -> str:
+    """Return what a comparison of common and varying hyper-parameters has told, and which stay."""
+    return (
+        f"hyper-parameters that vary over space gain {gains[GAIN]:.4f} nats a row on rows held "
+        f"out, and {gains[IN_GAPS]:.4f} where those around are held out as well: "
+        f"{'they vary' if vary else 'they stay the same everywhere'}"
     )
-    gains = {"varying_gain": float(gain[0]), "varying_gain_in_gaps": float(gaps[0])}
-    return Trained(search(found) if sure and not lost else theta, gains)
 
 
 def _knots(places: np.ndarray, count: int, seed: int) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -35,12 +37,16 @@ def at_knots(posterior: Posterior) -> Any:
     return _labelled(posterior, _in_units(posterior, values), _coords(posterior, X, KNOT), (KNOT,))
 
 
-def at_places(posterior: Posterior, X: Any) -> Any:
-    """Return the hyper-parameters at places: a Dataset on the grid of X, or along its rows."""
+def at_places(posterior: Posterior, X: Any, errors: Sequence[float] | None = None) -> Any:
+    """Return the hyper-parameters at places: a Dataset on the grid of X, or along its rows.
+
+    ``errors`` (k,) are the standard errors of the logarithms of common ones, noise variance last.
+    """
     if not grids.is_xarray(X):
         places = np.asarray(rows_for(posterior, X), np.float64)
         warn_of_far(posterior, places)
-        values, coords = _values(places, posterior=posterior), _coords(posterior, places, ROW)
+        values = _values(places, posterior=posterior, common=errors)
+        coords = _coords(posterior, places, ROW)
         return _labelled(posterior, values, coords, (ROW,))
     names = _features(posterior)
     found = [posterior.feature_names.index(name) for name in names]
@@ -51,7 +57,7 @@ def at_places(posterior: Posterior, X: Any) -> Any:
     if some is not None:
         warn_of_far(posterior, _whole(some, posterior, found))
     width = 2 * len(measures(posterior))
-    lazy = grid.map(partial(_values, posterior=posterior, columns=found), width)
+    lazy = grid.map(partial(_values, posterior=posterior, columns=found, common=errors), width)
     return _labelled(posterior, lazy if grid.lazy else lazy.compute(), grid.coords, grid.dims)
 
 
@@ -61,8 +67,15 @@ def given(fields: Any) -> Given:
     Raises
     ------
     SettingError
-        If it has no coordinates, or values that are not positive.
+        If it is no Dataset, has no coordinates, or values that are not positive numbers.
     """
+    if grids.as_dataset(fields) is not fields:
+        raise SettingError(
+            "varying is a DataArray: give a Dataset, .to_dataset(name='variance') makes one of it"
+        )
+    alone = grids.along_nothing(fields, (KNOT, ROW))
+    if alone:
+        raise SettingError(f"varying has {grids.bare(alone)}, or choose one of them by .isel")
     columns, names = grids.flat(fields)
     names = tuple(name for name in names if not name.endswith(ERROR))
     features = tuple(name for name in columns if name not in (*grids.as_dataset(fields), KNOT, ROW))
@@ -71,6 +84,13 @@ def given(fields: Any) -> Given:
             f"varying={shown(fields)}: give hyper-parameters as variables and features as "
             "coordinates, as hyperparameter_map_ has them"
         )
+    for name in (*names, *features):
+        kind, values = columns[name].dtype.kind, columns[name]
+        if kind not in "iuf" and not (kind == "O" and all(isinstance(v, Real) for v in values)):
+            raise SettingError(
+                f"varying has {name!r} of type {columns[name].dtype}: give numbers, in the units "
+                "of the data"
+            )
     X = np.column_stack([np.asarray(columns[name], np.float64) for name in features])
     values = {name: np.asarray(columns[name], np.float64) for name in names}
     endless = [name for name, v in values.items() if np.isinf(v).any()]
@@ -91,18 +111,23 @@ def _whole(X: np.ndarray, posterior: Posterior, columns: list[int]) -> np.ndarra
     return places
 
 
-def _values(X: np.ndarray, posterior: Posterior, columns: list[int] | None = None) -> np.ndarray:
+def _values(
+    X: np.ndarray,
+    posterior: Posterior,
+    columns: list[int] | None = None,
+    common: Sequence[float] | None = None,
+) -> np.ndarray:
     """Return hyper-parameters and their standard errors (n, 2 c) at rows X of some features."""
     theta, places = posterior.theta, X
     if columns is not None:
         places = _whole(X, posterior, columns)
     scaled = posterior.scaled(places)
     values = np.broadcast_to(theta.at(scaled), (len(X), len(theta.kernel.log_parameters) + 1))
-    errors = np.full(values.shape, np.nan)
+    errors = np.broadcast_to(np.nan if common is None else np.asarray(common), values.shape)
     if theta.varying is not None:
         errors = blended(theta.varying.blend(scaled), theta.varying.errors)
     missing = ~np.isfinite(scaled).all(axis=1)
-    values = np.where(missing[:, None], np.nan, values)
+    values, errors = (np.where(missing[:, None], np.nan, both) for both in (values, errors))
     return _in_units(posterior, np.hstack([values, errors]))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from daskgp.data import feature_units
+from daskgp.fit import varying
 from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
@@ -59,7 +60,11 @@ class Table(tuple[Hyperparameter, ...]):
         return [tuple(_text(cell) for cell in row) for row in self]
 
 
-def table(posterior: Posterior, errors: Sequence[float] | np.ndarray | None) -> Table:
+def table(
+    posterior: Posterior,
+    errors: Sequence[float] | np.ndarray | None,
+    history: Sequence[Mapping[str, Any]] = (),
+) -> Table:
     """Return the hyper-parameters of a fit.
 
     Parameters
@@ -67,6 +72,8 @@ def table(posterior: Posterior, errors: Sequence[float] | np.ndarray | None) -> 
     posterior : Posterior
     errors : sequence of float (k,), optional
         Standard errors of the logarithms of the k hyper-parameters, noise variance last.
+    history : sequence of mapping
+        Of the fit, whose last entry may have compared common and varying ones.
     """
     kernel, found = posterior.theta.kernel, measures(posterior)
     values = np.append(np.exp(kernel.log_parameters), posterior.theta.noise_variance)
@@ -79,6 +86,9 @@ def table(posterior: Posterior, errors: Sequence[float] | np.ndarray | None) -> 
         for j, one in found.items()
     ]
     remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
+    last = history[-1] if history else {}
+    if varying.GAIN in last:
+        remarks = [*remarks, varying.outcome(last, posterior.theta.varying is not None)]
     return Table(rows, [*remarks, *_ranges(posterior, values)])
 
 
@@ -134,18 +144,26 @@ def of_trend(posterior: Posterior) -> Table:
 
 def _ranges(posterior: Posterior, common: np.ndarray) -> Iterator[str]:
     """Yield a line with the ranges of hyper-parameters that vary over space."""
-    varying = posterior.theta.varying
-    if varying is None:
+    field = posterior.theta.varying
+    if field is None:
         return
-    texts = []
+    texts, unused = [], []
     for j, one in measures(posterior).items():
-        ends = common[j] * one.size * np.exp([varying.logs[:, j].min(), varying.logs[:, j].max()])
+        logs = field.logs[:, j]
+        ends = common[j] * one.size * np.exp([logs.min(), logs.max()])
         if ends[1] > VARIES * ends[0]:
             texts.append(f"{one.name} from {ends[0]:.3g} to {ends[1]:.3g}")
+        if logs.any() and np.isnan(field.errors).all():
+            unused.append(one.name)
     yield (
-        f"these are common values, about which those of {len(varying.knots)} knots vary over space"
+        f"these are common values, about which those of {len(field.knots)} knots vary over space"
         f"{': ' * bool(texts)}{', '.join(texts)}"
     )
+    if unused:
+        yield (
+            f"the field that was given has all values of {', '.join(unused)}, whose common "
+            f"{'values are' if unused[1:] else 'value is'} not used"
+        )
 
 
 def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:

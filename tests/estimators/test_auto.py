@@ -117,6 +117,9 @@ def test_it_is_an_estimator_like_the_others(fitted, tmp_path):
     assert paths.shape == (5, 3)
     assert fitted.score(X, fitted.predict(X)) > 0.99
     assert len(fitted.hyperparameters_) == len(fitted.best_.hyperparameters_) > 2
+    mapped = hasattr(fitted.best_, "hyperparameter_map")
+    assert hasattr(fitted, "hyperparameter_map") == mapped
+    assert not hasattr(clone(fitted), "hyperparameter_map_")
     assert not hasattr(fitted, "predict_proba")
 
 

@@ -15,6 +15,8 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import VecchiaGP, kernels
+from daskgp.cli.fit import _choice
+from daskgp.cli.profile import varying_of
 from daskgp.cli.report import write_report
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
@@ -106,6 +108,12 @@ def test_auto_takes_the_better_and_says_so(wide, varies, caplog, monkeypatch):
     assert ("they vary" in caplog.text) == varies
     assert "nats a row on rows held out" in caplog.text
     assert (model.history_[-1]["varying_gain"] > 0.05) == varies
+    told, shown = _choice(model)["varying"], str(model.hyperparameters_)
+    assert told == varying_of(model)
+    assert (told["taken"], told["knots"] > 0) == (varies, varies)
+    assert told["gain"] == model.history_[-1]["varying_gain"]
+    assert f"gain {told['gain']:.4f} nats a row on rows held out, and" in shown
+    assert ("they vary" in shown, "they stay the same" in shown) == (varies, not varies)
     if not varies:
         common = VecchiaGP(**QUICK).fit(X, y)
         same_bits(model.predict(X[:50], True), common.predict(X[:50], True))
@@ -298,6 +306,8 @@ def test_a_grid_is_taken_as_it_is_and_kept(table, tmp_path):
     model = VecchiaGP(**FIXED, varying=fields()).fit(*table)
     T = np.array([[0.0, 0.0], [3.0, 3.0]])
     found = model.hyperparameter_map(T)
+    says = "has all values of variance, noise_variance, whose common values are not used"
+    assert says in str(model.hyperparameters_)
     ratio = float(found["variance"][1] / found["variance"][0])
     assert 3.0 < ratio < np.exp(2)  # knots blend
     model.save(tmp_path / "m.zarr")
@@ -318,8 +328,17 @@ def test_a_grid_is_taken_as_it_is_and_kept(table, tmp_path):
         (lambda: fields(width=(("x1", "x0"), np.ones((3, 5)))), "names 'width', which is not a"),
         (lambda: fields().rename(x0="east"), "names 'east', but the columns of X are x0, x1"),
         (lambda: xr.Dataset({"variance": 1.0}), "features as coordinates"),
+        (lambda: xr.concat([fields(), fields()], "z"), "no coordinate along 'z', .* choose one of"),
+        (lambda: fields().astype(str), "'variance' of type <U.*: give numbers, in the units"),
+        (lambda: fields() + 1j, "'variance' of type complex128: give numbers"),
+        (lambda: fields().assign_coords(x0=list("abcde")), "'x0' of type <U1: give numbers"),
+        (
+            lambda: fields().variance,
+            r"is a DataArray: give a Dataset, .to_dataset\(name='variance'",
+        ),
     ],
 )
+@pytest.mark.whole
 def test_fields_that_cannot_be_taken_are_one_line(made, says, table):
     with pytest.raises(SettingError, match=says):
         VecchiaGP(**FIXED, varying=made()).fit(*table)
@@ -341,10 +360,15 @@ def test_maps_lie_on_any_grid(fitted):
 
 
 def test_maps_of_common_hyperparameters_are_the_same_everywhere(table):
+    grid = xr.Dataset(coords={"x0": [0.0, 1.0], "x1": [0.0, 2.0]})
     model = VecchiaGP(**FIXED).fit(*table)
     found = model.hyperparameter_map(table[0][:5])
     assert np.ptp(found["variance"].values) == 0.0
     assert np.isnan(found["variance_standard_error"]).all()
+    trained = VecchiaGP(**QUICK, max_iter=3).fit(*table)
+    errors = {row.name: row.standard_error for row in trained.hyperparameters_}
+    for found in (trained.hyperparameter_map(table[0][:5]), trained.hyperparameter_map(grid)):
+        np.testing.assert_allclose(found["variance_standard_error"], errors["variance"])
 
 
 # -- after the fit -----------------------------------------------------------------------------
@@ -568,6 +592,10 @@ def test_paths_of_a_period_that_varies_are_refused_in_a_line(table):
         ({"varying": 1}, "varying=1: a whole number of at least 2"),
         ({"varying": 2.5}, "varying=2.5: give 'auto', a whole number"),
         ({"varying": True}, "varying=True"),
+        (
+            {"varying": ()},
+            r"varying=\(\): give 'auto', a whole number of at least 2, names or None",
+        ),
         ({"varying": ("width",)}, "varying names 'width', .* choose among variance, lengthscale"),
         ({"varying": 3, "varying_over": ["x7"]}, "varying_over names 'x7', but the columns"),
         ({"varying": 3, "varying_over": 5}, "varying_over=5: give names or None"),
@@ -626,6 +654,7 @@ def test_a_search_takes_them_where_they_are_surely_better(field):
     model = daskgp.AutoGP(time_budget=60.0, candidates=own, progress=False).fit(X, y)
     assert model.best_.varying == 6
     assert model.best_.solved_.theta.varying is not None
+    xr.testing.assert_identical(model.hyperparameter_map_, model.best_.hyperparameter_map_)
 
 
 def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
