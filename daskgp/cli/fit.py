@@ -100,7 +100,7 @@ def fit(
                 noise = (False, False) if ignore_errors else (None, None)
                 keep = models.rows_url(model_store)
                 estimator._fit(X, y, checkpoint=checkpoint, keep=keep, noise=noise, start=begun)
-                fitted: Any = getattr(estimator, "best_", estimator)
+                fitted = _best(estimator)
                 if columns["target"] is not None:
                     fitted._fitted.seen[-1]["store"] = data
                 claim.check()
@@ -111,7 +111,7 @@ def fit(
         rows=estimator.n_rows_,
         objective=estimator.objective_,
         iterations=len(estimator.history_),
-        **_choice(getattr(estimator, "best_", estimator)),
+        **_choice(_best(estimator)),
         **more,
         seconds=since(began),
     )
@@ -126,6 +126,11 @@ def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[Group]:
         if resume and models.kept_of(group) is None:
             note(f"model store {url} has nothing to resume: the fit starts anew")
         yield group
+
+
+def _best(estimator: Any) -> Any:
+    """Return the model that AutoGP has chosen, another one as it is."""
+    return getattr(estimator, "best_", estimator)
 
 
 def _choice(fitted: GaussianProcess) -> dict[str, Any]:

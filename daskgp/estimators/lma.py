@@ -228,9 +228,8 @@ class LMA(GaussianProcess):
 
     def _variation(self) -> Variation | None:
         """Return which hyper-parameters vary; SettingError if that cannot be said so."""
-        asked, over = self.varying, ()
-        if self.varying_over is not None:
-            over = self._names("varying_over", self.varying_over)
+        asked = self.varying
+        over = () if self.varying_over is None else self._names("varying_over", self.varying_over)
         if asked is None:
             return None
         if grids.is_xarray(asked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from daskgp.predict.lazy import rows_for, warn_of_far
 ERROR = "_standard_error"
 """End of the names of standard errors."""
 KNOT, ROW = "knot", "row"
+Errors: TypeAlias = Sequence[float] | np.ndarray | None
+"""Standard errors of logarithms, None where they are not known."""
 
 
 def at_knots(posterior: Posterior) -> Any:
@@ -37,7 +39,7 @@ def at_knots(posterior: Posterior) -> Any:
     return _labelled(posterior, _in_units(posterior, values), _coords(posterior, X, KNOT), (KNOT,))
 
 
-def at_places(posterior: Posterior, X: Any, errors: Sequence[float] | None = None) -> Any:
+def at_places(posterior: Posterior, X: Any, errors: Errors = None) -> Any:
     """Return the hyper-parameters at places: a Dataset on the grid of X, or along its rows.
 
     ``errors`` (k,) are the standard errors of the logarithms of common ones, noise variance last.
@@ -85,8 +87,8 @@ def given(fields: Any) -> Given:
             "coordinates, as hyperparameter_map_ has them"
         )
     for name in (*names, *features):
-        kind, values = columns[name].dtype.kind, columns[name]
-        if kind not in "iuf" and not (kind == "O" and all(isinstance(v, Real) for v in values)):
+        own = columns[name]
+        if own.dtype.kind not in "iufO" or not all(isinstance(one, Real) for one in own):
             raise SettingError(
                 f"varying has {name!r} of type {columns[name].dtype}: give numbers, in the units "
                 "of the data"
@@ -115,7 +117,7 @@ def _values(
     X: np.ndarray,
     posterior: Posterior,
     columns: list[int] | None = None,
-    common: Sequence[float] | None = None,
+    common: Errors = None,
 ) -> np.ndarray:
     """Return hyper-parameters and their standard errors (n, 2 c) at rows X of some features."""
     theta, places = posterior.theta, X
