@@ -7,7 +7,7 @@
 Rows lie at random in a square with 25 of them per squared lengthscale of a Matérn-3/2 field of
 variance 1.44 and mean 0.3; what is observed given f is Bernoulli (logit), Poisson, negative
 binomial (r = 2) or Gamma (shape 2).  A tenth as many places are predicted.  ``vecchia``, ``lma``
-and ``sgpr`` are estimators of daskgp with a Matérn-3/2 kernel and no other setting; ``gpboost`` is its
+and ``sgpr`` are estimators of daskgp with a Matérn-3/2 kernel alone; ``gpboost`` is its
 Vecchia approximation with 20 neighbours to fit, 60 to predict and Laplace's approximation, an
 intercept, and default settings else.  All train hyper-parameters and the likelihood's parameters.
 
