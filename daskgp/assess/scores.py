@@ -333,7 +333,10 @@ def scores(
             f"nothing to score: none of {len(rows.rows)} rows has all features and a known target"
         )
     if total.left_out:
-        logger.warning("%d values are left out: their rows miss a feature", total.left_out)
+        logger.warning(
+            "%s left out, as a feature is missing",
+            "1 value is" if total.left_out == 1 else f"{total.left_out:,} values are",
+        )
     found, outer = total.scores(), posterior.outer(True)
     names = ["rmse", "mae", "nlpd", "crps", "interval_score_95", "accuracy"]
     names[4:4] = ["coverage_95"] * outer.increasing

@@ -110,16 +110,17 @@ class Variation:
     def check(self, recipe: Recipe, rows: Rows) -> None:
         """Raise SettingError for names that the rows or the kernel do not have."""
         features = self.over if self.given is None else self.given.features
+        what = "varying_over" if self.given is None else "a coordinate of varying"
         for name in features:
             if name not in rows.feature_names:
                 raise SettingError(
-                    f"varying_over names {name!r}, but the columns of X are "
+                    f"{what} names {name!r}, but the columns of X are "
                     f"{', '.join(rows.feature_names)}: name some of these"
                 )
         place = [rows.feature_names[j] for j in rows.geographic or ()]
         if any(name in features for name in place) and not all(name in features for name in place):
             raise SettingError(
-                f"varying_over names one of {' and '.join(place)}, which are a place on the "
+                f"{what} names one of {' and '.join(place)}, which are a place on the "
                 "sphere: name both or none"
             )
         kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)

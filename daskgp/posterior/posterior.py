@@ -427,12 +427,13 @@ class Posterior:
                 )
 
     def reading(self, fill_values: Sequence[float] | None) -> Self:
-        """Return the same that reads other fill values as missing, too, and does not look for more.
+        """Return the same that reads other fill values of places as missing, too.
 
-        None names no others.
+        None names no others, and looks for none.
         """
         given = (tuple(fill_values or ()),) * (self.n_features + self.n_targets)
-        return replace(self, fills=united(self.fills, given), finds_fills=False)
+        finds = self.finds_fills and fill_values is not None
+        return replace(self, fills=united(self.fills, given), finds_fills=finds)
 
     def of_average(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
         """Return a joint posterior of f at averages of places, without what is not linear in X."""

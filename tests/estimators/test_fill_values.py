@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from commands import invoke, refused, succeed
+from commands import dataset, invoke, refused, succeed
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
@@ -240,6 +240,10 @@ def test_every_command_that_reads_a_source_is_told_them(here, tmp_path):
     succeed("predict", clean, stored, f"{tmp_path}/p.zarr", *fill)
     mean = zarr.open_group(f"{tmp_path}/p.zarr", mode="r")["mean"][...]
     np.testing.assert_array_equal(np.isnan(mean), X[:, 1] == -55.0)
+    odd = dataset(f"{tmp_path}/odd.zarr", np.array([[1, 1], [1, -9999]]), y[:2], names=["a", "b"])
+    succeed("predict", clean, odd, f"{tmp_path}/q.zarr", "--fill", "none")
+    assert not np.isnan(zarr.open_group(f"{tmp_path}/q.zarr", mode="r")["mean"][...]).any()
+    assert daskgp.load(clean).solved_.reading([-55.0]).finds_fills
     total = succeed("update", clean, stored, *fill)["total"]
     assert total == 2 * daskgp.load(model).n_rows_
     assert daskgp.load(clean).fill_values == "auto"
