@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from daskgp.choose.auto import AutoGP
     from daskgp.estimators import GaussianProcess
 
+FIELDS = "varying"
+"""Setting whose value may be fields in a netCDF file or a Zarr store."""
 UNITS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 WORDS = {"true": True, "false": False}
 
@@ -177,7 +179,10 @@ def typed_settings(
     for name in given:
         if name not in known:
             raise SettingError(unknown_setting(name, f"model {shown(model)}", known))
-    return {name: _typed(name, value, hints[name]) for name, value in given.items()}
+    return {
+        name: _fields(path) if (path := _path(name, value)) else _typed(name, value, hints[name])
+        for name, value in given.items()
+    }
 
 
 def _typed(name: str, given: Any, hint: Any) -> Any:
@@ -207,6 +212,30 @@ def _typed(name: str, given: Any, hint: Any) -> Any:
     if {str, NAMES} & set(options) and isinstance(text, str):
         return _names(text, str in options) if NAMES in options else text
     raise SettingError(f"setting {name}={shown(text)}: {_wanted(options)} is needed")
+
+
+def _path(name: str, given: Any) -> str | None:
+    """Return where the fields lie that are the value of a setting; None for other values."""
+    text = given.text.strip("'\"") if isinstance(given, _Text) else given
+    files = name == FIELDS and isinstance(text, str) and text.lower().endswith((".nc", ".zarr"))
+    return text if files else None
+
+
+def _fields(source: str) -> Any:
+    """Return the fields of a file or a store, read whole; SettingError if there are none."""
+    from daskgp.data.gridded import open_grid
+
+    try:
+        with open_grid(source) as fields:
+            found = fields.load()
+    except OSError as error:
+        raise SettingError(f"{FIELDS}={source}: there is no such file or store") from error
+    if "format" in found.attrs:
+        raise SettingError(
+            f"{FIELDS}={source} is a store of daskgp: give fields of hyper-parameters, such as "
+            "daskgp.load(...).hyperparameter_map_.to_netcdf(...) writes"
+        )
+    return found
 
 
 def _several(name: str, value: Any, options: Sequence[Any]) -> Any:
