@@ -9,7 +9,16 @@ Array: TypeAlias = Any
 Device: TypeAlias = Literal["auto", "cpu", "gpu"]
 DtypeName: TypeAlias = Literal["float64", "float32"]
 LikelihoodName: TypeAlias = Literal[
-    "gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"
+    "gaussian",
+    "student-t",
+    "bernoulli",
+    "bernoulli-logit",
+    "poisson",
+    "negative-binomial",
+    "gamma",
+    "lognormal",
+    "beta",
+    "binomial",
 ]
 MeanName: TypeAlias = Literal["zero", "constant", "linear", "ols"]
 OptimizerName: TypeAlias = Literal["auto", "trust-region", "l-bfgs", "adam"]

@@ -146,7 +146,7 @@ def test_layers_and_likelihoods_have_names_of_their_own(kinds):
 
 
 def test_what_follows_from_a_likelihood_is_integrated_over_f(kinds):
-    likelihood, m, s = kinds["NegativeBinomial"](3.0), 0.7, 0.6
+    likelihood, m, s = kinds["Scattered"](3.0), 0.7, 0.6
 
     def weigh(function):
         f, step = np.linspace(m - 9 * s, m + 9 * s, 2_001, retstep=True)

@@ -52,10 +52,12 @@ class VariationalGP(GaussianProcess):
         Default ``Matern32(ard=True)``; lengthscales that are not given start at median distances.
     batch_rows : int, optional
         Rows per step; default 1,024 or all.
-    likelihood : {"gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"}
-        Likelihood of y given f; "bernoulli" has the probit link and takes y of 0 and 1, "poisson"
-        the log link and takes counts.  Targets of the last three are not standardised, and ``mean``
-        is that of the latent f.
+    likelihood : str
+        Likelihood of y given f: "gaussian" or "student-t" noise; classes 0 and 1, "bernoulli" with
+        the probit link or "bernoulli-logit"; counts with the log link, "poisson" or
+        "negative-binomial"; positive y, "gamma" or "lognormal"; "beta" for shares between 0 and 1.
+        Targets of the first two alone are standardised; for others ``mean`` is that of the latent
+        f.
     n_added : int
         Functions added per step until the bases are full.
     train_points : bool

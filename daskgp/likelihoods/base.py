@@ -10,19 +10,29 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
+from scipy.special import ndtri
 
 from daskgp.arrays.backend import number
-from daskgp.checks import logs_of
+from daskgp.checks import logs_of, parameter, shown
 from daskgp.errors import InputError, SettingError
 from daskgp.likelihoods.quadrature import arguments, averages, hermite, log_sum_exp
 from daskgp.typing import Array
 
 HALVINGS = 200
 """Halvings of a bracket of a quantile; fewer where it is a whole number."""
+
+
+Z_STEPS, Z_SETTLED, SCORES = 64, 1e-11, 40.0
+"""Most steps towards the logarithm or the logit of a quantile, the normal score or the bracket at
+which they end, and normal scores of the ends of the first bracket."""
+TINY, EPS = np.finfo(np.float64).tiny, np.finfo(np.float64).epsneg
+Ends: TypeAlias = tuple[np.ndarray, np.ndarray]
+ToY: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 class Expectation(NamedTuple):
@@ -77,7 +87,15 @@ class Likelihood(ABC):
     interval: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """Least and largest y."""
     columns: ClassVar[tuple[str, ...]] = ()
-    """What rows may have beside y: "noise" are noise variances of their own."""
+    """What rows may have beside y: "noise" are noise variances of their own, see ``of_rows``;
+    others go to ``with_columns``."""
+    _ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Positive fields that are learned, and their bounds."""
+
+    def __post_init__(self) -> None:
+        for name in self._ranges:
+            value = parameter(getattr(self, name), f"{name} of {type(self).__name__}")
+            object.__setattr__(self, name, value)
 
     @property
     @abstractmethod
@@ -113,7 +131,7 @@ class Likelihood(ABC):
         >>> StudentT().parameter_names, Poisson().parameter_names
         (('scale', 'df'), ())
         """
-        return ()
+        return tuple(self._ranges)
 
     @property
     def log_parameters(self) -> np.ndarray:
@@ -125,7 +143,7 @@ class Likelihood(ABC):
         >>> np.exp(StudentT(scale=0.5, df=4.0).log_parameters)
         array([0.5, 4. ])
         """
-        return np.zeros(0)
+        return np.log([float(getattr(self, name)) for name in self._ranges])
 
     @property
     def log_bounds(self) -> np.ndarray:
@@ -137,7 +155,7 @@ class Likelihood(ABC):
         >>> np.exp(Gaussian().log_bounds)
         array([[1.e-06, 1.e+02]])
         """
-        return np.zeros((0, 2))
+        return np.log(list(self._ranges.values())).reshape(-1, 2)
 
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Likelihood:
         """Return the same likelihood with other parameters; raise InputError if they are not k.
@@ -148,8 +166,111 @@ class Likelihood(ABC):
         >>> Gaussian(0.1).with_log_parameters([0.0])
         Gaussian(variance=1.0)
         """
-        logs_of(self.parameter_names, values)
+        found = np.exp(logs_of(self.parameter_names, values)).tolist()
+        return self._with(**dict(zip(self._ranges, found, strict=True))) if found else self
+
+    def with_n_parameters(self, count: int) -> Likelihood:
+        """Return one with so many parameters, where their number follows from the data.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import StudentT
+        >>> StudentT().with_n_parameters(2).parameter_names
+        ('scale', 'df')
+        """
         return self
+
+    def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> Likelihood:
+        """Return the likelihood that training begins from, given some targets.
+
+        Its parameters are those of moments or frequencies of the targets, or of robust measures of
+        their spread, of which a part is left to f.
+
+        Parameters
+        ----------
+        y : (n,) array
+            Targets; missing ones (NaN) are left out.
+        beside : mapping of str to (n,) array, optional
+            Values of ``columns``.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import StudentT
+        >>> round(StudentT().start(np.array([10.0, 20.0, 30.0, 40.0, 1e6])).scale, 2)
+        4.45
+        """
+        return self
+
+    def with_columns(self, values: Mapping[str, Array]) -> Likelihood:
+        """Return the likelihood of rows with these values (n,) of ``columns`` beside y.
+
+        Columns that are left out have their defaults.  Arrays of y and of f then have the rows as
+        their first axis.
+
+        Raises
+        ------
+        SettingError
+            If it does not take one of them.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> rows = Poisson().with_columns({"exposure": np.array([1.0, 10.0])})
+        >>> rows.response(np.zeros((2, 1)), np.zeros(2))[0]
+        array([[ 1.],
+               [10.]])
+        """
+        self._refuse_others(values)
+        return self._of_columns(values) if values else self
+
+    def _refuse_others(self, names: Iterable[str]) -> None:
+        """Raise SettingError for a column that is not one of ``columns``."""
+        own = tuple(name for name in self.columns if name != "noise")
+        for name in names:
+            if name not in own:
+                takes = f"takes {', '.join(own)} beside y" if own else "takes no columns beside y"
+                raise SettingError(
+                    f"the {self.name} likelihood {takes}, not {shown(name)}: leave it out, or "
+                    "choose another likelihood"
+                )
+
+    def check_columns(self, y: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
+        """Raise InputError for values (n,) of ``columns`` that do not go with y (n,).
+
+        Rows that miss y (NaN) may have any.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Poisson
+        >>> Poisson().check_columns(np.zeros(2), {"exposure": np.array([1.0, 0.0])})
+        Traceback (most recent call last):
+        daskgp.errors.InputError: exposure holds 0, but the poisson likelihood takes positive ...
+        """
+        self._refuse_others(values)
+        known = ~np.isnan(y)
+        given = {name: np.asarray(own, np.float64)[known] for name, own in values.items()}
+        for name, own in given.items():
+            wrong, needed = self._wrong(name, np.asarray(y[known], np.float64), given)
+            if wrong.any():
+                others = f" and {wrong.sum() - 1} others of the kind" if wrong.sum() > 1 else ""
+                raise InputError(
+                    f"{name} holds {float(own[wrong][0]):g}{others}, but the {self.name} "
+                    f"likelihood takes {needed}"
+                )
+
+    def _of_columns(self, values: Mapping[str, Array]) -> Likelihood:
+        """Return the likelihood of rows with values of columns that it takes."""
+        raise NotImplementedError(f"{type(self).__name__} has columns: override _of_columns")
+
+    def _wrong(
+        self, name: str, y: np.ndarray, given: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, str]:
+        """Return which values of a column cannot be (n,), and what is needed."""
+        return ~np.isfinite(given[name]), "finite numbers"
+
+    def _with(self, **changed: Any) -> Self:
+        """Return the same with other fields."""
+        return cast(Self, replace(cast(Any, self), **changed))
 
     @abstractmethod
     def log_p(self, y: Array, f: Array) -> LogDensity:
@@ -380,4 +501,36 @@ class Likelihood(ABC):
         """
         return np.zeros(len(y_mean))
 
+    def _inverted(
+        self, level: float, mean: np.ndarray, std: np.ndarray, ends: Ends, to_y: ToY
+    ) -> np.ndarray:
+        """Return the quantile to_y(z), with z between ends of a bracket.
+
+        By the false position of normal scores, which are nearly linear in z, with every third step
+        a halving of the bracket.
+        """
+        (low, high), goal = ends, ndtri(level)
+        below, above = np.full(mean.shape, -SCORES) - goal, np.full(mean.shape, SCORES) - goal
+        for i in range(Z_STEPS):
+            at = 0.5 * (low + high) if i % 3 == 2 else low - below * (high - low) / (above - below)
+            score = ndtri(np.clip(self.cdf(to_y(at), mean, std), TINY, 1.0 - EPS)) - goal
+            under = score < 0
+            low, below = np.where(under, at, low), np.where(under, score, below)
+            high, above = np.where(under, high, at), np.where(under, above, score)
+            if (np.minimum(np.abs(score), high - low) <= Z_SETTLED).all():
+                break
+        return to_y(np.where(np.abs(below) < np.abs(above), low, high))
+
     _takes: ClassVar[str] = "finite numbers: leave the others out"
+
+
+def beside(values: Array, like: Array) -> Array:
+    """Return values of rows (n,) in float64 with as many axes as an array of rows.
+
+    Examples
+    --------
+    >>> beside(np.array([1, 2]), np.zeros((2, 3)))
+    array([[1.],
+           [2.]])
+    """
+    return values.astype(np.float64, copy=False).reshape(-1, *[1] * (like.ndim - 1))

@@ -7,41 +7,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaincc, gammaln, ndtr
 
 from daskgp.arrays.backend import namespace, number, special
-from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
-from daskgp.likelihoods.quadrature import arguments, hermite, log_sum_exp
+from daskgp.likelihoods.base import Expectation, LogDensity
+from daskgp.likelihoods.counts import LARGEST_LOG_COUNT, Counts
+from daskgp.likelihoods.quadrature import arguments, expected_exp, hermite, log_sum_exp
 from daskgp.typing import Array
 
-LEAST_COUNT = 1e-6
-"""Lower limit of the mean count."""
-MOST_LOG_RATE = 50.0
-"""Expected rates grow linearly from here on: they and their slopes stay finite in float32."""
 NODES = 160
 """Nodes of the trapezoidal rule."""
 REACH = 8.0
 """Standard deviations within which quantiles are looked for."""
-LARGEST_LOG_COUNT = 34.0
-"""Counts beyond e^34 are not told from one another."""
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Poisson(Counts):
     """Counts, y ~ Poisson(e^f).
+
+    Rows may have an ``exposure``, which multiplies e^f, and an ``offset``, which is added to f: the
+    log of an exposure, as ``offset`` of R's glm.
 
     Examples
     --------
     >>> Poisson().response(np.array([[0.0]]), np.array([2.0]))[0].round(4)
     array([[2.7183]])
     """
-
-    discrete: ClassVar[bool] = True
-    interval: ClassVar[tuple[float, float]] = (0.0, math.inf)
-    _takes: ClassVar[str] = "whole numbers of at least 0: give counts, or take another likelihood"
 
     @property
     def name(self) -> str:
@@ -61,9 +54,7 @@ class Poisson(Likelihood):
 
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         xp, y, mean, variance = arguments(y, mean, variance)
-        log_rate = mean + 0.5 * variance
-        slope = xp.exp(xp.minimum(log_rate, MOST_LOG_RATE))
-        rate = slope * (1 + xp.maximum(log_rate - MOST_LOG_RATE, 0))
+        rate, slope = expected_exp(mean + 0.5 * variance, xp)
         value = number((y * mean - rate - special(xp).gammaln(y + 1)).sum())
         return Expectation(value, y - slope, -0.5 * slope, np.zeros(0))
 
@@ -116,6 +107,3 @@ class Poisson(Likelihood):
         rate = np.exp(np.minimum(mean + REACH * std, LARGEST_LOG_COUNT))
         high = np.ceil(rate + 10 * np.sqrt(rate) + 30)
         return self._bisected(level, mean, std, np.full(mean.shape, -1.0), high)
-
-    def offset(self, y_mean: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(y_mean, LEAST_COUNT)).astype(np.float64)

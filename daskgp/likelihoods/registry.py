@@ -11,7 +11,12 @@ from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.likelihoods.base import Likelihood
 from daskgp.likelihoods.bernoulli import Bernoulli
+from daskgp.likelihoods.beta import Beta
+from daskgp.likelihoods.binomial import Binomial
+from daskgp.likelihoods.gamma import Gamma
 from daskgp.likelihoods.gaussian import Gaussian
+from daskgp.likelihoods.lognormal import LogNormal
+from daskgp.likelihoods.negative_binomial import NegativeBinomial
 from daskgp.likelihoods.poisson import Poisson
 from daskgp.likelihoods.student_t import StudentT
 from daskgp.registry import Registry
@@ -27,6 +32,11 @@ REGISTRY: Registry[Callable[[], Likelihood]] = Registry(
         "bernoulli": Bernoulli,
         "bernoulli-logit": lambda: Bernoulli("logit"),
         "poisson": Poisson,
+        "negative-binomial": NegativeBinomial,
+        "gamma": Gamma,
+        "lognormal": LogNormal,
+        "beta": Beta,
+        "binomial": Binomial,
     },
 )
 
@@ -101,4 +111,6 @@ def by_name(name: str, log_parameters: Sequence[float] | np.ndarray | None = Non
     StudentT(scale=1.0, df=3.0...)
     """
     likelihood = REGISTRY.find(name)()
-    return likelihood if log_parameters is None else likelihood.with_log_parameters(log_parameters)
+    if log_parameters is None:
+        return likelihood
+    return likelihood.with_n_parameters(len(log_parameters)).with_log_parameters(log_parameters)

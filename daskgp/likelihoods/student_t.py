@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -25,6 +25,8 @@ SCALE_BOUNDS = (1e-3, 1e2)
 DF_BOUNDS = (2.1, 1e3)
 REACH = 8.0
 """Standard deviations within which quantiles are looked for."""
+DEVIATION = 1.4826
+"""Standard deviation of a normal number relative to its median absolute deviation."""
 STEPS, SETTLED = 100, 1e-12
 """Most steps of the search for a quantile, and the step relative to the spread that ends it."""
 
@@ -77,6 +79,14 @@ class StudentT(Likelihood):
     def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> StudentT:
         scale, df = np.exp(logs_of(self.parameter_names, values))
         return replace(self, scale=float(scale), df=float(df))
+
+    def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> StudentT:
+        known = y[np.isfinite(y)]
+        if not len(known):
+            return self
+        spread = DEVIATION * float(np.median(np.abs(known - np.median(known))))
+        spread = spread or float(known.std())
+        return replace(self, scale=self.scale * spread) if spread > 0 else self
 
     def log_p(self, y: Array, f: Array) -> LogDensity:
         residual, width = y - f, self.df * self.scale**2

@@ -31,6 +31,7 @@ _METHODS = """
 CONSTANTS = ("inf", "nan", "pi", "newaxis", "float32", "float64", "int64", "bool_")
 SPECIAL = """
     digamma erf erfc erfcx erfinv exp1 expit gamma gammaln log_expit log_ndtr logit ndtr ndtri psi
+    zeta
 """
 LACKING = {"casting", "initial", "kind", "like", "optimize", "order", "subok", "where"}
 """Arguments that CuPy's functions lack or that differ there."""

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,13 +12,48 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, special, stats
 
 from daskgp.errors import DeviceError, InputError, SettingError
-from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT, by_name, quadrature
+from daskgp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Gamma,
+    Gaussian,
+    LogNormal,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+    by_name,
+    quadrature,
+)
 from daskgp.testing import parametrize_with_checks
 
 PROBIT, LOGIT = Bernoulli("probit"), Bernoulli("logit")
 CONTINUOUS = [Gaussian(0.3), StudentT(0.5, 4.0), StudentT(0.8, 40.0)]
-EVERY = [*CONTINUOUS, PROBIT, LOGIT, Poisson()]
+TRIALS = Binomial().with_columns({"trials": np.array([1.0, 7.0, 300.0])})
+EXPOSED = NegativeBinomial(0.8).with_columns(
+    {"exposure": np.array([0.3, 1.0, 50.0]), "offset": np.array([0.2, 0.0, -1.0])}
+)
+POSITIVE = [Gamma(0.6), Gamma(30.0), LogNormal(0.7)]
+OTHERS = [NegativeBinomial(1.5), *POSITIVE, Beta(8.0), Binomial()]
+EVERY = [*CONTINUOUS, PROBIT, LOGIT, Poisson(), *OTHERS]
 NAMES = ["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]
+NAMES += ["negative-binomial", "gamma", "lognormal", "beta", "binomial"]
+
+
+def distribution(likelihood, f):
+    """p(y | f) by SciPy."""
+    match likelihood:
+        case NegativeBinomial():
+            return stats.nbinom(likelihood.size, likelihood.size / (likelihood.size + np.exp(f)))
+        case Gamma():
+            return stats.gamma(likelihood.shape, scale=np.exp(f) / likelihood.shape)
+        case LogNormal():
+            return stats.lognorm(likelihood.sigma, scale=np.exp(f))
+        case Beta():
+            phi = likelihood.precision
+            return stats.beta(phi * special.expit(f), phi * special.expit(-f))
+        case Binomial():
+            return stats.binom(np.asarray(likelihood._trials(f), int), special.expit(f))
 
 
 def log_p(likelihood, y, f):
@@ -32,6 +68,9 @@ def log_p(likelihood, y, f):
             return family.logcdf((2 * y - 1) * f)
         case Poisson():  # rates may be zero, where SciPy's logpmf is not a number
             return y * f - np.exp(f) - special.gammaln(y + 1)
+        case _:  # held against SciPy's below, which takes its time
+            value = likelihood.log_p(np.float64(y), f).value
+            return value if np.ndim(f) else np.ravel(value)[0]
 
 
 def values_of(likelihood, seed, shape=(3, 2)):
@@ -42,6 +81,8 @@ def values_of(likelihood, seed, shape=(3, 2)):
         y = rng.integers(0, 2, size=shape)
     elif isinstance(likelihood, Poisson):
         y = rng.poisson(3, size=shape)
+    elif likelihood not in CONTINUOUS:
+        y = likelihood.sample(mean, rng)
     else:
         y = mean + 2 * rng.standard_t(3, size=shape)
     return y.astype(float), mean, variance
@@ -55,7 +96,11 @@ def test_checks(subject, check):
 @pytest.mark.parametrize("likelihood", EVERY, ids=repr)
 def test_log_densities_are_those_of_scipy(likelihood):
     y, f, _ = values_of(likelihood, 8)
-    np.testing.assert_allclose(likelihood.log_p(y, f).value, log_p(likelihood, y, f), rtol=1e-12)
+    wanted = log_p(likelihood, y, f)
+    if likelihood in OTHERS:
+        known = distribution(likelihood, f)
+        wanted = known.logpmf(y) if likelihood.discrete else known.logpdf(y)
+    np.testing.assert_allclose(likelihood.log_p(y, f).value, wanted, rtol=1e-11)
 
 
 def integral(function, centre, width, points=()):
@@ -156,11 +201,21 @@ def test_hopeless_rates_grow_linearly():
 # -- densities -----------------------------------------------------------------------------------
 
 
+def typical(value):
+    """The value, or one that can be observed, for every likelihood."""
+    return [value if likelihood.supports(value) else 0.2 + 0.5 * value for likelihood in EVERY]
+
+
 @pytest.mark.parametrize(
     ("likelihood", "y", "mean", "variance"),
     [
-        *[(likelihood, 1, 0.3, 0.7) for likelihood in EVERY],
-        *[(likelihood, 0, 4.0, 2.0) for likelihood in EVERY],
+        *[(likelihood, y, 0.3, 0.7) for likelihood, y in zip(EVERY, typical(1), strict=True)],
+        *[(likelihood, y, 4.0, 2.0) for likelihood, y in zip(EVERY, typical(0), strict=True)],
+        (NegativeBinomial(1e4), 20_000, 8.0, 4.0),  # far narrower in f than q(f)
+        (NegativeBinomial(0.1), 0, 3.0, 4.0),
+        (Gamma(1e4), 7.0, 0.0, 4.0),
+        (Beta(1e5), 0.3, 0.0, 4.0),
+        (Binomial().with_columns({"trials": np.array([9e4])}), 20, 2.0, 4.0),
         (PROBIT, 1, -8.0, 0.5),
         (LOGIT, 1, -20.0, 2.0),
         (Poisson(), 20_000, 8.0, 4.0),  # far narrower in f than q(f)
@@ -181,6 +236,10 @@ def test_log_density_is_the_log_of_the_integral(likelihood, y, mean, variance):
 
     # the integrand is scaled by its peak, so that nothing underflows
     starts = [mean, y] if likelihood in CONTINUOUS else [mean, math.log(y + 1.0)]
+    starts = [mean, special.logit(y)] if isinstance(likelihood, Beta) else starts
+    starts = (
+        [mean, math.log(y)] if likelihood in POSITIVE or isinstance(likelihood, Gamma) else starts
+    )
     peaks = [optimize.minimize_scalar(lambda f: -joint(f), (s - 0.1, s + 0.1)).x for s in starts]
     widths = (1e-3, 1e-2, 0.1)
     points = [mean, y, *peaks, *(p + s * w for p in peaks for s in (-1, 1) for w in widths)]
@@ -207,14 +266,19 @@ VARIANCES = np.array([0.5, 1e-6])
 
 def density_at(likelihood, y):
     """Densities (2, 2, k) of k values at MEANS and VARIANCES."""
-    return np.stack(
-        [np.exp(likelihood.log_density(np.full((2, 2), v), MEANS, VARIANCES)) for v in y], axis=-1
-    )
+    k = len(y)
+    means, variances = np.tile(MEANS, (k, 1)), np.tile(VARIANCES, k)
+    values = np.repeat(y, 2)[:, None] + np.zeros(2)
+    found = np.exp(likelihood.log_density(values, means, variances))
+    return np.moveaxis(found.reshape(k, 2, 2), 0, -1)
 
 
-@pytest.mark.parametrize("likelihood", [PROBIT, LOGIT, Poisson()], ids=repr)
+COUNTS = [PROBIT, LOGIT, Poisson(), NegativeBinomial(9.0), Binomial()]
+
+
+@pytest.mark.parametrize("likelihood", COUNTS, ids=repr)
 def test_probabilities_add_up_and_give_the_response(likelihood):
-    counts = np.arange(2.0) if isinstance(likelihood, Bernoulli) else np.arange(400.0)
+    counts = np.arange(2.0) if likelihood.supports(2) is not np.True_ else np.arange(400.0)
     p = density_at(likelihood, counts)
     mean, variance = likelihood.response(MEANS, VARIANCES)
     np.testing.assert_allclose(p.sum(axis=-1), 1, rtol=1e-6)
@@ -234,14 +298,152 @@ def test_densities_integrate_to_one_and_give_the_response(likelihood):
     np.testing.assert_allclose(variance, second - first**2, rtol=1e-5)
 
 
+@pytest.mark.parametrize("likelihood", [Gamma(6.0), LogNormal(0.4), Beta(60.0)], ids=repr)
+def test_so_do_those_of_positive_values(likelihood):
+    u = np.linspace(-20, 20, 401)
+    share = isinstance(likelihood, Beta)
+    y = special.expit(u) if share else np.exp(u)
+    inside = likelihood.supports(y)
+    y, u = y[inside], u[inside]
+    p = density_at(likelihood, y) * (y * (1 - y) if share else y)
+    mean, variance = likelihood.response(MEANS, VARIANCES)
+    total, first, second = (np.trapezoid(p * y**k, u) for k in range(3))
+    np.testing.assert_allclose(total, 1, rtol=1e-6)
+    np.testing.assert_allclose(mean, first, rtol=1e-6)
+    np.testing.assert_allclose(variance, second - first**2, rtol=1e-5)
+
+
+# -- distribution functions ----------------------------------------------------------------------
+
+AT = [
+    *[(likelihood, 2.0, 0.5, 0.7) for likelihood in (NegativeBinomial(1.5), *POSITIVE)],
+    (NegativeBinomial(200.0), 900.0, 6.5, 1.0),  # narrower in f than q(f)
+    (NegativeBinomial(2.0), 3.0, 1.0, 0.02),
+    (Gamma(2_000.0), 1.3, 0.0, 1.0),
+    (Beta(8.0), 0.3, -0.5, 0.7),
+    (Beta(3_000.0), 0.3, -0.5, 0.7),
+    (Beta(0.5), 1e-9, -3.0, 2.0),
+    (Binomial(), 0.0, -0.5, 0.7),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "y", "mean", "std"), AT, ids=repr)
+def test_distribution_functions_are_integrals_of_those_of_scipy(likelihood, y, mean, std):
+    f = np.array([mean - std, mean, mean + 2 * std])
+    found = likelihood.below(np.full(3, y), f)
+    np.testing.assert_allclose(found, distribution(likelihood, f).cdf(y), rtol=1e-9)
+
+    def joint(at):
+        return distribution(likelihood, at).cdf(y) * stats.norm.pdf(at, mean, std)
+
+    near = np.log(y) if y > 0 and not isinstance(likelihood, Beta) else special.logit(min(y, 0.9))
+    points = [mean, *(near + np.array([-1.0, -0.1, 0.0, 0.1, 1.0]))]
+    wanted = integral(joint, mean, std, points)
+    found = likelihood.cdf(np.full(2, y), np.full(2, mean), np.full(2, std))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+# -- columns beside y ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", [TRIALS, EXPOSED], ids=["trials", "exposed"])
+def test_rows_have_columns_of_their_own(likelihood, fake):
+    rng = np.random.default_rng(3)
+    mean, variance = rng.normal(size=(3, 1)), rng.uniform(0.1, 1.0, 3)
+    y = likelihood.sample(mean, rng)
+    alone = type(likelihood)
+    found = likelihood.expected(y, mean, variance)
+    parts = []
+    for i in range(3):
+        if alone is type(EXPOSED):
+            one, shift = NegativeBinomial(0.8), likelihood.shift[i]
+        else:
+            one, shift = Binomial().with_columns({"trials": likelihood.trials[[i]]}), 0.0
+        parts.append(one.expected(y[[i]], mean[[i]] + shift, variance[[i]]))
+        for a, b in (
+            (likelihood.cdf(y, mean, variance[:, None]), one.cdf),
+            (likelihood.quantile(0.8, mean, variance[:, None]), partial(one.quantile, 0.8)),
+        ):
+            own = mean[[i]] + shift, variance[[i], None]
+            np.testing.assert_allclose(a[i], (b(y[[i]], *own) if b == one.cdf else b(*own))[0])
+    assert found.value == pytest.approx(sum(part.value for part in parts))
+    np.testing.assert_allclose(found.by_log, np.sum([part.by_log for part in parts], axis=0))
+    by_mean = np.concatenate([part.by_mean for part in parts])
+    np.testing.assert_allclose(found.by_mean, by_mean)
+    offset = likelihood.offset(likelihood.response(np.full((3, 1), -3.0), np.zeros(3))[0].mean(0))
+    assert offset == pytest.approx(-3.0)
+    logs = likelihood.log_parameters + 0.1
+    assert likelihood.with_log_parameters(logs).log_parameters == pytest.approx(logs)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "columns", "words"),
+    [
+        (Binomial(), {"trials": [4, 5, 1.0]}, "trials holds 1, but .* as many trials as y counts"),
+        (Binomial(), {"trials": [4, 2.5, 9]}, "trials holds 2.5, but .* takes whole numbers of tr"),
+        (Poisson(), {"exposure": [1, 0, -1.0]}, "exposure holds 0 and 1 others of the kind, but t"),
+        (Poisson(), {"exposure": [np.inf, 1, 1]}, "exposure holds inf, but the poisson likelihood"),
+        (NegativeBinomial(), {"offset": [np.nan, 1, 1]}, "offset holds nan, but the negative-bin"),
+    ],
+)
+def test_columns_that_cannot_be_are_named(likelihood, columns, words):
+    given = {name: np.array(values, float) for name, values in columns.items()}
+    y = np.array([1.0, 0.0, 2.0])
+    with pytest.raises(InputError, match=words):
+        likelihood.check_columns(y, given)
+    likelihood.check_columns(np.full(3, np.nan), given)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "words"),
+    [
+        (Gaussian(), "the gaussian likelihood takes no columns beside y, not 'weights': leave it"),
+        (Poisson(), "the poisson likelihood takes exposure, offset beside y, not 'weights': leave"),
+    ],
+)
+def test_columns_that_it_does_not_have_are_refused(likelihood, words):
+    assert likelihood.with_columns({}) is likelihood
+    with pytest.raises(SettingError, match=words):
+        likelihood.with_columns({"weights": np.ones(3)})
+
+
+# -- starts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", [*OTHERS, StudentT(), PROBIT], ids=repr)
+def test_starts_are_of_the_size_of_what_is_learned(likelihood):
+    rng = np.random.default_rng(0)
+    y = likelihood.sample(0.5 * rng.normal(size=2_000), rng)
+    y[:5] = np.nan
+    begun = likelihood.start(y)
+    assert type(begun) is type(likelihood)
+    apart = np.abs(begun.log_parameters - likelihood.log_parameters)
+    assert (apart < np.log(6.0)).all()
+    assert likelihood.start(np.full(3, np.nan)) == likelihood
+    assert np.isfinite(
+        likelihood.start(np.full(3, 0.5 + likelihood.discrete / 2)).log_parameters
+    ).all()
+
+
+def test_a_start_knows_exposures():
+    rng = np.random.default_rng(0)
+    exposure = rng.uniform(0.1, 50.0, 5_000)
+    y = NegativeBinomial(2.0).sample(np.log(exposure), rng)
+    assert 1.5 < NegativeBinomial().start(y, {"exposure": exposure}).size < 6.0
+
+
 # -- numbers out of the ordinary -----------------------------------------------------------------
+
+
+def values_seldom_seen(likelihood):
+    return [value for value in (0.0, 1.0, 0.5, 1e-9, 1e6) if likelihood.supports(value)]
 
 
 @pytest.mark.parametrize("likelihood", [*EVERY, StudentT(1e-3, 2.1), Gaussian(1e-6)], ids=repr)
 def test_extremes_are_finite(likelihood):
     mean = np.repeat([[-30.0, 0.0, 30.0]], 4, axis=0)
     variance = np.array([0.0, 1e-12, 1.0, 100.0])
-    for value in (0.0, 1.0, 1e6 if isinstance(likelihood, Poisson) else 1.0):
+    for value in {*values_seldom_seen(likelihood)}:
         y = np.full(mean.shape, value)
         found = likelihood.expected(y, mean, variance)
         assert math.isfinite(found.value)
@@ -276,6 +478,8 @@ def test_an_outlier_turns_the_student_t_convex():
 def test_other_types_of_numbers_are_widened(likelihood, kind):
     y, mean, variance = values_of(likelihood, 7)
     y = y.astype(kind)
+    if not likelihood.supports(y.astype(float)).all():
+        return  # rounded to 0 or 1
     mean, variance = mean.astype(np.float32), variance.astype(np.float32)
     wide = (y.astype(float), mean.astype(float), variance.astype(float))
     assert likelihood.expected(y, mean, variance).value == likelihood.expected(*wide).value
@@ -318,8 +522,14 @@ def test_names():
     assert by_name("bernoulli") == PROBIT
     assert by_name("bernoulli-logit") == LOGIT
     discrete = [likelihood.name for likelihood in EVERY if likelihood.discrete]
-    assert discrete == ["bernoulli", "bernoulli-logit", "poisson"]
-    assert [one.name for one in EVERY if not one.standardised] == discrete
+    assert discrete == [
+        "bernoulli",
+        "bernoulli-logit",
+        "poisson",
+        "negative-binomial",
+        "binomial",
+    ]
+    assert {one.name for one in EVERY if one.standardised} == {"gaussian", "student-t"}
     with pytest.raises(SettingError) as caught:
         by_name("cauchy")
     message = str(caught.value)
@@ -346,6 +556,7 @@ def test_parameters_at_their_bounds_and_of_other_numbers(likelihood):
         (lambda: StudentT(scale=-1.0), "scale of StudentT must be positive and finite, not -1.0"),
         (lambda: StudentT(df=math.inf), "df of StudentT must be positive and finite, not inf"),
         (lambda: StudentT(df=2), "df of StudentT is 2, but .* above 2 only: take 2.1 or more"),
+        (lambda: Gamma(-1.0), "shape of Gamma must be positive and finite, not -1.0"),
         (lambda: Bernoulli("log"), "link of Bernoulli must be 'probit' or 'logit', not 'log'"),
     ],
 )
@@ -374,6 +585,7 @@ def test_bad_settings_are_named(make, words):
         (Poisson(), -3.0, "the poisson likelihood takes whole numbers of at least 0"),
         (Poisson(), math.inf, "the poisson likelihood takes whole numbers of at least 0"),
         (StudentT(), math.inf, "the student-t likelihood takes finite numbers"),
+        (Binomial(), 2.0, "the binomial likelihood takes whole numbers from 0 to trials, which"),
     ],
 )
 def test_values_that_cannot_be_are_named(likelihood, value, words):
@@ -389,9 +601,10 @@ def test_values_that_cannot_be_are_named(likelihood, value, words):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("likelihood", [PROBIT, LOGIT, Poisson()], ids=repr)
+@pytest.mark.parametrize("likelihood", [PROBIT, LOGIT, Poisson(), *OTHERS], ids=repr)
 def test_the_response_at_the_offset_is_the_mean(likelihood):
-    y_mean = np.array([0.02, 0.3, 0.9] if isinstance(likelihood, Bernoulli) else [0.02, 1.0, 700.0])
+    shares = isinstance(likelihood, Bernoulli | Beta | Binomial)
+    y_mean = np.array([0.02, 0.3, 0.9] if shares else [0.02, 1.0, 700.0])
     offset = likelihood.offset(y_mean)
     found = likelihood.response(offset[None, :], np.zeros(1))[0]
     np.testing.assert_allclose(found[0], y_mean, rtol=1e-6)
