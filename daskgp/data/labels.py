@@ -50,18 +50,26 @@ class Labels(NamedTuple):
         return np.array_equal(self.rows, other.rows) and bool(self.index.equals(other.index))
 
     @property
-    def first_number(self) -> int | None:
-        """Number of the first row where labels are whole numbers that count rows, else None."""
+    def ends(self) -> tuple[int, int] | None:
+        """Numbers of the first and last rows where labels count all rows up or down, else None."""
         numbers = self.index.to_numpy()
         if numbers.dtype.kind not in "iu" or not len(numbers):
             return None
-        first = numbers[0] - self.rows[0]
-        return int(first) if (numbers - self.rows == first).all() else None
+        numbers = numbers.astype(np.int64)
+        for step in (1, -1):
+            first = numbers - step * self.rows
+            if (first == first[0]).all():
+                return int(first[0]), int(first[0]) + step * (self.n - 1)
+        return None
 
     @property
     def names_rows(self) -> bool:
-        """Tell if labels are times or texts without repeats, which belong to their rows."""
-        known = self.index.inferred_type in ("datetime64", "date", "period", "string")
+        """Tell if labels belong to their rows: times, texts or whole numbers without repeats.
+
+        Numbers from 0 on, which an object gets that has no labels, do not.
+        """
+        types = ("datetime64", "date", "period", "string", "integer")
+        known = self.index.inferred_type in types and self.ends != (0, self.n - 1)
         return known and bool(self.index.is_unique)
 
 

@@ -190,20 +190,21 @@ def refuse_other_order(X: Any, **beside: Any) -> None:
 def warn_of_moved(X: Any, **beside: Any) -> None:
     """Warn of objects of pandas or Dask whose rows are numbered as those of X, but moved by some.
 
-    So it is where rows were left out of one of them before it was numbered anew.  Times or texts
-    that are mostly those of X, but in other rows, are warned of as well.
+    So it is where rows were left out of one of them before it was numbered anew.  Numbers that count
+    down are warned of as well, and other numbers, times or texts that are mostly those of X, but in
+    other rows.
     """
     for name, given, own, of_X in _unlike(X, beside):
-        first, first_of_X = own.first_number, of_X.first_number
-        if first is not None and first_of_X is not None:
-            if abs(first - first_of_X) >= own.n:
+        ends, ends_of_X = own.ends, of_X.ends
+        if ends is not None and ends_of_X is not None:
+            new = ends == (0, own.n - 1) and ends_of_X[0] > ends_of_X[1]
+            if new or abs(min(ends) - min(ends_of_X)) >= own.n:
                 continue
             logger.warning(
                 "rows of %s are numbered from %s to %s and those of X from %s to %s, but paired by "
                 "their order: give rows of the same numbers, or %s if they belong together as they "
                 "are",
-                *(name, first, first + own.n - 1, first_of_X, first_of_X + own.n - 1),
-                _plain(name, given),
+                *(name, *ends, *ends_of_X, _plain(name, given)),
             )
         elif own.names_rows and of_X.names_rows:
             at = of_X.index.get_indexer(own.index)

@@ -30,6 +30,12 @@ LEAST_ROWS, LEAST_VALUES = 20, 10
 """Least rows of a column, and distinct values in the sample, for values to be told as far."""
 CROWDED = 3.0
 """Least gap before a known fill value that is told, in ranges of the outermost others."""
+BESIDE, SPACED = 0.375, 4.0
+"""Least gap before a repeated value that is told beside distinct others, in ranges of all these and
+in the largest of the gaps between the outermost ones."""
+SHARE, REPEATED, OTHERS, DISTINCT = 0.01, 5, 40, 0.9
+"""Least share and number of rows that have such a value, and number of others in the sample with
+the share of them that are distinct."""
 RARE, RARE_KNOWN, UNLIKELY = 1e-4, 1e-2, 0.2
 """Chance of as far a value under a tail like that of the others, below which one row is told, or
 one with a known fill value, and below which a repeated or known value may be a fill value."""
@@ -247,7 +253,7 @@ class _Column:
             pairs = zip(sign * values, counts, strict=True)
             self.counts |= {float(v): int(c) for v, c in pairs if c}
         sample = ends.sample[:, column]
-        self.sample = sample[np.isfinite(sample)]
+        self.table, self.sample = ends.sample, sample[np.isfinite(sample)]
         self.whole = bool((self.sample == np.rint(self.sample)).all())
         # ascending; where a column has more values, there are others between the two ends
         self.values = sorted(self.counts)
@@ -301,7 +307,7 @@ class _Column:
             line = [v for v in end if v not in self.left_out]
             for number in range(min(TOGETHER, len(line) - 1), 0, -1):
                 outer, inner = line[:number], line[number:]
-                if self._is_far(outer, inner):
+                if self._is_far(outer, inner) or (number == 1 and self._is_beside(outer[0], inner)):
                     several += [self._fill(v, False) for v in outer]
                     break
         return several
@@ -342,6 +348,32 @@ class _Column:
         usual = max(self.counts[v] for v in inner)
         often = all(self.counts[v] >= OFTEN * usual for v in outer)
         return often and chance < UNLIKELY and not any(map(self._counts_none, outer))
+
+    def _is_beside(self, v: float, inner: list[float]) -> bool:
+        """Return whether an end repeats a value, and the others are distinct and not near it."""
+        if self.counts[v] < max(REPEATED, SHARE * self.rows) or self._counts_none(v):
+            return False
+        limits = self._range(self._beside((v,)))
+        others = self._sampled((v,))
+        if limits is None or len(others) < OTHERS or not _are_distinct(others):
+            return False
+        gap, steps = max(limits[0] - v, v - limits[1]), np.abs(np.diff(inner))
+        if gap < max(BESIDE * (limits[1] - limits[0]), SPACED * steps.max()):
+            return False
+        return self._chance(v, inner, 1, without=(v,)) < UNLIKELY and not self._is_place(v)
+
+    def _is_place(self, v: float) -> bool:
+        """Return whether another column has one value of its own, not v, in the rows that have v.
+
+        So it is with coordinates of a station among those of places that are all distinct.
+        """
+        own = self.table[:, self.column] == v
+        for other in self.table.T:
+            here, elsewhere = other[own], other[~own]
+            if len(here) > 1 and here[0] != v and (here == here[0]).all():
+                if here[0] not in elsewhere and _are_distinct(elsewhere[np.isfinite(elsewhere)]):
+                    return True
+        return False
 
     def _counts_none(self, v: float) -> bool:
         """Return whether a value is the zero of a column of counts."""
@@ -399,6 +431,12 @@ class _Column:
         others = self._others(without=v)
         low, high = self._range(others) or (v, v)
         return Fill(self.column, v, self.counts[v], left_out, (low, high))
+
+
+def _are_distinct(values: np.ndarray) -> bool:
+    """Return whether there are enough values, and nearly all of them are distinct."""
+    number = len(np.unique(values))
+    return number >= LEAST_VALUES and number >= DISTINCT * len(values)
 
 
 def _goes_on(v: float, others: Sequence[float]) -> bool:

@@ -80,6 +80,8 @@ def test_other_indexes_are_not_looked_at(pair):
     [
         ((range(30), range(5, 35)), True),
         ((range(12, 42), range(30)), True),
+        ((range(30), range(30, 0, -1)), True),
+        ((range(35, 5, -1), range(30)), False),  # y is numbered anew
         ((range(30), range(30, 60)), False),
         ((range(30), ORDER + 5), False),
         ((range(30), range(0, 60, 2)), False),
@@ -98,9 +100,10 @@ def test_numbers_of_rows_that_are_moved_by_some_are_told(pair, told, caplog):
 
 DAYS = pd.date_range("2020", periods=40)
 TEXTS = pd.Index([f"s{i:02d}" for i in range(40)])
+NUMBERS = pd.Index(range(7, 127, 3))
 
 
-@pytest.mark.parametrize("labels", [DAYS, TEXTS, DAYS.to_period("D")])
+@pytest.mark.parametrize("labels", [DAYS, TEXTS, DAYS.to_period("D"), NUMBERS])
 @pytest.mark.parametrize(
     ("own", "other", "told"),
     [
@@ -125,6 +128,19 @@ def test_labels_that_are_moved_by_some_are_told(labels, own, other, told, caplog
             "the same labels, or y.to_numpy() if they belong together as they are"
         ]
     assert caplog.messages == wanted
+
+
+@pytest.mark.parametrize("kind", ["filtered", "split", "fewer", "repeats"])
+def test_numbers_beside_those_of_a_new_index_say_nothing(kind, caplog):
+    other = {
+        "filtered": np.r_[0:10, 12:32],
+        "split": np.random.default_rng(1).permutation(40)[:30],
+        "fewer": np.arange(40, 70),
+        "repeats": np.r_[0:15, 0:15],
+    }[kind]
+    for rows, y in ((other, range(30)), (range(30), other), (other, other)):
+        model().fit(X.set_axis(rows), Y.set_axis(y))
+    assert not caplog.messages
 
 
 def test_groups_of_folds_are_paired_alike():

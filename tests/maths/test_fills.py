@@ -42,6 +42,9 @@ MEASURED = {
     "two clusters": lambda r: r.normal(size=N) + 20 * (r.random(N) < 0.2),
     "rain without drizzle": lambda r: np.where(r.random(N) < 0.5, 0.0, 0.2 + r.gamma(1, 3.0, N)),
     "occurrence": lambda r: (r.random(N) < 0.5).astype(float),
+    "half a detection limit": lambda r: np.where((z := r.normal(10, 3, N)) < 6, 3.0, z),
+    "a hurdle": lambda r: np.where(r.random(N) < 0.3, 0.0, r.uniform(2, 10, N)),
+    "rounded with zeros": lambda r: np.where(r.random(N) < 0.1, 0, np.round(r.normal(11, 2, N), 1)),
     "a detection limit": lambda r: np.where(r.random(N) < 0.5, 0.5, 0.5 + r.gamma(2, 1.0, N)),
 }
 
@@ -81,6 +84,31 @@ def test_a_value_of_any_share_that_stands_apart_is_told(value, share):
     assert (fill.value, fill.left_out) == (value, False)
     near = np.where(values == value, value, values - 3)  # less far away than the others spread
     assert found(near) == []
+
+
+@pytest.mark.parametrize("share", [0.015, 0.1, 0.7])
+@pytest.mark.parametrize("value", [-5.0, 0.0, 25.0])
+def test_a_repeated_value_beside_distinct_others_is_told(value, share):
+    r = np.random.default_rng(2)
+    values = np.where(np.arange(400) < share * 400, value, r.uniform(5, 18, 400))
+    (fill,) = found(values)
+    assert (fill.value, fill.rows, fill.left_out) == (value, 400 * share, False)
+    for other in (  # few rows, not repeated, a class, another value near, a few others
+        np.where(np.arange(400) < 4, value, r.uniform(5, 18, 400)),
+        np.where(np.arange(400) < 50, value + np.arange(400) / 1e3, r.uniform(5, 18, 400)),
+        np.where(values == value, value, np.rint(values)),
+        np.concatenate([values, [0.7 * value + 0.3 * 11.5]]),
+        np.concatenate([values[:300], [*np.linspace(5, 18, 30)]])[-30 - int(share * 300) :],
+    ):
+        assert [one for one in found(other) if one.rows > 4] == []
+
+
+def test_a_station_among_places_is_no_fill_value():
+    r = np.random.default_rng(4)
+    east, north, own = r.uniform(5, 18, 300), r.uniform(40, 53, 300), np.arange(300) % 10 == 0
+    assert found(np.where(own, 0.0, east), np.where(own, 34.0, north)) == []
+    both = found(np.where(own, 0.0, east), np.where(own, 0.0, north))  # no place
+    assert [(fill.column, fill.value) for fill in both] == [(0, 0.0), (1, 0.0)]
 
 
 def test_those_of_float32_and_several_at_once_are_found():
