@@ -27,6 +27,9 @@ from daskgp.data.expected import Column
 from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.errors import InputError, StoreError
 
+SLAB = 1 << 20
+"""Values of a mask that are read at a time to tell what it holds."""
+
 # Errors of the readers for files that are damaged or not of the format that their name says.
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error)
 
@@ -471,6 +474,7 @@ def _gridded(
             f"mask {mask!r} of {url} has the dimension {', '.join(odd)}, which no feature has: "
             f"reduce it to {', '.join(map(str, grid.dims))}"
         )
+    refuse_float_mask(X[mask], url)
     whole = dataclasses.replace(grid, parts=(*grid.parts, *masked.parts))
     names = (*features, mask)
     return Gridded(url, whole, _steps(X, whole, names), names, masks_zeros(X[mask]), (*said, ""))
@@ -496,6 +500,38 @@ def masks_zeros(mask: xr.DataArray) -> bool:
     dtype = np.dtype(mask.encoding.get("dtype", mask.dtype))
     scaled = {"scale_factor", "add_offset"} & set(mask.encoding)
     return mask.dtype.kind in "iub" or (dtype.kind in "iub" and not scaled)
+
+
+def refuse_float_mask(mask: xr.DataArray, source: str) -> None:
+    """Raise InputError for a mask of floats 0 and 1 without NaN, whose zeros would mask nothing.
+
+    It is read as far as its values are 0 and 1.
+    """
+    if mask.dtype.kind != "f" or masks_zeros(mask):
+        return
+    zeros = False
+    for part in _slabs(mask):
+        values = part.to_numpy()
+        if not ((values == 0) | (values == 1)).all():
+            return
+        zeros = zeros or bool((values == 0).any())
+    if zeros:
+        raise InputError(
+            f"mask {str(mask.name)!r} of {source} holds 0 and 1 as {mask.dtype}, of which only NaN "
+            "would be left out: make booleans of it, by .astype(bool)"
+        )
+
+
+def _slabs(values: xr.DataArray) -> Iterator[xr.DataArray]:
+    """Yield parts of an array along its first dimension, of whole chunks and about SLAB values."""
+    if not values.ndim:
+        yield values
+        return
+    dim, n = values.dims[0], len(values)
+    chunk = int((values.encoding.get("preferred_chunks") or {}).get(dim, 1))
+    step = chunk * max(1, SLAB * n // max(1, values.size) // chunk)
+    for start in range(0, n, step):
+        yield values.isel({dim: slice(start, start + step)})
 
 
 def _steps(X: Any, grid: grids.Grid, names: tuple[str, ...]) -> Index:

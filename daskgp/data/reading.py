@@ -190,9 +190,9 @@ def refuse_other_order(X: Any, **beside: Any) -> None:
 def warn_of_moved(X: Any, **beside: Any) -> None:
     """Warn of objects of pandas or Dask whose rows are numbered as those of X, but moved by some.
 
-    So it is where rows were left out of one of them before it was numbered anew.  Numbers that count
-    down are warned of as well, and other numbers, times or texts that are mostly those of X, but in
-    other rows.
+    So it is where rows were left out of one of them before it was numbered anew.  Numbers that
+    count down are warned of as well, and other numbers, times or texts that are mostly those of X,
+    but in other rows.
     """
     for name, given, own, of_X in _unlike(X, beside):
         ends, ends_of_X = own.ends, of_X.ends

@@ -310,12 +310,19 @@ def _described(
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
     times = {name for name, unit in units.items() if count_of(unit)}
     times |= {name for name in rows.feature_names if named_as_time(name)}
-    scaling.warn_of_row_numbers(sums, [name * (name not in times) for name in names])
+    others = [name * (name not in times) for name in names]
+    scaling.warn_of_row_numbers(sums, others, partial(_first_of_input, rows))
     _warn_of_rounding(rows, sums)
     if rows.geographic is not None or recipe.geographic is None:
         own = rows.feature_names, rows.feature_units, ranges_of(sums, rows.columns)
         warn_of_angles(*own, rows.geographic)
     return sums
+
+
+def _first_of_input(rows: data.Rows, j: int) -> np.ndarray:
+    """Return the values of an input that is a column of X, in the first rows."""
+    values = rows.values("X", 0, min(len(rows), scaling.FIRST_ROWS))
+    return np.asarray(values[:, rows.columns.where[j]], np.float64)
 
 
 def _warn_of_rounding(rows: data.Rows, sums: scaling.Sums) -> None:

@@ -370,9 +370,10 @@ class _Column:
         own = self.table[:, self.column] == v
         for other in self.table.T:
             here, elsewhere = other[own], other[~own]
-            if len(here) > 1 and here[0] != v and (here == here[0]).all():
-                if here[0] not in elsewhere and _are_distinct(elsewhere[np.isfinite(elsewhere)]):
-                    return True
+            alike = len(here) > 1 and here[0] != v and bool((here == here[0]).all())
+            apart = alike and here[0] not in elsewhere
+            if apart and _are_distinct(elsewhere[np.isfinite(elsewhere)]):
+                return True
         return False
 
     def _counts_none(self, v: float) -> bool:

@@ -8,7 +8,7 @@ values and infinite entries.  The means, scales and the linear trend all follow 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -43,6 +43,8 @@ FEW_VALUES, ROWS_A_VALUE = 20, 10
 ROWS_TO_NUMBER, UNEVEN = 20, 0.1
 """Least rows that a feature is said to number, and how far its variance may be off that of the
 numbers, in proportion, where some rows are left out or weighted."""
+GAPS = 0.1
+"""Most numbers, in proportion to the rows, that are gone with rows left out before a fit."""
 REMOVE = ": remove the rows or set them to NaN"
 """Remedy for infinite values."""
 UNIT = "give it in another unit"
@@ -514,10 +516,13 @@ def _steps_at(dtype: np.dtype[Any], size: float) -> str:
     )
 
 
-def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
-    """Warn about features beside others that merely number the rows, in any order, from 0 or 1.
+def warn_of_row_numbers(
+    sums: Sums, feature_names: Sequence[str], first: Callable[[int], np.ndarray]
+) -> None:
+    """Warn about features beside others that merely number the rows, from 0 or 1.
 
-    Those without a name are not looked at.
+    They do so in any order, or ascending with few gaps by what ``first`` returns of a column: its
+    values in the first rows.  Those without a name are not looked at.
     """
     n, longest = sums.rows, sums.rows + sums.dropped
     if n < ROWS_TO_NUMBER or len(feature_names) < 2:
@@ -525,11 +530,16 @@ def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
     plain, rounding = n == longest == sums.weight, 1e-7 * n
     span = sums.high - sums.low + 1
     low = (sums.low >= 0) & (sums.low <= 1 + sums.dropped)  # the first ones may be left out
-    numbers = low & (sums.low % 1 == 0) & (sums.high % 1 == 0) & (span > 1)
+    whole = (sums.low % 1 == 0) & (sums.high % 1 == 0) & (span > 1)
+    gaps = whole & (sums.low >= 0) & (span > longest + rounding)
+    gaps &= sums.high <= (1 + GAPS) * longest
+    numbers = low & whole
     numbers &= (span >= n - rounding) & (span <= longest + rounding)
     variance = (np.where(numbers, span, 2) ** 2 - 1) / 12
     off = np.abs(np.diag(sums.scatter) / sums.weight / variance - 1)
     numbers &= off < (1e-6 if plain else UNEVEN)
+    for j in np.flatnonzero(gaps).tolist():
+        numbers[j] = feature_names[j] and _counts(first(j))
     said = [repr(name) for j, name in enumerate(feature_names) if name and numbers[j]]
     if said:
         logger.warning(
@@ -537,6 +547,12 @@ def warn_of_row_numbers(sums: Sums, feature_names: Sequence[str]) -> None:
             f"features {', '.join(said)} seem" if said[1:] else f"feature {said[0]} seems",
             "them" if said[1:] else "it",
         )
+
+
+def _counts(values: np.ndarray) -> bool:
+    """Return whether values (n,) are ascending numbers, of which few are left out."""
+    steps = np.diff(values[~np.isnan(values)])
+    return bool((steps > 0).all() and np.count_nonzero(steps == 1) >= (1 - GAPS) * len(steps) > 0)
 
 
 def may_round(dtype: np.dtype[Any], largest: np.ndarray, least: np.ndarray) -> bool:

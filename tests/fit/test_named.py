@@ -8,6 +8,7 @@ import zarr
 from commands import invoke, refused, succeed
 
 import daskgp
+from daskgp.data import gridded
 from daskgp.data.stores import models
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.fit import hyperparameters
@@ -163,6 +164,39 @@ def test_points_of_a_mask_are_left_out_of_places_too(files):
         X = daskgp.data.open_inputs(files / f"{kind}.zarr").compute()
         places = sea.where(sea).stack(place=("lat", "lon")).dropna("place")
         np.testing.assert_array_equal(X, np.array([*places.place.values]))
+
+
+@pytest.mark.parametrize("entry", ["convert", "fit", "predict", "cli"])
+def test_a_mask_of_floats_without_nan_is_refused(entry, files):
+    data = grid().assign(sea=grid().sea.astype("f4"))
+    (files / "g.nc").unlink()
+    data.to_netcdf(files / "g.nc")
+    told = "mask 'sea' of {} holds 0 and 1 as float32, of which only NaN would be left out: make bo"
+    if entry == "cli":
+        line = refused("convert", files / "g.nc", files / "o.zarr", "--target=sst", "--mask=sea")
+        assert told.format(files / "g.nc") in line
+    else:
+        model = daskgp.SGPR(**SETTINGS)
+        model = model.fit(grid(), "sst") if entry == "predict" else model
+        run = {
+            "convert": lambda: daskgp.convert(data, files / "o.zarr", "sst", mask="sea"),
+            "fit": lambda: model.fit(data, "sst", mask="sea"),
+            "predict": lambda: model.predict_store(data, files / "o.zarr", mask="sea"),
+        }[entry]
+        with pytest.raises(InputError, match=r"^mask 'sea' of .* holds 0 and 1 as float32"):
+            run()
+    assert not (files / "o.zarr").exists()
+
+
+def test_a_mask_of_floats_with_nan_or_other_numbers_is_not_refused(monkeypatch):
+    monkeypatch.setattr(gridded, "SLAB", 5)
+    for values in ([[1, np.nan], [0, 1]], [[0, 1], [0.5, 0]], [[1, 1], [1, 1]]):
+        gridded.refuse_float_mask(xr.DataArray(np.array(values, float), name="m"), "g")
+    for mask in (np.array(False), np.eye(2, dtype=int), np.full((2, 2), np.nan)):
+        gridded.refuse_float_mask(xr.DataArray(mask, name="m"), "g")
+    late = xr.DataArray(np.r_[np.ones(12), 0.0], name="m")
+    with pytest.raises(InputError, match="holds 0 and 1 as float64"):
+        gridded.refuse_float_mask(late, "g")
 
 
 REFUSED = {

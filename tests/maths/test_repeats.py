@@ -180,6 +180,8 @@ NUMBERS = np.arange(400.0)
         (NUMBERS, 60, None),  # rows that lack y leave gaps
         (NUMBERS + 1, 60, None),
         (NUMBERS, 0, rng().uniform(0.5, 2.0, 400)),
+        (NUMBERS + (NUMBERS > 99), 0, None),  # one row was left out before
+        (np.delete(np.arange(431.0), np.s_[::14]), 60, None),
     ],
 )
 def test_a_feature_that_numbers_the_rows_is_said_in_one_line(column, gaps, weights, caplog):

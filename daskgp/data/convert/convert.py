@@ -30,6 +30,7 @@ from daskgp.data.convert.table import (
     Table,
     check_known,
     compared,
+    reading,
 )
 from daskgp.data.feature_units import DAYS, count_of, counted
 from daskgp.data.stores import groups, locks, remote
@@ -455,10 +456,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
             raise InputError(
                 f"{twice!r} has two uses among errors, weights and mask: copy the column"
             )
-        if asked.mask is not None and not table.gridded:
-            raise InputError(
-                f"mask={asked.mask!r} is for grids and {what} is a table: leave its rows out of it"
-            )
+        _refuse_mask_of_table(table, asked.mask, what)
         check_known("column", beside, table.columns, what)
         chosen = _features(table, features, what, beside)
         if not features:
@@ -480,13 +478,30 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
             units = layout.match_units(own, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
         made = Layout(chosen, table.targets, units, True, place, asked.choices)
-        zeros = None if asked.mask is None else asked.mask in table.zeros
+        zeros = _masks_zeros(table, asked.mask, what)
         clocks = tuple(feature_units.conversion(unit, units[name]) for name, unit in own.items())
         if kept is not None:
             as_given = [NUMBERS if how is None else TIMES for how in clocks]
             numbers, before = zip(kinds, as_given, strict=True), layout.first_ends(url, kept, kinds)
             blocks = compared(blocks, dict(numbers), before, what, f"the dataset {url}")
         yield _Plan(table, made, blocks, clocks, what, noise, zeros, missing)
+
+
+def _refuse_mask_of_table(table: Table, mask: str | None, source: str) -> None:
+    """Raise InputError for a mask of what is no grid."""
+    if mask is not None and not table.gridded:
+        raise InputError(
+            f"mask={mask!r} is for grids and {source} is a table: leave its rows out of it"
+        )
+
+
+def _masks_zeros(table: Table, mask: str | None, source: str) -> bool | None:
+    """Return whether a mask leaves out zeros, too; None without one, InputError if nothing."""
+    if mask is None:
+        return None
+    with reading(source):
+        table.check_mask(mask)
+    return mask in table.zeros
 
 
 def _dated(

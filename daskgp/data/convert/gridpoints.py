@@ -23,7 +23,7 @@ from daskgp.data.convert.table import (
     reading,
     refusing,
 )
-from daskgp.data.gridded import masks_zeros, open_grid, zarr_grid
+from daskgp.data.gridded import masks_zeros, open_grid, refuse_float_mask, zarr_grid
 from daskgp.data.reading import CLASSES
 from daskgp.data.stores import groups
 from daskgp.data.valid import warn_of_packed
@@ -200,6 +200,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
         "valid": {name: own for name, own in measured.items() if own is not None},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
         "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,
+        "check_mask": lambda name: refuse_float_mask(grid[name], source),
     }
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)
 

@@ -74,7 +74,8 @@ class Table:
     ``rows`` are all rows, where the source says so before they are read, and ``unused`` the columns
     that are no default features because of what they hold, with the reason.  ``bare`` are sizes of
     the dimensions of a grid that have no coordinate.  ``valid`` tells
-    what values of columns of a grid are measurements.
+    what values of columns of a grid are measurements, and ``check_mask(name)`` raises InputError
+    for one that would leave out nothing.
     """
 
     columns: Names
@@ -91,6 +92,7 @@ class Table:
     unused: Mapping[str, str] = field(default_factory=dict)
     bare: Mapping[str, int] = field(default_factory=dict)
     valid: Mapping[str, Valid] = field(default_factory=dict)
+    check_mask: Callable[[str], None] = field(default=lambda name: None)
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""
