@@ -59,6 +59,14 @@ OTHERS = ("ddmmyyyy", "mmddyyyy", "yymmdd", "ddmmyy")
 """Ways to write dates that are not read, as one may pass for another."""
 LOOSE = ("ddmmyy",)
 """Ways whose last digits may be any, so that many numbers pass for such dates."""
+CLOCKS = {
+    "hhmm": "pandas.to_datetime(values.astype(int).astype(str).str.zfill(4), format='%H%M')",
+    "hhmmss": "pandas.to_datetime(values.astype(int).astype(str).str.zfill(6), format='%H%M%S')",
+    "yyyy.mm": "pandas.to_datetime(values.map('{:.2f}'.format), format='%Y.%m')",
+}
+"""Other numbers that are times, and how pandas makes times of them."""
+EVEN = (0, 50)
+"""Last two digits of regular numbers that also are minutes."""
 MOST, DISTINCT = 0.9, 20
 """Share of values that are dates, and number of distinct ones, from which a warning is logged."""
 FEW = 5
@@ -119,6 +127,27 @@ def others_of(values: np.ndarray) -> list[str]:
         if len(dates) >= MOST * len(known) and len(np.unique(dates // 100 % 100)) > 1:
             found.append(written)
     return [] if {*found} <= {*LOOSE} else found
+
+
+def clock_of(values: np.ndarray) -> str | None:
+    """Return the way of `CLOCKS` in which distinct values are times; None if they need not be.
+
+    >>> clock_of(np.array([100.0 * hour + minute for hour in range(24) for minute in (0, 30)]))
+    'hhmm'
+    """
+    if len(values) < DISTINCT or values[0] < 0:
+        return None
+    months = 100 * (values % 1)
+    near = np.abs(months - np.rint(months)) < 1e-3
+    if (LIKELY[0] <= values[0]) and values[-1] < LIKELY[1] + 1 and near.all():
+        whole = np.rint(months)
+        if ((whole >= 1) & (whole <= 12)).all() and np.ptp(whole):
+            return "yyyy.mm"
+    if (values != np.rint(values)).any() or not 100 <= values[-1] < 240_000:
+        return None
+    written = "hhmm" if values[-1] < 2_400 else "hhmmss"
+    parts = values % 100 if written == "hhmm" else np.stack([values % 100, values // 100 % 100])
+    return written if (parts < 60).all() and not np.isin(parts, EVEN).all() else None
 
 
 def coded(written: str) -> str:
@@ -223,11 +252,18 @@ def warn(names: Sequence[str], sample: np.ndarray, units: Sequence[str]) -> None
         if not (unit == "" or read(unit)):
             continue
         form, others = form_of(values, MOST), others_of(values) if named else []
+        timed = form is None and not others and (named or "year" in name.lower())
         if form is None and others:
             logger.warning(
                 "feature %r holds dates written %s, such as %d, whose differences are no times: "
                 "give times, %s",
                 *(name, " or ".join(others), values[0], as_text(others)),
+            )
+        if written := clock_of(values) if timed else None:
+            logger.warning(
+                "feature %r holds times written %s, such as %.10g, whose differences are no times: "
+                "give times, %s",
+                *(name, written, values[-1], CLOCKS[written]),
             )
         if form is None or len(values) < (2 if named else DISTINCT):
             continue

@@ -573,7 +573,8 @@ class GaussianProcess(FittedGP):
         the model, with the noise that they came with, and each as often as it is.  Blocks of `LMA`,
         `PIC` and `VecchiaGP` are taken out whole, at either end of their order: to forget the
         oldest rows, fit with ``order=`` the column of their time.  A dataset store that is
-        forgotten as a whole may be added again.
+        forgotten as a whole may be added again.  Methods that keep sums alone, such as `SGPR`,
+        cannot tell that y is not what these rows had: give it from the store that it came from.
 
         Parameters
         ----------

@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.checks import shown
-from daskgp.data import partition, visibility
+from daskgp.data import feature_units, partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import GIVEN, Y_VARIANCE
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
@@ -84,6 +84,7 @@ def changed(
             if forget:
                 after = arrangement.take(stage, so_far)
             else:
+                _warn_of_other_targets(fit, sums, rows)
                 after = arrangement.append(stage, sums, so_far, spill)
             fit = _concluded(recipe, fit, after, int(sums.rows), forget, gained)
         if own is not rows:
@@ -160,6 +161,16 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
             "daskgp: fit it again to update it"
         )
     return fit
+
+
+def _warn_of_other_targets(fit: Fit, sums: scaling.Sums, rows: data.Rows) -> None:
+    """Warn of targets that seem to be in another unit than those of the fit, before it has them."""
+    known = known_ranges(fit)[-rows.n_targets :]
+    for j, (name, before) in enumerate(zip(fit.posterior.target_names, known, strict=True)):
+        at = rows.n_features + j
+        if before is not None:
+            own = float(sums.low[at]), float(sums.high[at])
+            feature_units.warn_of_other(name, own, before, "the new rows", "the rows of the fit")
 
 
 def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:

@@ -246,6 +246,17 @@ def test_training_is_advised_where_the_rows_surprise_the_model(name, caplog):
     )
 
 
+@pytest.mark.parametrize(("factor", "shift", "told"), [(1e3, 0.0, True), (1.0, 5.0, False)])
+def test_targets_in_another_unit_are_told_before_they_are_added(factor, shift, told, caplog):
+    X = np.linspace(0, 1, 40)[:, None]
+    y = 300.0 + np.sin(6 * X[:, 0])
+    model = daskgp.SGPR(n_inducing=8, optimizer=None, kernel="rbf()", progress=False).fit(X, y)
+    model.update(X, factor * y + shift)
+    lines = [line for line in caplog.messages if line.startswith("'y' of the new rows goes from")]
+    assert len(lines) == told
+    assert not told or caplog.messages.index(lines[0]) < len(caplog.messages) - 1  # then surprise
+
+
 def test_a_store_without_sums_says_so(tmp_path):
     X, y = cases.rows()
     model = cases.make("sgpr").fit(X, y)

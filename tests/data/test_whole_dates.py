@@ -365,3 +365,47 @@ def test_other_numbers_are_not(values, caplog):
     X = np.stack([values, np.cos(np.arange(30.0))], axis=1)
     model().fit(X, np.sin(np.arange(30.0)))
     assert not warnings_in(caplog)
+
+
+# -- times of day, and months behind a point -------------------------------------------------------
+
+HOURS, EVERY = np.arange(24.0), np.arange(0.0, 60.0, 7.0)
+TIMES = {
+    "hhmm": np.add.outer(100 * HOURS, [0, 30]),
+    "hhmmss": np.add.outer(10_000 * HOURS, 100 * EVERY + EVERY),
+    "yyyy.mm": np.add.outer(np.arange(2000, 2004), np.arange(1, 13) / 100),
+}
+
+
+@pytest.mark.parametrize("written", TIMES)
+def test_times_of_day_and_months_are_told_with_what_makes_times_of_them(written, caplog):
+    values = TIMES[written].ravel()
+    sample = np.stack([values, values[::-1]], axis=1)
+    whole_dates.warn(("time", "x"), sample, ())
+    (line,) = warnings_in(caplog)
+    assert (
+        f"feature 'time' holds times written {written}, such as {values[-1]:.10g}, whose " in line
+    )
+    remedy = line.partition("give times, ")[2]
+    made = eval(remedy, {"pandas": pd, "values": pd.Series(values)})  # noqa: S307 - as a user does
+    assert (made.diff().dropna() > pd.Timedelta(0)).all()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(np.arange(0.0, 2_400.0, step) for step in (1, 10, 20, 25, 50, 100)),
+        np.arange(0.0, 240_000.0, 1_000.0),
+        np.arange(0.0, 1_440.0, 30.0),
+        np.linspace(0, 24, 97),
+        2000 + np.arange(48) / 12,
+        np.round(2000 + np.arange(48) / 12, 2),
+        np.arange(1900.0, 2000.0),
+        TIMES["hhmm"].ravel()[:19],
+        -TIMES["hhmm"].ravel(),
+    ],
+)
+def test_plain_times_are_not_told_as_times_of_day(values, caplog):
+    whole_dates.warn(("time", "x"), np.stack([values, values], axis=1), ())
+    whole_dates.warn(("x",), TIMES["hhmm"].reshape(-1, 1), ())
+    assert not warnings_in(caplog)
