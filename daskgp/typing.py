@@ -19,6 +19,8 @@ LikelihoodName: TypeAlias = Literal[
     "lognormal",
     "beta",
     "binomial",
+    "ordinal",
+    "censored",
 ]
 MeanName: TypeAlias = Literal["zero", "constant", "linear", "ols"]
 OptimizerName: TypeAlias = Literal["auto", "trust-region", "l-bfgs", "adam"]

@@ -55,9 +55,9 @@ class VariationalGP(GaussianProcess):
     likelihood : str
         Likelihood of y given f: "gaussian" or "student-t" noise; classes 0 and 1, "bernoulli" with
         the probit link or "bernoulli-logit"; counts with the log link, "poisson" or
-        "negative-binomial"; positive y, "gamma" or "lognormal"; "beta" for shares between 0 and 1.
-        Targets of the first two alone are standardised; for others ``mean`` is that of the latent
-        f.
+        "negative-binomial"; positive y, "gamma" or "lognormal"; "beta" for shares between 0 and 1;
+        "ordinal" for classes 0, 1, 2, ... that have an order.  Targets of the first two alone are
+        standardised; for others ``mean`` is that of the latent f.
     n_added : int
         Functions added per step until the bases are full.
     train_points : bool

@@ -40,7 +40,7 @@ from daskgp.train.stochastic import Ascent, Run, Stopped, ascend
 logger = logging.getLogger("daskgp")
 
 History = list[dict[str, Any]]
-POWERS = {"noise_variance": 1.0, "scale": 0.5}
+POWERS = {"noise_variance": 1.0, "scale": 0.5, "sigma": 0.5}
 """Powers of the targets' variance by which bounds of a likelihood's parameters grow."""
 AVERAGE_FROM = 200
 """Number of steps before averaging: an average would lag behind parameters that still move far."""
@@ -52,6 +52,8 @@ PROBE_SUBSET = 256
 """Rows whose evidence a short run maximises: its result does not matter."""
 N_MEAN = 4_096
 """Default number of functions of a decoupled mean."""
+START_ROWS, START_SEED = 10_000, 13
+"""Most rows that tell the number of parameters of a likelihood, and the seed that draws them."""
 MANY = 1 << 62
 """Number of rows that is never the least of several."""
 WATCHED = ("kernel", "likelihood")
@@ -311,6 +313,9 @@ class Bound(NamedTuple):
         """Return the bound of all rows, from initial hyper-parameters."""
         recipe, stage, theta, rows = problem.recipe, problem.stage, problem.theta, problem.sums.rows
         likelihood = trainer_of(recipe).likelihood_at(theta.noise_variance)
+        if likelihood.sized_by_data:
+            number, keys = min(START_ROWS, int(rows)), sampling.Keys((seed, START_SEED))
+            likelihood = likelihood.start(stage.quiet.sampled(number, keys).rows.y.ravel())
         offset = np.zeros(stage.rows.n_targets)
         if not likelihood.standardised and recipe.mean == "constant":
             offset = likelihood.offset(problem.sums.mean[stage.rows.n_features :])
@@ -359,6 +364,8 @@ class Bound(NamedTuple):
         noise = optimum.noise_variance
         theta = dataclasses.replace(self.theta, kernel=optimum.kernel, noise_variance=noise)
         logger.info("hyper-parameters are those of %d rows: %r", number, optimum.kernel)
+        if not self.likelihood.standardised:  # then it has no noise variance
+            return self._replace(theta=theta)
         return self._replace(theta=theta, likelihood=self.trainer.likelihood_at(noise))
 
     def first_parameters(self) -> Parameters:

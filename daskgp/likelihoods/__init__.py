@@ -4,10 +4,12 @@ from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
 from daskgp.likelihoods.bernoulli import Bernoulli
 from daskgp.likelihoods.beta import Beta
 from daskgp.likelihoods.binomial import Binomial
+from daskgp.likelihoods.censored import Censored
 from daskgp.likelihoods.gamma import Gamma
 from daskgp.likelihoods.gaussian import Gaussian
 from daskgp.likelihoods.lognormal import LogNormal
 from daskgp.likelihoods.negative_binomial import NegativeBinomial
+from daskgp.likelihoods.ordinal import Ordinal
 from daskgp.likelihoods.poisson import Poisson
 from daskgp.likelihoods.registry import NAMES, REGISTRY, by_name, register
 from daskgp.likelihoods.student_t import StudentT
@@ -18,6 +20,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Binomial",
+    "Censored",
     "Expectation",
     "Gamma",
     "Gaussian",
@@ -25,6 +28,7 @@ __all__ = [
     "LogDensity",
     "LogNormal",
     "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "StudentT",
     "by_name",

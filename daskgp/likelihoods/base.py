@@ -89,6 +89,8 @@ class Likelihood(ABC):
     columns: ClassVar[tuple[str, ...]] = ()
     """What rows may have beside y: "noise" are noise variances of their own, see ``of_rows``;
     others go to ``with_columns``."""
+    sized_by_data: ClassVar[bool] = False
+    """True if the number of parameters is that which ``start`` finds."""
     _ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """Positive fields that are learned, and their bounds."""
 
@@ -174,9 +176,9 @@ class Likelihood(ABC):
 
         Examples
         --------
-        >>> from daskgp.likelihoods import StudentT
-        >>> StudentT().with_n_parameters(2).parameter_names
-        ('scale', 'df')
+        >>> from daskgp.likelihoods import by_name
+        >>> by_name("ordinal").with_n_parameters(3).parameter_names
+        ('gap_1', 'gap_2', 'gap_3')
         """
         return self
 

@@ -13,10 +13,12 @@ from daskgp.likelihoods.base import Likelihood
 from daskgp.likelihoods.bernoulli import Bernoulli
 from daskgp.likelihoods.beta import Beta
 from daskgp.likelihoods.binomial import Binomial
+from daskgp.likelihoods.censored import Censored
 from daskgp.likelihoods.gamma import Gamma
 from daskgp.likelihoods.gaussian import Gaussian
 from daskgp.likelihoods.lognormal import LogNormal
 from daskgp.likelihoods.negative_binomial import NegativeBinomial
+from daskgp.likelihoods.ordinal import Ordinal
 from daskgp.likelihoods.poisson import Poisson
 from daskgp.likelihoods.student_t import StudentT
 from daskgp.registry import Registry
@@ -37,6 +39,8 @@ REGISTRY: Registry[Callable[[], Likelihood]] = Registry(
         "lognormal": LogNormal,
         "beta": Beta,
         "binomial": Binomial,
+        "ordinal": Ordinal,
+        "censored": Censored,
     },
 )
 

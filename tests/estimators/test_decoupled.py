@@ -1031,3 +1031,18 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_before_any_step(table, t
         with pytest.raises(StoreError, match=r"notes.txt is a file: choose another path"):
             model.fit(*table, checkpoint=str(file))
     assert file.read_text() == "mine"
+
+
+def test_ordered_classes_are_counted_by_the_first_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(80, 1))
+    y = np.arange(80) % 4.0
+    settings = {"likelihood": "ordinal", "n_inducing": 5, "max_iter": 3, "progress": False}
+    for name in ("fit", "partial_fit"):
+        model = getattr(SVGP(**settings), name)(X, y)
+        assert model.likelihood_.n_classes == 4
+        model.save(tmp_path / name)
+        loaded = daskgp.load(tmp_path / name)
+        assert loaded.likelihood_ == model.likelihood_
+        mean = model.predict(X, include_noise=True)
+        assert ((mean > 0) & (mean < 3)).all()

@@ -16,10 +16,12 @@ from daskgp.likelihoods import (
     Bernoulli,
     Beta,
     Binomial,
+    Censored,
     Gamma,
     Gaussian,
     LogNormal,
     NegativeBinomial,
+    Ordinal,
     Poisson,
     StudentT,
     by_name,
@@ -28,16 +30,16 @@ from daskgp.likelihoods import (
 from daskgp.testing import parametrize_with_checks
 
 PROBIT, LOGIT = Bernoulli("probit"), Bernoulli("logit")
-CONTINUOUS = [Gaussian(0.3), StudentT(0.5, 4.0), StudentT(0.8, 40.0)]
+CONTINUOUS = [Gaussian(0.3), StudentT(0.5, 4.0), StudentT(0.8, 40.0), Censored(0.6)]
 TRIALS = Binomial().with_columns({"trials": np.array([1.0, 7.0, 300.0])})
 EXPOSED = NegativeBinomial(0.8).with_columns(
     {"exposure": np.array([0.3, 1.0, 50.0]), "offset": np.array([0.2, 0.0, -1.0])}
 )
 POSITIVE = [Gamma(0.6), Gamma(30.0), LogNormal(0.7)]
-OTHERS = [NegativeBinomial(1.5), *POSITIVE, Beta(8.0), Binomial()]
+OTHERS = [NegativeBinomial(1.5), *POSITIVE, Beta(8.0), Binomial(), Ordinal((0.4, 1.1))]
 EVERY = [*CONTINUOUS, PROBIT, LOGIT, Poisson(), *OTHERS]
 NAMES = ["gaussian", "student-t", "bernoulli", "bernoulli-logit", "poisson"]
-NAMES += ["negative-binomial", "gamma", "lognormal", "beta", "binomial"]
+NAMES += ["negative-binomial", "gamma", "lognormal", "beta", "binomial", "ordinal", "censored"]
 
 
 def distribution(likelihood, f):
@@ -61,6 +63,8 @@ def log_p(likelihood, y, f):
     match likelihood:
         case Gaussian():
             return stats.norm.logpdf(y, f, math.sqrt(likelihood.variance))
+        case Censored():
+            return stats.norm.logpdf(y, f, likelihood.sigma)
         case StudentT():
             return stats.t.logpdf(y, likelihood.df, f, likelihood.scale)
         case Bernoulli():
@@ -69,7 +73,7 @@ def log_p(likelihood, y, f):
         case Poisson():  # rates may be zero, where SciPy's logpmf is not a number
             return y * f - np.exp(f) - special.gammaln(y + 1)
         case _:  # held against SciPy's below, which takes its time
-            value = likelihood.log_p(np.float64(y), f).value
+            value = likelihood.log_p(np.float64(y), np.asarray(f, float)).value
             return value if np.ndim(f) else np.ravel(value)[0]
 
 
@@ -97,10 +101,18 @@ def test_checks(subject, check):
 def test_log_densities_are_those_of_scipy(likelihood):
     y, f, _ = values_of(likelihood, 8)
     wanted = log_p(likelihood, y, f)
-    if likelihood in OTHERS:
+    if isinstance(likelihood, Ordinal):
+        wanted = np.log(shares_of_classes(likelihood, y, f))
+    elif likelihood in OTHERS:
         known = distribution(likelihood, f)
         wanted = known.logpmf(y) if likelihood.discrete else known.logpdf(y)
     np.testing.assert_allclose(likelihood.log_p(y, f).value, wanted, rtol=1e-11)
+
+
+def shares_of_classes(likelihood, y, f):
+    cuts = np.array([-np.inf, *likelihood.cut_points, np.inf])
+    k = y.astype(int)
+    return stats.norm.cdf(cuts[k + 1] - f) - stats.norm.cdf(cuts[k] - f)
 
 
 def integral(function, centre, width, points=()):
@@ -273,12 +285,13 @@ def density_at(likelihood, y):
     return np.moveaxis(found.reshape(k, 2, 2), 0, -1)
 
 
-COUNTS = [PROBIT, LOGIT, Poisson(), NegativeBinomial(9.0), Binomial()]
+COUNTS = [PROBIT, LOGIT, Poisson(), NegativeBinomial(9.0), Binomial(), Ordinal((0.4, 1.1))]
 
 
 @pytest.mark.parametrize("likelihood", COUNTS, ids=repr)
 def test_probabilities_add_up_and_give_the_response(likelihood):
-    counts = np.arange(2.0) if likelihood.supports(2) is not np.True_ else np.arange(400.0)
+    counts = np.arange(400.0 if isinstance(likelihood, Poisson | NegativeBinomial) else 2.0)
+    counts = np.arange(4.0) if isinstance(likelihood, Ordinal) else counts
     p = density_at(likelihood, counts)
     mean, variance = likelihood.response(MEANS, VARIANCES)
     np.testing.assert_allclose(p.sum(axis=-1), 1, rtol=1e-6)
@@ -384,6 +397,18 @@ def test_rows_have_columns_of_their_own(likelihood, fake):
         (Poisson(), {"exposure": [1, 0, -1.0]}, "exposure holds 0 and 1 others of the kind, but t"),
         (Poisson(), {"exposure": [np.inf, 1, 1]}, "exposure holds inf, but the poisson likelihood"),
         (NegativeBinomial(), {"offset": [np.nan, 1, 1]}, "offset holds nan, but the negative-bin"),
+        (Censored(), {"lower": [1, np.inf, 1]}, "lower holds inf, but .* takes numbers or -inf"),
+        (Censored(), {"upper": [1, 2, np.nan]}, "upper holds nan, but .* takes numbers or inf"),
+        (
+            Censored(),
+            {"lower": [1, 2, 3], "upper": [1, 1, 3]},
+            "lower holds 2, but .* not above the",
+        ),
+        (
+            Censored(),
+            {"lower": [1, 2, 3], "upper": [1, 2, 4]},
+            "lower holds 2, but .* both y where",
+        ),
     ],
 )
 def test_columns_that_cannot_be_are_named(likelihood, columns, words):
@@ -407,10 +432,88 @@ def test_columns_that_it_does_not_have_are_refused(likelihood, words):
         likelihood.with_columns({"weights": np.ones(3)})
 
 
+BOUNDS = {
+    "lower": np.array([0.4, -np.inf, 0.3, 1.0, -np.inf, 8.0]),
+    "upper": np.array([0.4, 0.5, 0.4, np.inf, np.inf, 9.0]),
+}
+
+
+def test_censored_values_have_the_probability_of_their_interval(fake):
+    rng = np.random.default_rng(1)
+    likelihood, y = Censored(0.7).with_columns(BOUNDS), np.full((6, 1), 0.4)
+    mean, variance = rng.normal(size=(6, 1)), rng.uniform(0.1, 1.0, 6)
+    likelihood.check_columns(y[:, 0], BOUNDS)
+    low, high = (stats.norm.cdf((one[:, None] - mean) / 0.7) for one in BOUNDS.values())
+    wanted = np.log(np.where(high > low, high - low, stats.norm.pdf(y, mean, 0.7)))
+    np.testing.assert_allclose(likelihood.log_p(y, mean).value[:5], wanted[:5], atol=1e-12)
+    spread = np.sqrt(0.49 + variance)[:, None]
+    low, high = (stats.norm.cdf((one[:, None] - mean) / spread) for one in BOUNDS.values())
+    wanted = np.log(np.where(high > low, high - low, stats.norm.pdf(y, mean, spread)))
+    np.testing.assert_allclose(
+        likelihood.log_density(y, mean, variance)[:5], wanted[:5], atol=1e-12
+    )
+    found = likelihood.expected(y, mean, variance)
+    device = fake("device")
+    rows = Censored(0.7).with_columns({k: device.asarray(v) for k, v in BOUNDS.items()})
+    there = rows.expected(*(device.asarray(a) for a in (y, mean, variance)))
+    np.testing.assert_allclose(there.by_mean.get(), found.by_mean)
+    for i in range(6):
+        value = integral(
+            lambda f, i=i: (
+                likelihood.log_p(y, np.full((6, 1), f)).value[i, 0]
+                * stats.norm.pdf(f, mean[i, 0], math.sqrt(variance[i]))
+            ),
+            mean[i, 0],
+            math.sqrt(variance[i]),
+        )
+        own = Censored(0.7).with_columns({k: v[[i]] for k, v in BOUNDS.items()})
+        assert own.expected(*one(0.4, mean[i, 0], variance[i])).value == pytest.approx(
+            value, rel=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Censored(0.7).with_columns(BOUNDS), Ordinal((0.1, 2.0, 0.3))]
+)
+def test_intervals_have_the_derivatives_that_they_say(likelihood):
+    rng = np.random.default_rng(1)
+    mean, variance = rng.normal(size=(6, 1)), rng.uniform(0.1, 1.0, 6)
+    y = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [1.0]])
+    found, step = likelihood.expected(y, mean, variance), 1e-5
+
+    def differences(value):
+        return (value(step) - value(-step)) / (2 * step)
+
+    by_mean = differences(lambda h: likelihood.expected(y, mean + h, variance).value)
+    assert by_mean == pytest.approx(found.by_mean.sum(), rel=1e-6)
+    by_variance = differences(lambda h: likelihood.expected(y, mean, variance + h).value)
+    assert by_variance == pytest.approx(found.by_variance.sum(), rel=1e-6)
+    by_slope = differences(lambda h: likelihood.log_p(y, mean + h).slope)
+    np.testing.assert_allclose(likelihood.log_p(y, mean).curvature, by_slope, rtol=1e-6, atol=1e-8)
+    by_parameters = likelihood.by_parameters(y, mean)
+    for j, unit in enumerate(np.eye(len(found.by_log))):
+
+        def at(h, unit=unit):
+            return likelihood.with_log_parameters(likelihood.log_parameters + h * unit)
+
+        by_log = differences(lambda h, at=at: at(h).expected(y, mean, variance).value)
+        assert by_log == pytest.approx(found.by_log[j], rel=1e-6)
+        values = differences(lambda h, at=at: at(h).log_p(y, mean).value)
+        np.testing.assert_allclose(by_parameters[j], values, rtol=1e-6, atol=1e-8)
+
+
+def test_intervals_far_away_and_narrow_ones_are_told():
+    found = Ordinal((1e-4, 1.0)).log_p(np.full((1, 4), 1.0), np.array([[-40.0, 0.0, 40.0, 300.0]]))
+    wanted = stats.norm.logpdf(np.array([40.0, 0.0, 40.0, 300.0])) + math.log(1e-4)
+    np.testing.assert_allclose(found.value[0], wanted, rtol=1e-4)
+    assert np.isfinite(np.concatenate(found)).all()
+    assert (found.curvature <= 0).all()
+
+
 # -- starts --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", [*OTHERS, StudentT(), PROBIT], ids=repr)
+@pytest.mark.parametrize("likelihood", [*OTHERS, StudentT(), Censored(), PROBIT], ids=repr)
 def test_starts_are_of_the_size_of_what_is_learned(likelihood):
     rng = np.random.default_rng(0)
     y = likelihood.sample(0.5 * rng.normal(size=2_000), rng)
@@ -423,6 +526,27 @@ def test_starts_are_of_the_size_of_what_is_learned(likelihood):
     assert np.isfinite(
         likelihood.start(np.full(3, 0.5 + likelihood.discrete / 2)).log_parameters
     ).all()
+
+
+def test_classes_start_at_their_frequencies():
+    y = np.repeat([0.0, 1.0, 3.0, np.nan], [500, 300, 200, 3])
+    begun = Ordinal().start(y)
+    assert begun.n_classes == 4
+    p = [
+        np.exp(begun.log_p(np.full((1, 1), k), begun.offset(np.array([0.9]))[None]).value)
+        for k in range(4)
+    ]
+    np.testing.assert_allclose(np.ravel(p), [0.5, 0.3, 0.0, 0.2], atol=2e-3)
+    assert by_name("ordinal", begun.log_parameters).n_classes == 4
+    with pytest.raises(InputError, match="a target is 999, and the ordinal likelihood takes"):
+        Ordinal().start(np.array([0.0, 999.0]))
+
+
+def test_values_between_bounds_start_there():
+    y = np.array([1.0, 5.0, np.nan, 9.0])
+    bounds = {"lower": np.array([1.0, 2.0, 0.0, 3.0]), "upper": np.array([1.0, 4.0, 1.0, np.inf])}
+    assert Censored(0.5).start(y, bounds).sigma == pytest.approx(0.5 * np.std([1.0, 3.0, 0.5, 3.0]))
+    assert Censored(0.5).start(y).sigma == pytest.approx(0.5 * np.std([1.0, 5.0, 9.0]))
 
 
 def test_a_start_knows_exposures():
@@ -528,8 +652,10 @@ def test_names():
         "poisson",
         "negative-binomial",
         "binomial",
+        "ordinal",
     ]
-    assert {one.name for one in EVERY if one.standardised} == {"gaussian", "student-t"}
+    measured = {"gaussian", "student-t", "censored"}
+    assert {one.name for one in EVERY if one.standardised} == measured
     with pytest.raises(SettingError) as caught:
         by_name("cauchy")
     message = str(caught.value)
@@ -603,7 +729,7 @@ def test_values_that_cannot_be_are_named(likelihood, value, words):
 
 @pytest.mark.parametrize("likelihood", [PROBIT, LOGIT, Poisson(), *OTHERS], ids=repr)
 def test_the_response_at_the_offset_is_the_mean(likelihood):
-    shares = isinstance(likelihood, Bernoulli | Beta | Binomial)
+    shares = isinstance(likelihood, Bernoulli | Beta | Binomial | Ordinal)
     y_mean = np.array([0.02, 0.3, 0.9] if shares else [0.02, 1.0, 700.0])
     offset = likelihood.offset(y_mean)
     found = likelihood.response(offset[None, :], np.zeros(1))[0]
