@@ -4,6 +4,7 @@ Estimators
     AutoGP, which chooses among
     SGPR, LMA, PIC, VecchiaGP, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP,
     SparseSpectrumGP, ExactGP
+    GPClassifier, around any of them with a likelihood
 Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         DecoupledGP,
         ExactGP,
         ExpertsGP,
+        GPClassifier,
         OptiComGP,
         SparseSpectrumGP,
         VecchiaGP,
@@ -60,6 +62,7 @@ __all__ = [
     "DecoupledGP",
     "ExactGP",
     "ExpertsGP",
+    "GPClassifier",
     "InputError",
     "OptiComGP",
     "SparseSpectrumGP",
@@ -95,6 +98,7 @@ _HOMES = {
     "DecoupledGP": "daskgp.estimators",
     "ExactGP": "daskgp.estimators",
     "ExpertsGP": "daskgp.estimators",
+    "GPClassifier": "daskgp.estimators",
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",

@@ -6,6 +6,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
 from daskgp.estimators.checking import check, variogram
+from daskgp.estimators.classifier import GPClassifier
 from daskgp.estimators.cross_validation import cross_validate
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
@@ -31,6 +32,7 @@ __all__ = [
     "DecoupledGP",
     "ExactGP",
     "ExpertsGP",
+    "GPClassifier",
     "GaussianProcess",
     "OptiComGP",
     "SparseSpectrumGP",

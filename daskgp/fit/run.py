@@ -92,7 +92,7 @@ def fitted(
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
-    load, plan = _planned(recipe, sizes, limit, keep)
+    load, plan = planned(recipe, sizes, limit, keep)
     if all(given is None for given in noise):
         if not sizes.n_noise:
             data.warn_of_noise_behind(y)
@@ -104,7 +104,7 @@ def fitted(
             shared = executor.shares_memory
             whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise), executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
-            with _rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
+            with rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills
                 fit, sums = run(recipe, rows, executor, *given)
                 if calibrate is not None and recipe.calibrate is not None:
@@ -122,7 +122,7 @@ def fitted(
     return replace(fit, posterior=posterior, seen=seen, sources=sources)
 
 
-def _planned(
+def planned(
     recipe: Recipe, rows: data.Rows, limit: int | None, keep: str | None
 ) -> tuple[Workload, Plan]:
     """Return the work that a fit to rows of that size will be; PlanError if it is too much.
@@ -160,14 +160,14 @@ def run(
     spans = recipe.spans(rows)
     sums = _described(recipe, rows, spans, executor)
     if recipe.likelihood is None:
-        return _solved(executor, fills, recipe, rows, sums, checkpoint, keep, start), sums
-    solve = partial(_solved, executor, fills)
+        return solved(executor, fills, recipe, rows, sums, checkpoint, keep, start), sums
+    solve = partial(solved, executor, fills)
     given = recipe, rows, sums, executor, checkpoint, keep, start
     fit, likelihood = sites.run(solve, *given)
     return fit.of(fit.posterior.observed_by(likelihood)), sums
 
 
-def _solved(
+def solved(
     executor: Executor,
     fills: Fills,
     recipe: Recipe,
@@ -268,7 +268,7 @@ def _check_seen(rows: data.Rows, executor: Executor) -> None:
         visibility.check(executor, array, "the training data", remedy)
 
 
-def _rows_url(recipe: Recipe, keep: str | None, spill: str) -> AbstractContextManager[str]:
+def rows_url(recipe: Recipe, keep: str | None, spill: str) -> AbstractContextManager[str]:
     """Return the context of a URL for rows that a fit writes: for predictions, or beside it."""
     if recipe.method.keeps_rows:
         return kept_rows(keep, recipe.store)
@@ -296,6 +296,13 @@ def _described(
     """Return sums over rows; InputError for rows to which nothing can be fitted."""
     if recipe.codes is not None:
         targets.check(rows, spans, executor, recipe.codes)
+    return described(recipe, rows, spans, executor)
+
+
+def described(
+    recipe: Recipe, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
+) -> scaling.Sums:
+    """Return sums over rows whose targets are possible; InputError as for other rows."""
     transform = None
     if recipe.target_transform is not None:
         transform = targets.transformed(rows, spans, executor, recipe.target_transform)

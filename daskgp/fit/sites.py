@@ -171,7 +171,7 @@ def run(
     executor, checkpoint, keep, start
         As for a fit.
     """
-    stored = _Stored(rows, executor, keep)
+    stored = Stored(rows, executor, keep)
     begun = Begun.of(recipe, float(sums.mean[rows.n_features]), start)
     turns = _Turns(solve, recipe, sums, checkpoint, begun)
     try:
@@ -202,17 +202,17 @@ class _Turns:
     begun: Begun
 
     def taken(
-        self, stored: _Stored, start: warm.Other | None, ended: Callable[[], bool]
+        self, stored: Stored, start: warm.Other | None, ended: Callable[[], bool]
     ) -> tuple[Fit, Likelihood]:
         """Return the fit to the last sites, or to those at which training ended; likelihood."""
-        inner, likelihood, other = _gaussian(self.recipe), self.begun.likelihood, start
+        inner, likelihood, other = gaussian(self.recipe), self.begun.likelihood, start
         sites, share, errors, history = stored.first(self.begun), 1.0, None, list[dict[str, Any]]()
         bound, was, moves = -np.inf, None, np.inf
         for i in range(MOST):
-            with _silent():
+            with silent():
                 fit = self._fitted(inner, stored, sites, i, other)
             if not i:
-                stored = self._in_order(stored, fit.posterior)
+                stored = stored.in_order(self.recipe, self.sums, fit.posterior)
                 sites = stored.first(self.begun)
             sites, found = stored.following(sites, fit.posterior, likelihood, share, i)
             turn, theta = Turn(fit, found), fit.posterior.theta.to_vector(False)
@@ -247,7 +247,7 @@ class _Turns:
     def _fitted(
         self,
         recipe: Recipe,
-        stored: _Stored,
+        stored: Stored,
         sites: data.Rows,
         number: int,
         start: warm.Other | None,
@@ -263,22 +263,14 @@ class _Turns:
         checkpoint: Place | None,
         keep: str,
         start: warm.Other | None,
-        stored: _Stored,
+        stored: Stored,
     ) -> Fit:
         sums = sampling.describe(sites, recipe.spans(sites), stored.executor)
         return self.solve(recipe, sites, sums, checkpoint, keep, start)
 
-    def _in_order(self, stored: _Stored, posterior: Posterior) -> _Stored:
-        """Return the same rows in an order in which near ones are predicted together."""
-        recipe, rows = self.recipe, stored.rows
-        given = posterior.scaling, stored.executor, recipe.dtype, recipe.device
-        stage = rounds.Rounds(rows, alone(recipe.spans(rows)), *given)
-        own = stage, posterior.theta, self.sums, stored.observed
-        return replace(stored, rows=recipe.arrangement.in_order(*own))
-
 
 @dataclass(frozen=True)
-class _Stored:
+class Stored:
     """Rows as they were observed, and sites beside them: in memory, or in stores beside a URL."""
 
     rows: data.Rows
@@ -296,6 +288,13 @@ class _Stored:
         self._remove(place)
         return place
 
+    def in_order(self, recipe: Recipe, sums: scaling.Sums, posterior: Posterior) -> Stored:
+        """Return the same rows in an order in which near ones are predicted together."""
+        given = posterior.scaling, self.executor, recipe.dtype, recipe.device
+        stage = rounds.Rounds(self.rows, alone(recipe.spans(self.rows)), *given)
+        own = stage, posterior.theta, sums, self.observed
+        return replace(self, rows=recipe.arrangement.in_order(*own))
+
     def clear(self) -> None:
         """Remove what is not kept beyond the turns."""
         for place in (f"{self.keep}-0", f"{self.keep}-1", self.observed):
@@ -311,8 +310,8 @@ class _Stored:
         """Return rows with the sites that they begin with."""
         if begun.posterior is not None:
             task = partial(_following, self.rows, None, begun.likelihood, 1.0)
-            return self._written(task, 0, (node("posterior", begun.posterior),))[0]
-        return self._written(partial(_alone, self.rows, begun), 0)[0]
+            return self.written(task, 0, (node("posterior", begun.posterior),))[0][0]
+        return self.written(partial(_alone, self.rows, begun), 0)[0][0]
 
     def following(
         self,
@@ -325,25 +324,28 @@ class _Stored:
         """Return rows with the sites of the next turn, and sums over them under q."""
         task = partial(_following, self.rows, sites, likelihood, share)
         cheaper = replace(posterior, method=posterior.method.at_own_rows())
-        following, parts = self._written(task, number + 1, (node("posterior", cheaper),))
+        (following,), parts = self.written(task, number + 1, (node("posterior", cheaper),))
         return following, reduce(Sums.plus, parts)
 
     def joining(self, posterior: Posterior) -> tuple[data.Rows, list[float]]:
         """Return rows with sites that join those of a posterior, and parts of a bound."""
-        return self._written(partial(_joining, self.rows), 0, (node("posterior", posterior),))
+        task = partial(_joining, self.rows)
+        (joined,), parts = self.written(task, 0, (node("posterior", posterior),))
+        return joined, parts
 
-    def _written(
-        self, task: Callable[..., Any], number: int, shared: tuple[Any, ...] = ()
-    ) -> tuple[data.Rows, list[Any]]:
-        """Return rows with the sites that tasks give, and what else they return."""
+    def written(
+        self, task: Callable[..., Any], number: int, shared: tuple[Any, ...] = (), sets: int = 1
+    ) -> tuple[list[data.Rows], list[Any]]:
+        """Return rows with each of the sets of sites that tasks give, and what else they return."""
         rows, n, step = self.rows, len(self.rows), self._step
         spans = [Span(i, min(i + step, n)) for i in range(0, n, step)]
-        shapes = {"y": rows.y.shape, Y_VARIANCE: (n,)}
+        own = {"y": rows.y.shape, Y_VARIANCE: (n,)}
+        shapes = {f"{name}{i or ''}": shape for i in range(sets) for name, shape in own.items()}
         if not is_zarr(rows.X):
             found = map_all(partial(_given, task), spans, self.executor, "sites", shared)
             parts = zip(shapes.values(), zip(*found, strict=True), strict=False)
-            values = [np.concatenate(own).reshape(shape) for shape, own in parts]
-            return self._with(*values), [one[-1] for one in found]
+            values = [np.concatenate(part).reshape(shape) for shape, part in parts]
+            return self._sets(values), [one[-1] for one in found]
         url = self._url(number)
         for old in (self._url(number - 2), url):
             data.remove(old)
@@ -355,7 +357,11 @@ class _Stored:
             keeping = partial(_kept, task, arrays)
             found = map_all(keeping, spans, self.executor, "sites", shared)
             group.attrs["complete"] = True
-        return self._with(*arrays), found
+        return self._sets(arrays), found
+
+    def _sets(self, arrays: list[Any]) -> list[data.Rows]:
+        """Return rows with each two of the arrays, targets and their variances."""
+        return [self._with(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
 
     @property
     def _step(self) -> int:
@@ -372,7 +378,7 @@ class _Stored:
         return given.with_arrays({**given.arrays, Y_VARIANCE: variances})
 
 
-def _gaussian(recipe: Recipe) -> Recipe:
+def gaussian(recipe: Recipe) -> Recipe:
     """Return the recipe of the regression on sites, which have noise variances of their own."""
     asked = recipe.asked
     fixed = {**fixed_values(asked.fixed), NOISE: NO_NOISE}
@@ -401,9 +407,9 @@ def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> li
 
 def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:
     """Return the sites of rows whose f have a prior of their own."""
-    known, y = _observed(rows, span)
+    known, y = observed(rows, span)
     prior = np.full(y.shape, begun.offset), np.full(y.shape, ALONE)
-    return *_sites(known, *_at_modes(begun.likelihood, y, *prior)), None
+    return *sited(known, *_at_modes(begun.likelihood, y, *prior)), None
 
 
 def _at_modes(
@@ -421,7 +427,7 @@ def _at_modes(
     return _natural(likelihood.expected(y, mode, 1.0 / precision[:, 0]), mode)
 
 
-def _observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray]:
+def observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows of a span miss nothing (r,), and their targets (n, 1)."""
     X, y = rows.raw(*span)
     known = scaling.complete_rows(X, y)
@@ -435,7 +441,7 @@ def _natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.nd
     return (expected.by_mean + mean * second)[:, 0], second[:, 0]
 
 
-def _sites(
+def sited(
     known: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return pseudo-targets and their noise variances (n,), of rows that are ``known``."""
@@ -451,7 +457,7 @@ def more(
 
     Sites of the posterior stay; those of near rows are found together.
     """
-    stored = _Stored(rows, executor, url)
+    stored = Stored(rows, executor, url)
     found, values = stored.joining(posterior)
     return found, float(np.sum(values)), stored.clear
 
@@ -460,7 +466,7 @@ def _joining(
     rows: data.Rows, span: Span, posterior: Posterior
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the sites of rows that join those of a posterior, and what these add to the bound."""
-    known, y = _observed(rows, span)
+    known, y = observed(rows, span)
     X, likelihood = rows.raw(*span)[0][known], posterior.likelihood
     assert likelihood is not None
     first, second, value = np.zeros(len(y)), np.ones(len(y)), 0.0
@@ -473,7 +479,7 @@ def _joining(
         joint = np.diag(spread[:, 0]) if alone else spread[:, :, 0]
         first[group], second[group], own = _together(likelihood, y[group], prior.mean, joint)
         value += own
-    return *_sites(known, first, second), value
+    return *sited(known, first, second), value
 
 
 def _near(X: np.ndarray) -> list[np.ndarray]:
@@ -520,7 +526,7 @@ def _following(
     posterior: Posterior,
 ) -> tuple[np.ndarray, np.ndarray, Sums | None]:
     """Return the next sites of rows, a share of them new, and sums under q, which has ``sites``."""
-    known, y = _observed(rows, span)
+    known, y = observed(rows, span)
     with single_blas_thread():
         found = posterior.moments(rows.raw(*span)[0][known], "variance", gaussian=True)
     assert found.variance is not None
@@ -528,7 +534,7 @@ def _following(
     expected = likelihood.expected(y, mean, variance)
     first, second = _natural(expected, mean)
     if sites is None:
-        return *_sites(known, first, second), None
+        return *sited(known, first, second), None
     own = sites.raw(*span)[1][known]
     t, v = own[:, 0], own[:, -1] + NO_NOISE
     of_sites = np.log(2 * np.pi * v) + ((t - mean[:, 0]) ** 2 + variance) / v
@@ -540,11 +546,11 @@ def _following(
     sums = Sums(value, slopes[0], np.reshape(slopes[1:], (len(logs), len(logs))), len(y))
     first = (1.0 - share) * t / v + share * first
     second = (1.0 - share) / v + share * second
-    return *_sites(known, first, second), sums
+    return *sited(known, first, second), sums
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Leave out the remarks of this thread on fits to sites that will change."""
     own = threading.get_ident()
 
