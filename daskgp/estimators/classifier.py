@@ -7,6 +7,7 @@ from typing import Any, Literal, NoReturn, Self
 
 import dask.array as da
 import numpy as np
+from scipy.special import ndtri_exp
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, column_or_1d
@@ -201,7 +202,11 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     # -- predictions -------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Any:
-        """Return posterior means of f: (n,) of the second of two classes, (n, C) of more.
+        """Return f whose probabilities are those predicted, (n,) of two classes and (n, C) of more.
+
+        That of two classes is positive for the second; those of more add up to 0.  Between the
+        posterior mean of f and 0 they are, as the uncertainty of f draws probabilities together;
+        the means and their spread are those of ``fields_``.
 
         Examples
         --------
@@ -212,10 +217,9 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> bool(model.decision_function(np.array([[0.9]]))[0] > 0)
         True
         """
-        X = self._places(X)
-        if len(self.fields_) == 1:
-            return self._first.predict(X)
-        return _stacked([field.predict(X) for field in self.fields_])
+        function, C = partial(_of_link, link=self.link), len(self.classes_)
+        columns = None if C == 2 else C
+        return _mapped(function, self.predict_proba(X), np.float64, columns)
 
     def predict_proba(self, X: Any) -> Any:
         """Return probabilities (n, C) of the classes, in the order of ``classes_``.
@@ -237,11 +241,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return self._first.predict_proba(X)
         both = [field.predict(X, return_std=True) for field in self.fields_]
         moments = _stacked([mean for mean, _ in both] + [std for _, std in both])
-        C = len(self.fields_)
-        if isinstance(moments, da.Array):
-            each = {"dtype": np.float64, "meta": np.empty((0, 0))}
-            return moments.map_blocks(_probabilities, chunks=(moments.chunks[0], (C,)), **each)
-        return _probabilities(moments)
+        return _mapped(_probabilities, moments, np.float64, columns=len(self.fields_))
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class at X, lazy for a dask X.
@@ -264,7 +264,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _mapped(partial(_most_probable, classes=self.classes_), p, self.classes_.dtype)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose class is predicted, weighted if ``sample_weight`` is given.
+        """Return the share of rows whose class is predicted, by weight if weights are given.
 
         Raises
         ------
@@ -361,17 +361,32 @@ def _listed(classes: np.ndarray) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _mapped(function: Any, values: Any, dtype: Any) -> Any:
-    """Return what a function of rows (n,) or (n, C) gives of each (n,); lazy for a dask array."""
+def _mapped(function: Any, values: Any, dtype: Any, columns: int | None = None) -> Any:
+    """Return what a function gives of rows (n,) or (n, C); lazy for a dask array.
+
+    It gives one value a row, or as many ``columns``.
+    """
     if not isinstance(values, da.Array):
         return function(values)
-    dropped = {"drop_axis": 1} if values.ndim == 2 else {}
-    meta = np.empty((0,), dtype)
-    return values.map_blocks(function, dtype=dtype, meta=meta, **dropped)
+    if columns is None:
+        meta, across = np.empty(0, dtype), {"drop_axis": 1} if values.ndim == 2 else {}
+        return values.map_blocks(function, dtype=dtype, meta=meta, **across)
+    chunks, meta = (values.chunks[0], (columns,)), np.empty((0, 0), dtype)
+    return values.map_blocks(function, dtype=dtype, meta=meta, chunks=chunks)
 
 
 def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return np.searchsorted(classes, y).astype(np.float64)
+
+
+def _of_link(p: np.ndarray, link: str) -> np.ndarray:
+    """Return f (n,) of two classes, or (n, C), with probabilities p (n, C)."""
+    logs = np.log(np.maximum(p, np.finfo(float).tiny))
+    if p.shape[1] > 2:
+        return np.asarray(logs - logs.mean(axis=1, keepdims=True))
+    if link == "logit":
+        return np.asarray(logs[:, 1] - logs[:, 0])
+    return np.asarray(np.where(p[:, 1] < 0.5, ndtri_exp(logs[:, 1]), -ndtri_exp(logs[:, 0])))
 
 
 def _most_probable(p: np.ndarray, classes: np.ndarray) -> np.ndarray:

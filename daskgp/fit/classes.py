@@ -158,10 +158,14 @@ class _Turns:
         """Return the models that the next turn starts from."""
         posteriors = [fit.posterior for fit in fits]
         if self.shared:
-            vectors = np.array([one.theta.to_vector(False) for one in posteriors])
-            weights = np.array([_precisions(fit, vectors.shape[1]) for fit in fits])
-            mean = (weights * vectors).sum(axis=0) / weights.sum(axis=0)
-            posteriors = [replace(one, theta=one.theta.from_vector(mean)) for one in posteriors]
+            first = posteriors[0]
+            units = first.scaling, len(first.scaling.uses)
+            kernels = [warm.kernel_of(one, *units) for one in posteriors]
+            logs = np.array([kernel.log_parameters for kernel in kernels])
+            weights = np.array([_precisions(fit, logs.shape[1]) for fit in fits])
+            mean = (weights * logs).sum(axis=0) / weights.sum(axis=0)
+            kernel = first.theta.kernel.with_log_parameters(mean)
+            posteriors = [replace(first, theta=replace(first.theta, kernel=kernel))] * len(fits)
         return [warm.Other(one, self.recipe.inputs) for one in posteriors]
 
     def _first(self, stored: sites.Stored) -> list[data.Rows]:
@@ -189,10 +193,9 @@ class _Turns:
 
 def _precisions(fit: Fit, k: int) -> np.ndarray:
     """Return the precisions (k,) of logs of hyper-parameters; 1 where they are not known."""
-    if fit.errors is None or len(fit.errors) != k:
-        return np.ones(k)
-    known = np.isfinite(fit.errors) & (fit.errors > 0)
-    return np.where(known, 1.0 / np.where(known, fit.errors, 1.0) ** 2, 1.0)
+    errors = np.full(k, np.nan) if fit.errors is None else fit.errors[:k]
+    known = np.isfinite(errors) & (errors > 0)
+    return np.where(known, 1.0 / np.where(known, errors, 1.0) ** 2, 1.0)
 
 
 def _moved(before: list[warm.Other], after: list[warm.Other]) -> float:

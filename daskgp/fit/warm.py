@@ -42,7 +42,8 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums, other: Other
     """
     posterior = other.posterior
     _check(recipe, stage.rows, posterior)
-    theta = Theta(_kernel(stage, posterior), _noise(stage, posterior))
+    kernel = kernel_of(posterior, stage.scaling, stage.rows.n_features)
+    theta = Theta(kernel, _noise(stage, posterior))
     theta = recipe.constraints(theta, stage.scaling).started(theta)
     sampled = hyperparameters.Sampled.of(recipe, stage, sums)
     theta = replace(theta, inputs=_inputs(sampled, theta, other))
@@ -84,12 +85,12 @@ def _plain(kernel: Kernel) -> str:
     return identity(kernel.with_log_parameters(np.zeros(len(kernel.parameter_names))))
 
 
-def _kernel(stage: rounds.Rounds, posterior: Posterior) -> Kernel:
-    """Return the kernel of a model in the units of these rows."""
-    kernel, then, now = posterior.theta.kernel, posterior.scaling, stage.scaling
+def kernel_of(posterior: Posterior, now: scaling.Scaling, n_features: int) -> Kernel:
+    """Return the kernel of a model in the units of other rows, of as many features."""
+    kernel, then = posterior.theta.kernel, posterior.scaling
     both = then.uses & now.uses
     powers = []
-    for unit in kernel.units(stage.rows.n_features):
+    for unit in kernel.units(n_features):
         used = [j for j in unit.columns if both[j]]
         inputs = np.mean(np.log(then.x_scale[used] / now.x_scale[used])) if used else 0.0
         targets = np.mean(np.log(then.y_scale)) - np.mean(np.log(now.y_scale))

@@ -26,7 +26,7 @@ BELOW, BEYOND = 4.0, 17.0
 """How far below the largest f and beyond it t may be."""
 REACH = 5.0
 """Standard deviations of f from its mean that count for the ends of t."""
-ROWS = 4_096
+ROWS = 512
 """Rows of which arrays are made at a time."""
 SMALLEST = 1e-290
 
@@ -71,18 +71,17 @@ def _expected(mean: np.ndarray, variance: np.ndarray) -> Categories:
     low = (mean - REACH * deviation).max(axis=1) - BELOW
     high = (mean + REACH * deviation).max(axis=1) + BEYOND
     step = (high - low) / (NODES - 1)
-    factors = [(w, np.exp(np.sqrt(2.0) * x * deviation)) for x, w in hermite()]
+    nodes, weights = np.array(hermite()).T
+    factors = np.exp(np.sqrt(2.0) * nodes * deviation[:, :, None])
     probability, spread = np.zeros(mean.shape), np.zeros(mean.shape)
     below = np.zeros(len(mean))
     for k in range(NODES):
         # far beyond the ends of t all of these are 0 or 1
         base = np.exp(np.clip(mean - (low + k * step)[:, None], -300.0, 300.0))
-        distribution, density = np.zeros(mean.shape), np.zeros(mean.shape)
-        for w, factor in factors:
-            rate = base * factor
-            part = w * np.exp(-rate)
-            distribution += part
-            density += rate * part
+        rates = base[:, :, None] * factors
+        parts = weights * np.exp(-rates)
+        # sums along rows of their own, whose bits do not depend on other rows
+        distribution, density = parts.sum(axis=2), (rates * parts).sum(axis=2)
         distribution = np.maximum(distribution, SMALLEST)
         product = np.exp(np.log(distribution).sum(axis=1))
         ratio = density / distribution
