@@ -369,8 +369,9 @@ def _mapped(function: Any, values: Any, dtype: Any, columns: int | None = None) 
     if not isinstance(values, da.Array):
         return function(values)
     if columns is None:
-        meta, across = np.empty(0, dtype), {"drop_axis": 1} if values.ndim == 2 else {}
-        return values.map_blocks(function, dtype=dtype, meta=meta, **across)
+        across = [1] if values.ndim == 2 else []
+        meta = np.empty(0, dtype)
+        return values.map_blocks(function, dtype=dtype, meta=meta, drop_axis=across)
     chunks, meta = (values.chunks[0], (columns,)), np.empty((0, 0), dtype)
     return values.map_blocks(function, dtype=dtype, meta=meta, chunks=chunks)
 
