@@ -371,9 +371,9 @@ def _mapped(function: Any, values: Any, dtype: Any, columns: int | None = None) 
     if columns is None:
         across = [1] if values.ndim == 2 else []
         meta = np.empty(0, dtype)
-        return values.map_blocks(function, dtype=dtype, meta=meta, drop_axis=across)
+        return da.map_blocks(function, values, dtype=dtype, meta=meta, drop_axis=across)
     chunks, meta = (values.chunks[0], (columns,)), np.empty((0, 0), dtype)
-    return values.map_blocks(function, dtype=dtype, meta=meta, chunks=chunks)
+    return da.map_blocks(function, values, dtype=dtype, meta=meta, chunks=chunks)
 
 
 def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
