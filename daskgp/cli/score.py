@@ -42,6 +42,7 @@ def score(
     began = time.perf_counter()
     cluster.check()
     estimator = load(model_store, device)
+    estimator._fitted.refuse_columns("daskgp score", "compare predictions with y by daskgp.metrics")
     rows = rows_to_compare(estimator, test, columns)
     posterior = estimator.solved_
     with (

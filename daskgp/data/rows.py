@@ -10,7 +10,7 @@ import logging
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any
@@ -40,6 +40,16 @@ _, _, Y_VARIANCE, WEIGHT = ARRAYS
 """Arrays of a dataset store: error variance of each row, in units of y squared, and its weight."""
 GIVEN = {Y_VARIANCE: "y_variance", WEIGHT: "sample_weight"}
 """Names of the arguments of ``fit`` that these arrays come from."""
+COLUMNS = {
+    "trials": "binomial",
+    "exposure": "poisson",
+    "offset": "poisson",
+    "lower": "censored",
+    "upper": "censored",
+}
+"""Numbers of each row that likelihoods take beside y, and a likelihood that does."""
+ARGUMENTS = {**GIVEN, **dict(zip(COLUMNS, COLUMNS, strict=True))}
+"""Names of all arguments of ``fit`` that arrays (n,) come from."""
 
 UNITS = "target_units"
 """Attribute of a dataset store with the units of its targets."""
@@ -77,6 +87,7 @@ class Rows:
     error is not known.  ``geographic`` are the columns with longitude and latitude, if any, and
     ``trend`` those that ``read`` appends to y for a trend that is integrated over, if there is one.
     ``fills`` are the values of each column of X, then of y, that are read as missing, if any are.
+    ``beside`` (n,) are numbers that a likelihood takes, by their names in ``COLUMNS``.
     """
 
     X: Any
@@ -93,6 +104,7 @@ class Rows:
     geographic: tuple[int, int] | None = None
     trend: tuple[int, ...] | None = None
     fills: fills.Fills = ()
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -134,7 +146,12 @@ class Rows:
     def arrays(self) -> dict[str, Any]:
         """All arrays, by their names in a store."""
         named = {"X": self.X, "y": self.y, Y_VARIANCE: self.y_variance, WEIGHT: self.weight}
-        return {name: array for name, array in named.items() if array is not None}
+        return {name: a for name, a in named.items() if a is not None} | {**self.beside}
+
+    @property
+    def width(self) -> int:
+        """Number of columns that ``raw`` returns of y."""
+        return self.n_targets + self.n_noise + len(self.beside)
 
     @property
     def n_noise(self) -> int:
@@ -144,7 +161,8 @@ class Rows:
     def with_arrays(self, arrays: Mapping[str, Any], **more: Any) -> Rows:
         """Return the rows with other arrays, by their names in a store."""
         chosen: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
-        return replace(self, **chosen, **more)
+        beside = {name: arrays[name] for name in COLUMNS if name in arrays}
+        return replace(self, **chosen, beside=beside, **more)
 
     def with_other_y(self, y: Any, **more: Any) -> Rows:
         """Return the rows with other numbers as y, which have no fill values."""
@@ -162,24 +180,45 @@ class Rows:
 
     def as_inputs(self, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what ``read`` does of what ``raw`` returned."""
+        y = y[:, : y.shape[1] - len(self.beside)]
         if self.trend:
             p = y.shape[1] - self.n_noise
             y = np.concatenate([y[:, :p], X[:, self.trend], y[:, p:]], axis=1)
         return self.columns.inputs(X), y
 
     def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return what ``read`` does without a trend, but X (r, d) as it is stored."""
+        """Return what ``read`` does without a trend, but X (r, d) as it is stored.
+
+        y also has the columns ``beside``, last; a row that misses one of them misses its y.
+        """
+        X, y, parts = self._with_noise(start, stop)
+        if not self.beside:
+            return X, y
+        own = np.column_stack([np.asarray(parts[name]).reshape(len(y)) for name in self.beside])
+        y, own = y.astype(np.float64), own.astype(np.float64)
+        y[np.isnan(own).any(axis=1)] = np.nan
+        return X, np.concatenate([y, own], axis=1)
+
+    def beside_in(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the numbers (r,) that a likelihood takes, in y as ``raw`` returned it."""
+        columns = y[:, y.shape[1] - len(self.beside) :].T
+        return dict(zip(self.beside, columns, strict=True))
+
+    def _with_noise(
+        self, start: int, stop: int
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Return X, y with columns of noise, and the values of all arrays by name."""
         parts = {name: self.values(name, start, stop) for name in self.arrays}
         X, y = parts["X"], parts["y"].reshape(len(parts["y"]), math.prod(self.y.shape[1:]))
         if not self.n_noise:
-            return X, y
+            return X, y, parts
         weight, error = (
             parts[name].reshape(len(y)) if name in parts else np.full(len(y), default)
             for name, default in ((WEIGHT, 1.0), (Y_VARIANCE, 0.0))
         )
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
         columns[weight == 0] = np.nan
-        return X, columns
+        return X, columns, parts
 
     def values(self, name: str, start: int, stop: int) -> np.ndarray:
         """Read the rows from start to stop of an array, by its name in a store."""
@@ -201,6 +240,7 @@ class Rows:
         values = {"X": X, "y": y[:, :p]}
         if self.n_noise:
             values |= {WEIGHT: y[:, p], Y_VARIANCE: y[:, p + 1]}
+        values |= self.beside_in(y)
         arrays = self.arrays.items()
         return {name: values[name].reshape(len(y), *a.shape[1:]) for name, a in arrays}
 
@@ -450,6 +490,7 @@ def rows_of(
     y_variance: Any = None,
     weight: Any = None,
     geographic: Any = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> Rows:
     """Return the rows of whatever ``fit`` was given.
 
@@ -470,9 +511,12 @@ def rows_of(
         in, if it has any; False leaves these out.
     geographic : pair of str or int, False or None
         Columns of longitude and latitude; False for none, None for those that X says.
+    columns : mapping of str to objects as y, or numbers, optional
+        Numbers of each row that a likelihood takes, by their names in ``COLUMNS``.
     """
-    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
-    beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight})
+    columns = {} if columns is None else columns
+    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight, **columns)
+    beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight}) | {**columns}
     rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
     known = None if geographic is False else place_of(X, said)
@@ -494,12 +538,15 @@ def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: a for name, a in chosen.items() if a is not False}
 
 
-def noise_beside(y: Any) -> dict[str, zarr.Array]:
-    """Return the error variances and weights in the store that y lies in, by their names."""
+def noise_beside(y: Any, names: Sequence[str] = (Y_VARIANCE, WEIGHT)) -> dict[str, zarr.Array]:
+    """Return the error variances and weights in the store that y lies in, by their names.
+
+    On request other arrays by row.
+    """
     group = store_behind(getattr(y, "array", y), "y")
     if group is None:
         return {}
-    url, present = remote.address(group), [name for name in (Y_VARIANCE, WEIGHT) if name in group]
+    url, present = remote.address(group), [name for name in names if name in group]
     return {name: _numeric_array(group, name, url, (1, 2)) for name in present}
 
 
@@ -529,7 +576,7 @@ def _rows_of(
     beside = {name: a for name, a in beside.items() if name not in numbers}
     if grids.is_xarray(X) or grids.is_xarray(y):
         beside = {
-            name: grids.training_arrays(X, grids.like(y, a, GIVEN[name]))[1]
+            name: grids.training_arrays(X, grids.like(y, a, ARGUMENTS[name]))[1]
             for name, a in beside.items()
         }
         X, y, names = grids.training_arrays(X, y)
@@ -545,10 +592,10 @@ def _rows_of(
         arrays |= {name: reading.Repeated(value, (n,)) for name, value in numbers.items()}
         return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
     lazy = any(isinstance(a, da.Array | zarr.Array) for a in arrays.values())
-    arrays = {name: _lazy_or_here(a, GIVEN.get(name, name)) for name, a in arrays.items()}
+    arrays = {name: _lazy_or_here(a, ARGUMENTS.get(name, name)) for name, a in arrays.items()}
     _check_shapes(arrays, numbers)
     n = arrays["X"].shape[0]
-    flat = {name: a[:, 0] for name, a in arrays.items() if name in GIVEN and a.ndim == 2}
+    flat = {name: a[:, 0] for name, a in arrays.items() if name in ARGUMENTS and a.ndim == 2}
     arrays |= flat | {name: np.broadcast_to(value, n) for name, value in numbers.items()}
     if lazy or not shared_memory:
         return _spilled(arrays, names, spill, block_rows)
@@ -564,8 +611,8 @@ def _number(name: str, given: Any) -> float:
     """Return the error variance or weight of all rows; InputError unless it is a number."""
     value = np.asarray(given)
     if value.dtype.kind == "b":
-        raise InputError(f"{GIVEN[name]}={value}: give numbers, or False to leave it out")
-    reading.check_kind(GIVEN[name], value)
+        raise InputError(f"{ARGUMENTS[name]}={value}: give numbers, or False to leave it out")
+    reading.check_kind(ARGUMENTS[name], value)
     return float(value)
 
 
@@ -685,7 +732,7 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> No
         raise InputError(f"y has no column (shape={y.shape}): give one target or more")
     for name, a in arrays.items():
         if name != "X":
-            reading.check_kind(GIVEN.get(name, name), a)
+            reading.check_kind(ARGUMENTS.get(name, name), a)
         if any(size != size for size in a.shape):  # NaN: unknown to dask
             raise InputError(f"{name} has unknown chunk sizes: call compute_chunk_sizes() on it")
     if X.shape[0] != y.shape[0]:
@@ -700,7 +747,7 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> No
     for name, a in arrays.items():
         if name not in ("X", "y") and a.shape not in ((n,), (n, 1)):
             raise InputError(
-                f"{GIVEN[name]} has shape {a.shape}, but one number per row is needed: {(n,)}"
+                f"{ARGUMENTS[name]} has shape {a.shape}, but one number per row is needed: {(n,)}"
             )
 
 

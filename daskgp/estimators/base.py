@@ -314,6 +314,11 @@ class GaussianProcess(FittedGP):
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
         start: GaussianProcess | None = None,
         callback: Callback | None = None,
         features: Any = None,
@@ -346,6 +351,15 @@ class GaussianProcess(FittedGP):
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
             hyper-parameters, a row of weight 2 counts as the same row twice if it has no
             ``y_variance``; one of weight 0 is left out.
+        trials : float or array-like (n,) or (n, 1), optional
+            Number of trials of each row, of which y succeeded; for ``likelihood="binomial"``.
+        exposure, offset : float or array-like (n,) or (n, 1), optional
+            What multiplies the rate e^f of each row, such as an area, a time or a population, and
+            what is added to f; for ``likelihood="poisson"`` or ``"negative-binomial"``.
+            Predictions are those for an exposure of 1 and an offset of 0: rates.
+        lower, upper : float or array-like (n,) or (n, 1), optional
+            Bounds between which y is known to lie, infinite ones where there is none; for
+            ``likelihood="censored"``.  Rows that miss one of these columns are left out.
         start : fitted estimator, optional
             Model whose hyper-parameters, and inducing inputs if there are as many, training starts
             from, with a kernel of the same structure and the same columns; it may be of another
@@ -384,6 +398,9 @@ class GaussianProcess(FittedGP):
         >>> model.n_rows_
         50
         """
+        columns = _columns_given(
+            y, trials=trials, exposure=exposure, offset=offset, lower=lower, upper=upper
+        )
         given = X, y, features, mask, y_variance, sample_weight
         note = "pass checkpoint= to fit, and the progress of training is kept"
         if checkpoint is not None:
@@ -393,7 +410,7 @@ class GaussianProcess(FittedGP):
             self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, noise),
             _noted(note, self),
         ):
-            return self._fit(X, y, at, noise=noise, start=start)
+            return self._fit(X, y, at, noise=noise, start=start, columns=columns)
 
     def _fit(
         self,
@@ -403,15 +420,17 @@ class GaussianProcess(FittedGP):
         keep: str | None = None,
         noise: tuple[Any, Any] = (None, None),
         start: GaussianProcess | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``.
 
-        ``noise`` are its ``y_variance`` and ``sample_weight``.
+        ``noise`` are its ``y_variance`` and ``sample_weight``, and ``columns`` what its likelihood
+        takes beside y.
         """
         check_settings(self)
         recipe = replace(self.recipe(), begun_from=_token_of(start))
         other = None if start is None else warm.Other(start.solved_, start._inputs)
-        given = X, y, checkpoint, keep, noise, other, learned_layers
+        given = X, y, checkpoint, keep, noise, other, learned_layers, columns
         return self._learn(partial(run.fitted, recipe, *given))
 
     def _learn(self, make: Callable[[], Fit]) -> Self:
@@ -555,6 +574,7 @@ class GaussianProcess(FittedGP):
         300
         """
         self._check_fitted()
+        self._fitted.refuse_columns("update", "fit all rows with it, fit(..., start=model)")
         recipe, noise = self.recipe(), (y_variance, sample_weight)
         fit = changing.with_totals(recipe, self._fitted)
         growth = growing.look(recipe, fit, X, y, noise, window, along)
@@ -732,6 +752,18 @@ class GaussianProcess(FittedGP):
 SHARED = {one.name for one in fields(GaussianProcess)} & {one.name for one in fields(Recipe)}
 SHARED -= {"tol", "likelihood"}  # which a recipe has in another form
 """Settings that a recipe has by the same names."""
+
+
+def _columns_given(y: Any, **columns: Any) -> dict[str, Any]:
+    """Return the arrays that a likelihood takes beside y; SettingError for names of columns."""
+    given = {name: a for name, a in columns.items() if a is not None and a is not False}
+    for name, value in given.items():
+        if isinstance(value, str) or isinstance(y, str):
+            raise SettingError(
+                f"{name}={shown(value)} with y={shown(y)}: {name} goes with an array y, as an "
+                "array or a number; read the columns first, such as by pandas"
+            )
+    return given
 
 
 def _token_of(start: Any) -> str | None:

@@ -89,6 +89,7 @@ def check(
     """
     posterior = _posterior(model)
     begin_call(posterior.token)
+    model._fitted.refuse_columns("check", "compare predictions with y by daskgp.metrics")
     checking.refuse(posterior, regions, distances)
     whole("random_state", random_state, 0)
     columns = named.columns_of(

@@ -801,6 +801,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         True
         """
         self._check_fitted()
+        self._fitted.refuse_columns("score", "compare predictions with y by daskgp.metrics")
         own = {"fill_values": self.fill_values}
         columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, **own)
         if columns is None:

@@ -98,6 +98,7 @@ def look(
         If rows that the model has seen are no longer what they were.
     """
     gp = load(url)
+    gp._fitted.refuse_columns("update", "fit all rows with it, fit(..., start=model) in Python")
     noise = (False, False) if ignore_errors else (None, None)
     given = *data.open_dataset(dataset), noise, window, along, refit
     recipe = gp.recipe()

@@ -10,9 +10,10 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from daskgp.data import Rows
-from daskgp.data.rows import GIVEN
+from daskgp.data.rows import ARGUMENTS, COLUMNS
 from daskgp.data.seen import Source
 from daskgp.data.stores import models
+from daskgp.errors import SettingError
 from daskgp.fit.arrange import Home
 from daskgp.models import place_ranges, repeats, scaling
 from daskgp.models.columns import Columns
@@ -73,6 +74,15 @@ class Fit:
         """Return the same of another posterior."""
         return replace(self, posterior=posterior)
 
+    def refuse_columns(self, what: str, remedy: str) -> None:
+        """Raise SettingError if the rows of the fit had what likelihoods take beside y."""
+        given = {name for note in self.seen for name in note.get("given", ())}
+        for name in COLUMNS:
+            if name in given:
+                raise SettingError(
+                    f"the rows of the fit had {name}, and {what} takes none: {remedy}"
+                )
+
     def read(self) -> Self:
         """Return the same with what was still to be read from a store."""
         totals = self.totals() if callable(self.totals) else self.totals
@@ -89,7 +99,7 @@ def note(what: What, sums: scaling.Sums, rows: Rows, store: str | None = None) -
     return {
         "what": what,
         "rows": int(sums.rows),
-        "given": [GIVEN[name] for name in rows.arrays if name in GIVEN],
+        "given": [ARGUMENTS[name] for name in rows.arrays if name in ARGUMENTS],
         "checksum": f"{sums.checksum:016x}",
         "repeats": repeats.of_sketch(sums.inputs)[0] > 0.0,
         "store": store,

@@ -304,9 +304,10 @@ class Recipe:
         shared_memory: bool,
         y_variance: Any = None,
         weight: Any = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> data.Rows:
         """Return the rows of X and y, see `daskgp.data.rows_of`."""
-        beside = y_variance, weight, self.geographic
+        beside = y_variance, weight, self.geographic, columns
         rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *beside)
         prepared.check_columns(rows)
         return replace(rows, trend=means.columns(self.mean, rows.feature_names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -58,6 +58,7 @@ def fitted(
     noise: Noise = (None, None),
     start: warm.Other | None = None,
     calibrate: Calibrate | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> Fit:
     """Return a fit to rows wherever they lie.
 
@@ -76,6 +77,8 @@ def fitted(
         Model to start training from.
     calibrate : callable, optional
         How to learn the spread of predictions.
+    columns : mapping, optional
+        Numbers of each row that the likelihood takes beside y.
     """
     if checkpoint and recipe.random_state is None and not recipe.traits.keeps_seed:
         raise SettingError(
@@ -86,9 +89,10 @@ def fitted(
         raise InputError(f"{recipe.name} requires y to be passed, but the target y is None")
     executor = Executor.current(recipe.progress, recipe.device)
     # sizes first: what cannot fit in memory is refused before anything is written
-    sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
-    reading.warn_of_moved(X, y=y, y_variance=noise[0], sample_weight=noise[1])
-    data.warn_of_packed(X, y=y, y_variance=noise[0], sample_weight=noise[1])
+    sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise, columns)
+    arrays = {"y": y, "y_variance": noise[0], "sample_weight": noise[1], **(columns or {})}
+    reading.warn_of_moved(X, **arrays)
+    data.warn_of_packed(X, **arrays)
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
@@ -102,7 +106,7 @@ def fitted(
     try:
         with _JITTER_ONCE, scratch_rows(recipe.store) as spill:
             shared = executor.shares_memory
-            whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise), executor)
+            whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise, columns), executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
             with rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills
@@ -294,6 +298,8 @@ def _described(
     recipe: Recipe, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
 ) -> scaling.Sums:
     """Return sums over rows; InputError for rows to which nothing can be fitted."""
+    if rows.beside and recipe.likelihood is not None:
+        targets.check_columns(rows, spans, executor, recipe.likelihood)
     if recipe.codes is not None:
         targets.check(rows, spans, executor, recipe.codes)
     return described(recipe, rows, spans, executor)

@@ -66,6 +66,8 @@ STILL = 0.02
 GROUP, LEADING, BITS = 512, 3, 60
 """Most near rows whose sites are found together when they join others, and columns and bits of the
 curve that tells which are near."""
+FIRST = 65_536
+"""Most rows whose columns beside y tell the mean of f under which sites begin."""
 TINY = 1e-12
 """Least variance of f."""
 SHIFT = 0.02
@@ -120,7 +122,7 @@ class Begun(NamedTuple):
     posterior: Posterior | None = None
 
     @classmethod
-    def of(cls, recipe: Recipe, y_mean: float, start: warm.Other | None) -> Begun:
+    def of(cls, recipe: Recipe, rows: data.Rows, y_mean: float, start: warm.Other | None) -> Begun:
         """Return the beginning for targets with a mean, or that of a model with its likelihood."""
         likelihood = recipe.likelihood
         assert likelihood is not None
@@ -128,7 +130,11 @@ class Begun(NamedTuple):
         if start is not None and before is not None and before.name == likelihood.name:
             return cls(before, 0.0, start.posterior)
         free = not (isinstance(recipe.mean, str) and recipe.mean == "zero")
-        offset = float(likelihood.offset(np.array([y_mean]))[0]) if free else 0.0
+        usual = likelihood
+        if rows.beside:
+            known, _, beside = observed(rows, Span(0, min(len(rows), FIRST)))
+            usual = likelihood.with_columns(beside) if known.any() else likelihood
+        offset = float(usual.offset(np.array([y_mean]))[0]) if free else 0.0
         return cls(likelihood, offset)
 
 
@@ -172,7 +178,7 @@ def run(
         As for a fit.
     """
     stored = Stored(rows, executor, keep)
-    begun = Begun.of(recipe, float(sums.mean[rows.n_features]), start)
+    begun = Begun.of(recipe, rows, float(sums.mean[rows.n_features]), start)
     turns = _Turns(solve, recipe, sums, checkpoint, begun)
     try:
         with callbacks.ended() as ended:
@@ -375,7 +381,8 @@ class Stored:
 
     def _with(self, targets: Any, variances: Any) -> data.Rows:
         given = self.rows.with_other_y(targets, passing=is_zarr(self.rows.X))
-        return given.with_arrays({**given.arrays, Y_VARIANCE: variances})
+        arrays = {name: a for name, a in given.arrays.items() if name not in given.beside}
+        return given.with_arrays({**arrays, Y_VARIANCE: variances})
 
 
 def gaussian(recipe: Recipe) -> Recipe:
@@ -407,9 +414,10 @@ def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> li
 
 def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:
     """Return the sites of rows whose f have a prior of their own."""
-    known, y = observed(rows, span)
+    known, y, beside = observed(rows, span)
+    likelihood = begun.likelihood.with_columns(beside)
     prior = np.full(y.shape, begun.offset), np.full(y.shape, ALONE)
-    return *sited(known, *_at_modes(begun.likelihood, y, *prior)), None
+    return *sited(known, *_at_modes(likelihood, y, *prior)), None
 
 
 def _at_modes(
@@ -427,11 +435,11 @@ def _at_modes(
     return _natural(likelihood.expected(y, mode, 1.0 / precision[:, 0]), mode)
 
 
-def observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows of a span miss nothing (r,), and their targets (n, 1)."""
+def observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return which rows of a span miss nothing (r,), their targets (n, 1) and columns beside."""
     X, y = rows.raw(*span)
     known = scaling.complete_rows(X, y)
-    return known, np.asarray(y[known, :1], np.float64)
+    return known, np.asarray(y[known, :1], np.float64), rows.beside_in(y[known])
 
 
 def _natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -466,7 +474,7 @@ def _joining(
     rows: data.Rows, span: Span, posterior: Posterior
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the sites of rows that join those of a posterior, and what these add to the bound."""
-    known, y = observed(rows, span)
+    known, y, beside = observed(rows, span)
     X, likelihood = rows.raw(*span)[0][known], posterior.likelihood
     assert likelihood is not None
     first, second, value = np.zeros(len(y)), np.ones(len(y)), 0.0
@@ -477,7 +485,8 @@ def _joining(
             prior = posterior.moments(X[group], want, gaussian=True)
         spread: Any = prior.variance if alone else prior.covariance
         joint = np.diag(spread[:, 0]) if alone else spread[:, :, 0]
-        first[group], second[group], own = _together(likelihood, y[group], prior.mean, joint)
+        of_group = likelihood.with_columns({name: values[group] for name, values in beside.items()})
+        first[group], second[group], own = _together(of_group, y[group], prior.mean, joint)
         value += own
     return *sited(known, first, second), value
 
@@ -526,7 +535,8 @@ def _following(
     posterior: Posterior,
 ) -> tuple[np.ndarray, np.ndarray, Sums | None]:
     """Return the next sites of rows, a share of them new, and sums under q, which has ``sites``."""
-    known, y = observed(rows, span)
+    known, y, beside = observed(rows, span)
+    likelihood = likelihood.with_columns(beside)
     with single_blas_thread():
         found = posterior.moments(rows.raw(*span)[0][known], "variance", gaussian=True)
     assert found.variance is not None

@@ -18,15 +18,35 @@ from daskgp.models.transform import Transform
 from daskgp.runtime.executor import Executor, map_all, map_reduce
 
 
+def check_columns(
+    rows: data.Rows, spans: Sequence[Span], executor: Executor, likelihood: Likelihood
+) -> None:
+    """Raise InputError for columns beside y that do not go with it or with a likelihood."""
+
+    def wrong(span: Span) -> list[str]:
+        X, y = rows.raw(*span)
+        known = y[complete_rows(X, y)]
+        try:
+            likelihood.check_columns(known[:, 0], rows.beside_in(known))
+        except InputError as error:
+            return [str(error)]
+        return []
+
+    for line in map_all(wrong, spans, executor, "columns"):
+        raise InputError(line)
+
+
 def check(
     rows: data.Rows, spans: Sequence[Span], executor: Executor, likelihood: Likelihood
 ) -> None:
     """Raise InputError for targets of complete rows outside the support of a likelihood."""
 
     def wrong(span: Span) -> list[np.ndarray]:
-        X, y = rows.read(*span)
-        y = y[complete_rows(X, y), : rows.n_targets]
-        return [y[(~likelihood.supports(y)).any(axis=1)]]
+        X, y = rows.raw(*span)
+        y = y[complete_rows(X, y)]
+        own = likelihood.with_columns(rows.beside_in(y))
+        y = y[:, : rows.n_targets]
+        return [y[(~own.supports(y)).any(axis=1)]]
 
     outside = map_all(wrong, spans, executor, "targets")
     likelihood.check(np.concatenate(outside), rows.target_names)

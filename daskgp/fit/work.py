@@ -8,6 +8,7 @@ import numpy as np
 from distributed.system import MEMORY_LIMIT
 
 from daskgp.data import Rows, local_folder
+from daskgp.data.rows import COLUMNS
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, PlanError, SettingError
 from daskgp.fit import hyperparameters, means
 from daskgp.fit.arrange import Arrangement
@@ -32,6 +33,12 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     recipe.trainer.check(recipe, rows)
     if recipe.likelihood is not None:
         check_sites(recipe.likelihood, rows)
+    elif rows.beside:
+        column = next(iter(rows.beside))
+        raise SettingError(
+            f"{column} is given, and {name} has no likelihood by sites that takes it: leave it "
+            f"out, or choose VecchiaGP, LMA or SGPR with likelihood={COLUMNS[column]!r}"
+        )
     check_noise(recipe.method, rows, name)
     check_arrangement(recipe.method, arrangement, name)
     arrangement.check(rows, name)
@@ -95,6 +102,7 @@ def check_sites(likelihood: Likelihood, rows: Rows) -> None:
     """Raise SettingError for rows whose sites have no noise variance of their own."""
     if rows.n_noise:
         likelihood.of_rows(np.zeros((0, 2)))
+    likelihood.with_columns({name: np.zeros(0) for name in rows.beside})
     if rows.n_targets > 1:
         raise SettingError(
             f"y has {rows.n_targets} targets, whose sites of likelihood={likelihood.name!r} would "

@@ -1,11 +1,16 @@
 """Likelihoods by Gaussian sites against the dense variational posterior, and what users meet."""
 
+from functools import partial
+
+import dask.array as da
 import numpy as np
 import pytest
+import zarr
+from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.likelihoods import by_name
 from tests import oracle
 
@@ -95,6 +100,98 @@ def test_rows_of_a_store_in_ragged_chunks_give_what_rows_in_memory_do(tmp_path):
         assert here.n_rows_ == there.n_rows_ == 149
         for a, b in zip(*(m.predict(X[:9], return_std=True) for m in (here, there)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+
+
+COLUMNS = {
+    "poisson": {"exposure": (0.5, 40.0), "offset": (-1.0, 1.0)},
+    "negative-binomial": {"exposure": (0.5, 40.0)},
+    "binomial": {"trials": (1.0, 30.0)},
+}
+
+
+def with_columns(name, seed=0):
+    rng = np.random.default_rng(seed)
+    X, _ = data("poisson", seed=seed)
+    own = {k: rng.uniform(*ends, len(X)).round(2) for k, ends in COLUMNS[name].items()}
+    if name == "binomial":
+        own["trials"] = np.ceil(own["trials"])
+    y = by_name(name).with_columns(own).sample(0.3 * np.sin(9 * X[:, :1]), rng)[:, 0]
+    return X, y, own
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("poisson", "vecchia"), ("binomial", "vecchia"), ("poisson", "sgpr")]
+)
+def test_columns_beside_y_go_with_the_rows(name, method):
+    X, y, own = with_columns(name)
+    Z = np.random.default_rng(1).uniform(size=(20, 2))
+    wanted = dense(by_name(name).with_columns(own), X, y, Z)
+    model = methods(len(X))[method].set_params(likelihood=name, tol=1e-9)
+    mean, std = model.fit(X, y, **own).predict(Z, return_std=True)
+    np.testing.assert_allclose(mean, wanted[0], atol=2e-5)
+    np.testing.assert_allclose(std, wanted[1], rtol=1e-4)
+    np.testing.assert_allclose(model.objective_, wanted[2], atol=1e-4)
+
+
+def test_values_between_bounds_are_those_of_dense_variational_inference():
+    X = data("poisson")[0]
+    y = np.sin(6 * X[:, 0])
+    own = {"lower": np.where(y < 0, -np.inf, y), "upper": np.maximum(y, 0.0)}
+    y = own["upper"]
+    model = daskgp.ExactGP(KERNEL, likelihood="censored", tol=1e-4, **FIXED).fit(X, y, **own)
+    likelihood = model.likelihood_.with_columns(own)
+    wanted = dense(likelihood, X, y, X[:9])
+    np.testing.assert_allclose(model.predict(X[:9]), wanted[0], atol=2e-3)
+    assert model.predict(X)[y == 0].min() < -0.1
+
+
+@pytest.mark.parametrize("kind", ["dask", "zarr", "number"])
+def test_columns_of_rows_in_chunks_are_those_in_memory(kind, tmp_path):
+    X, y, own = with_columns("negative-binomial")
+    own["exposure"] = np.full(len(X), 2.0) if kind == "number" else own["exposure"]
+    own["exposure"][5] = np.nan if kind != "number" else 2.0
+    if kind == "zarr":
+        model = daskgp.VecchiaGP(KERNEL, likelihood="negative-binomial", n_neighbours=40, **FIXED)
+    else:
+        model = daskgp.SGPR(KERNEL, likelihood="negative-binomial", inducing=X[:12], **FIXED)
+    here = clone(model).fit(X, y, **own)
+    rows, given = (da.from_array(X, (9, 2)), da.from_array(y, 9)), da.from_array(own["exposure"], 9)
+    if kind == "zarr":
+        group = zarr.open_group(str(tmp_path / "rows.zarr"), mode="w")
+        for name, a in {"X": X, "y": y, "more": own["exposure"]}.items():
+            group.create_array(name, data=a, chunks=(9, *a.shape[1:]))
+        rows, given = daskgp.open_dataset(str(tmp_path / "rows.zarr")), group["more"]
+    if kind == "number":
+        given = 2.0
+    there = clone(model).fit(*rows, exposure=given)
+    assert here.n_rows_ == there.n_rows_ == len(X) - (kind != "number")
+    np.testing.assert_allclose(there.predict(X), here.predict(X), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "columns", "line"),
+    [
+        ("poisson", {"exposure": 0.0}, "exposure holds 0"),
+        ("poisson", {"trials": 9.0}, "takes exposure, offset beside y, not 'trials'"),
+        ("binomial", {"trials": 1.0}, "trials holds 1"),
+        ("gaussian", {"exposure": 2.0}, "ExactGP has no likelihood by sites that takes it"),
+        ("poisson", {"exposure": [1.0, 2.0]}, r"exposure has shape \(2,\)"),
+        ("poisson", {"exposure": "area"}, "exposure goes with an array y"),
+        ("censored", {"lower": 3.0, "upper": 2.0}, "lower"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(likelihood, columns, line):
+    X, y = data("poisson")
+    with pytest.raises(DaskgpError, match=line):
+        daskgp.ExactGP(KERNEL, likelihood=likelihood, **FIXED).fit(X, y + 2.0, **columns)
+
+
+def test_what_takes_no_columns_refuses_models_of_rows_that_had_some():
+    X, y, own = with_columns("poisson")
+    model = daskgp.SGPR(KERNEL, n_inducing=9, likelihood="poisson", **FIXED).fit(X, y, **own)
+    for call in (model.update, model.score, partial(daskgp.check, model)):
+        with pytest.raises(SettingError, match="the rows of the fit had exposure"):
+            call(X, y)
 
 
 def test_a_store_keeps_the_likelihood(tmp_path):

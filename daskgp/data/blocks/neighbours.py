@@ -14,7 +14,7 @@ from daskgp.data.blocks import prepared
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.blocks.ordering import Order
 from daskgp.data.partition import Span, Unit
-from daskgp.data.rows import GIVEN
+from daskgp.data.rows import COLUMNS, GIVEN
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
@@ -103,10 +103,11 @@ def open_blocks(url: str, more: bool = False) -> tuple[Rows, Layout]:
 def _first(url: str, number: int | None) -> Rows:
     """Return rows of a store of blocks: all, or the first ones while others may be being added."""
     X, y = dataset_arrays(url, number)
-    beside = noise_beside(y)
     noise: dict[str, Any] = dict.fromkeys(GIVEN, False)
-    noise |= {name: groups.first_rows(a, X.shape[0]) for name, a in beside.items()}
-    return held(rows_of(X, y, None, False, **noise))
+    columns: dict[str, Any] = {}
+    for name, array in noise_beside(y, (*GIVEN, *COLUMNS)).items():
+        (columns if name in COLUMNS else noise)[name] = groups.first_rows(array, X.shape[0])
+    return held(rows_of(X, y, None, False, **noise, columns=columns))
 
 
 def changed(
@@ -143,7 +144,8 @@ def changed(
 
 def open_rows(url: str) -> Rows:
     """Return the rows of a store that no longer changes."""
-    return held(rows_of(*dataset_arrays(url), None, False))
+    X, y = dataset_arrays(url)
+    return held(rows_of(X, y, None, False, columns=noise_beside(y, tuple(COLUMNS))))
 
 
 def copied(rows: Rows, url: str) -> Rows:

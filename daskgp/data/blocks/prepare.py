@@ -254,7 +254,7 @@ def arrange(
 
 def _run_rows(rows: data.Rows) -> int:
     """Return the rows per run: as a fit cuts them, more where there are very many."""
-    width = 8 * (rows.n_features + rows.n_targets + rows.n_noise + 1)
+    width = 8 * (rows.n_features + rows.width + 1)
     limit = max(partition.MAX_ROWS, RUN_BYTES // width)
     return int(np.clip(-(-len(rows) // partition.BLOCKS), partition.MIN_ROWS, limit))
 

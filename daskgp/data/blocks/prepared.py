@@ -109,11 +109,11 @@ def creating(
 
 
 def _create_runs(group: zarr.Group, rows: Rows, runs: tuple[int, int], part: int) -> Runs:
-    y_type = np.dtype(np.float64) if rows.n_noise else stored_dtype(rows.y)
+    y_type = np.dtype(np.float64) if rows.width > rows.n_targets else stored_dtype(rows.y)
     types = [
         ("key", np.uint64),
         ("X", stored_dtype(rows.X), (rows.X.shape[1],)),
-        ("y", y_type, (rows.n_targets + rows.n_noise,)),
+        ("y", y_type, (rows.width,)),
     ]
     record, length = np.dtype(types), -(-runs[1] // part) * part
     array = group.create_array(
