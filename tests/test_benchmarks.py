@@ -524,6 +524,13 @@ def test_likelihoods_beat_linear_models(tmp_path, bare):
 
 
 @pytest.mark.slow
+def test_classes_have_scores(tmp_path):
+    (ours, boosting), printed = run(tmp_path, "classifying", "--methods", "sgpr,boosting")
+    assert boosting["log_score"] < ours["log_score"] < ours["truth"] < 0.0
+    assert "| fields | sgpr | " in printed
+
+
+@pytest.mark.slow
 def test_globes_are_joined_at_the_date_line(tmp_path):
     options = ("--methods", "geographic,degrees", "--threads", 1)
     (sphere, plane), printed = run(tmp_path, "globe", *options)
