@@ -168,6 +168,7 @@ def test_columns_of_rows_in_chunks_are_those_in_memory(kind, tmp_path):
     np.testing.assert_allclose(there.predict(X), here.predict(X), atol=1e-3)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("likelihood", "columns", "line"),
     [
