@@ -11,7 +11,6 @@ import sys
 import time
 
 import boto3
-import dask
 import fsspec
 import numpy as np
 import pytest
@@ -42,15 +41,22 @@ CLOSED = {
 }
 
 
+def environment(server):
+    """Variables of who uses the server."""
+    return {
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+
+
 @pytest.fixture(scope="module")
 def server():
-    """The server, with the environment of who uses it; workers inherit that."""
-    spawned = dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
-    with Server().running() as found, pytest.MonkeyPatch.context() as patch, spawned:
-        patch.setenv("AWS_ENDPOINT_URL", found.url)
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    """The server, with the environment of who uses it."""
+    with Server().running() as found, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(found).items():
+            patch.setenv(name, value)
         client = boto3.client("s3")
         client.create_bucket(Bucket="bucket")
         client.create_bucket(Bucket="closed")
@@ -62,7 +68,8 @@ def server():
 @pytest.fixture(scope="module")
 def cluster(server):
     """Address of a cluster whose workers know the server."""
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found:
+    own = environment(server)
+    with LocalCluster(2, threads_per_worker=1, dashboard_address=":0", env=own) as found:
         yield found.scheduler_address
 
 

@@ -3,7 +3,6 @@
 from contextlib import ExitStack
 
 import boto3
-import dask
 import numpy as np
 import pytest
 import xarray as xr
@@ -17,6 +16,12 @@ from daskgp.data.stores import remote
 from daskgp.errors import SettingError
 
 NAMES = ("inputs", "models", "outputs")
+NOBODY = {
+    "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+"""Variables of who has no credentials."""
 X, Y = rows(300)
 LMA = ("--model", "lma", "--set", "n_support=8", "--set", "optimizer=none", "--set", "kernel=rbf()")
 SGPR = ("--model", "sgpr", "--set", "n_inducing=8", "--set", "max_iter=1")
@@ -28,9 +33,8 @@ def servers():
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.delenv(name, raising=False)
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for name, value in NOBODY.items():
+            patch.setenv(name, value)
         found = {name: stack.enter_context(Server(0.0).running()) for name in NAMES}
         for name, server in found.items():
             own = {"aws_access_key_id": name, "aws_secret_access_key": "s"}
@@ -43,11 +47,7 @@ def servers():
 
 @pytest.fixture(scope="module")
 def cluster(servers):
-    spawn = {"distributed.worker.multiprocessing-method": "spawn"}
-    with (
-        dask.config.set(spawn),
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as found,
-    ):
+    with LocalCluster(1, threads_per_worker=1, dashboard_address=":0", env=NOBODY) as found:
         yield found.scheduler_address
 
 
