@@ -33,6 +33,7 @@ from daskgp.data.partition import Span, alone, default_block_rows
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores import groups
 from daskgp.data.stores.checkpoints import Place
+from daskgp.errors import InputError
 from daskgp.fit import hyperparameters, rounds, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit
@@ -70,6 +71,10 @@ FIRST = 65_536
 """Most rows whose columns beside y tell the mean of f under which sites begin."""
 TINY = 1e-12
 """Least variance of f."""
+SOME = 20_000
+"""Targets by which a likelihood begins, about."""
+SPREADS = 0.02, 50.0
+"""Least and largest spread of targets that are measured, which sites do not standardise."""
 SHIFT = 0.02
 """Difference of the log of a parameter by which its curvature is found."""
 REACH = 0.5
@@ -122,18 +127,30 @@ class Begun(NamedTuple):
     posterior: Posterior | None = None
 
     @classmethod
-    def of(cls, recipe: Recipe, rows: data.Rows, y_mean: float, start: warm.Other | None) -> Begun:
-        """Return the beginning for targets with a mean, or that of a model with its likelihood."""
-        likelihood = recipe.likelihood
+    def of(
+        cls, recipe: Recipe, stored: Stored, ends: tuple[float, float], start: warm.Other | None
+    ) -> Begun:
+        """Return the beginning for targets with a mean and a largest value, ``ends``.
+
+        It is that of a model which has the likelihood.
+        """
+        likelihood, rows, (y_mean, largest) = recipe.likelihood, stored.rows, ends
         assert likelihood is not None
         before = None if start is None else start.posterior.likelihood
         if start is not None and before is not None and before.name == likelihood.name:
             return cls(before, 0.0, start.posterior)
+        some, beside = stored.some()
+        if likelihood.standardised:
+            _check_spread(likelihood, rows.target_names[0], some)
+        if likelihood.sized_by_data:  # the last class may be in none of them
+            some = np.append(some, largest)
+        if not likelihood.standardised:
+            likelihood = likelihood.start(some, beside)
         free = not (isinstance(recipe.mean, str) and recipe.mean == "zero")
         usual = likelihood
         if rows.beside:
-            known, _, beside = observed(rows, Span(0, min(len(rows), FIRST)))
-            usual = likelihood.with_columns(beside) if known.any() else likelihood
+            known, _, first = observed(rows, Span(0, min(len(rows), FIRST)))
+            usual = likelihood.with_columns(first) if known.any() else likelihood
         offset = float(usual.offset(np.array([y_mean]))[0]) if free else 0.0
         return cls(likelihood, offset)
 
@@ -178,7 +195,9 @@ def run(
         As for a fit.
     """
     stored = Stored(rows, executor, keep)
-    begun = Begun.of(recipe, rows, float(sums.mean[rows.n_features]), start)
+    target = rows.n_features
+    ends = float(sums.mean[target]), float(sums.high[target])
+    begun = Begun.of(recipe, stored, ends, start)
     turns = _Turns(solve, recipe, sums, checkpoint, begun)
     try:
         with callbacks.ended() as ended:
@@ -288,6 +307,14 @@ class Stored:
         """URL of the rows in another order."""
         return f"{self.keep}-observed"
 
+    def some(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the targets of rows at even distances (r,), and columns beside them."""
+        task = partial(_some, self.rows, -(-len(self.rows) // SOME))
+        parts = map_all(task, self._spans, self.executor, "targets")
+        names = parts[0][1] if parts else {}
+        beside = {name: np.concatenate([one[1][name] for one in parts]) for name in names}
+        return np.concatenate([one[0] for one in parts]), beside
+
     def place(self, number: int) -> str:
         """Return the URL of rows that the fit of a turn keeps, where nothing is any more."""
         place = f"{self.keep}-{number % 2}"
@@ -343,8 +370,7 @@ class Stored:
         self, task: Callable[..., Any], number: int, shared: tuple[Any, ...] = (), sets: int = 1
     ) -> tuple[list[data.Rows], list[Any]]:
         """Return rows with each of the sets of sites that tasks give, and what else they return."""
-        rows, n, step = self.rows, len(self.rows), self._step
-        spans = [Span(i, min(i + step, n)) for i in range(0, n, step)]
+        rows, n, step, spans = self.rows, len(self.rows), self._step, self._spans
         own = {"y": rows.y.shape, Y_VARIANCE: (n,)}
         shapes = {f"{name}{i or ''}": shape for i in range(sets) for name, shape in own.items()}
         if not is_zarr(rows.X):
@@ -368,6 +394,11 @@ class Stored:
     def _sets(self, arrays: list[Any]) -> list[data.Rows]:
         """Return rows with each two of the arrays, targets and their variances."""
         return [self._with(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
+
+    @property
+    def _spans(self) -> list[Span]:
+        n, step = len(self.rows), self._step
+        return [Span(i, min(i + step, n)) for i in range(0, n, step)]
 
     @property
     def _step(self) -> int:
@@ -440,6 +471,27 @@ def observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray, dict[
     X, y = rows.raw(*span)
     known = scaling.complete_rows(X, y)
     return known, np.asarray(y[known, :1], np.float64), rows.beside_in(y[known])
+
+
+def _check_spread(likelihood: Likelihood, name: str, y: np.ndarray) -> None:
+    """Raise InputError for measured targets whose unit does not suit sites."""
+    low, high = np.quantile(y, [0.16, 0.84]) if len(y) else (0.0, 0.0)
+    spread = 0.5 * float(high - low)
+    if spread and not SPREADS[0] <= spread <= SPREADS[1]:
+        raise InputError(
+            f"target {name!r} has a spread of {spread:.3g}, and likelihood={likelihood.name!r} "
+            f"takes targets in units in which it is about 1 ({SPREADS[0]:g} to {SPREADS[1]:g}): "
+            f"divide {name} by {spread:.1g}"
+        )
+
+
+def _some(
+    rows: data.Rows, stride: int, span: Span
+) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Return the targets of every so many rows of a span that miss nothing, and columns beside."""
+    known, y, beside = observed(rows, span)
+    own = (span.start + np.flatnonzero(known)) % stride == 0
+    return [(y[own, 0], {name: values[own] for name, values in beside.items()})]
 
 
 def _natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -304,3 +304,14 @@ def test_rows_that_sites_do_not_take_are_refused():
         model.loo(X, y)
     with pytest.raises(SettingError, match="likelihood='poisson' takes a noise variance per"):
         daskgp.ExpertsGP(**COMMITTEE, likelihood="poisson").fit(X, y)
+
+
+def test_a_likelihood_begins_with_what_targets_say():
+    X, y = data("student-t", 80)
+    model = daskgp.ExactGP("matern32()", likelihood="student-t", progress=False)
+    with pytest.raises(InputError, match=r"has a spread of .*: divide y by"):
+        model.fit(X, 1e4 * y)
+    classes = np.digitize(X[:, 0], [0.2, 0.5, 0.7, 0.99]).astype(float)
+    model = daskgp.SGPR(n_inducing=15, likelihood="ordinal", progress=False).fit(X, classes)
+    assert len(model.likelihood_.log_parameters) == int(classes.max()) - 1
+    assert np.mean(np.abs(model.predict(X, include_noise=True) - classes)) < 0.3

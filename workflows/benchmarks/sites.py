@@ -11,8 +11,7 @@ and ``sgpr`` are estimators of daskgp with a Matérn-3/2 kernel alone; ``gpboost
 Vecchia approximation with 20 neighbours to fit, 60 to predict and Laplace's approximation, an
 intercept, and default settings else.  All train hyper-parameters and the likelihood's parameters.
 
-``density`` is the mean log density of new observations, that of the truth given f beside it;
-``rmse_f`` and ``coverage_f`` are those of f by its mean and intervals of 95 %.
+``density`` is the mean log density of new observations, ``truth`` that given the true f.
 """
 
 import time
