@@ -11,10 +11,10 @@ quadratic model about the last step (MacKay's fixed point).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -132,6 +132,19 @@ class Variation:
                     f"{', '.join(named)}"
                 )
 
+        self._refuse_fixed(named, recipe.asked.fixed)
+
+    def _refuse_fixed(self, named: Sequence[str], fixed: Any) -> None:
+        """Raise SettingError for a hyper-parameter that is to vary and is fixed."""
+        kept = {
+            j for name in constraints.fixed_values(fixed) for j in constraints.matching(named, name)
+        }
+        for name in self.names:
+            if kept.issuperset(constraints.matching(named, name)):
+                raise SettingError(
+                    f"{name!r} is fixed and is to vary: leave it out of fixed= or of varying="
+                )
+
     def columns(self, rows: Rows, uses: np.ndarray) -> np.ndarray:
         """Return the numbers of the columns of the inputs that hyper-parameters vary over."""
         names = self.over if self.given is None else self.given.features
@@ -179,7 +192,8 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
     for j, name in enumerate(given.features):
         X[:, rows.feature_names.index(name)] = given.X[:, j]
     knots = np.asarray(scale.inputs(rows.columns.inputs(X)))[:, columns]
-    away = np.abs(knots).min(axis=0)
+    # in standard deviations where inputs are standardised
+    away = np.abs(knots).min(axis=0) * scale.x_shift.any()
     if (away > FAR).any():
         raise SettingError(
             f"varying has places in {', '.join(given.features)} that are all far from the rows, at "

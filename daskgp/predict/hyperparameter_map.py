@@ -25,8 +25,11 @@ Errors: TypeAlias = Sequence[float] | np.ndarray | None
 """Standard errors of logarithms, None where they are not known."""
 
 
-def at_knots(posterior: Posterior) -> Any:
-    """Return the hyper-parameters at the knots, a Dataset along ``knot``."""
+def at_knots(posterior: Posterior, errors: Errors = None) -> Any:
+    """Return the hyper-parameters at the knots, a Dataset along ``knot``.
+
+    ``errors`` (k,) are the standard errors of the logarithms of common ones.
+    """
     varying = posterior.theta.varying
     assert varying is not None
     scaled = np.zeros((len(varying.knots), len(posterior.columns)))
@@ -35,7 +38,8 @@ def at_knots(posterior: Posterior) -> Any:
     common = np.append(
         np.exp(posterior.theta.kernel.log_parameters), posterior.theta.noise_variance
     )
-    values = np.hstack([common * np.exp(varying.logs), varying.errors])
+    own = _with_common(varying.errors, varying.errors, errors)
+    values = np.hstack([common * np.exp(varying.logs), own])
     return _labelled(posterior, _in_units(posterior, values), _coords(posterior, X, KNOT), (KNOT,))
 
 
@@ -127,10 +131,18 @@ def _values(
     values = np.broadcast_to(theta.at(scaled), (len(X), len(theta.kernel.log_parameters) + 1))
     errors = np.broadcast_to(np.nan if common is None else np.asarray(common), values.shape)
     if theta.varying is not None:
-        errors = blended(theta.varying.blend(scaled), theta.varying.errors)
+        own = theta.varying.errors
+        errors = _with_common(blended(theta.varying.blend(scaled), own), own, common)
     missing = ~np.isfinite(scaled).all(axis=1)
     values, errors = (np.where(missing[:, None], np.nan, both) for both in (values, errors))
     return _in_units(posterior, np.hstack([values, errors]))
+
+
+def _with_common(errors: np.ndarray, at_knots: np.ndarray, common: Errors) -> np.ndarray:
+    """Return errors (n, k) with those of common hyper-parameters where they do not vary."""
+    if common is None:
+        return errors
+    return np.where((at_knots == 0.0).all(axis=0), np.asarray(common), errors)
 
 
 def _in_units(posterior: Posterior, both: np.ndarray) -> np.ndarray:

@@ -158,6 +158,9 @@ def test_noise_alone(field, monkeypatch):
     found = model.hyperparameter_map_
     assert list(found.coords) == ["x0"]
     assert np.ptp(found["variance"].values) == 0.0
+    known = next(row for row in model.hyperparameters_ if row.name == "variance").standard_error
+    for fields in (found, model.hyperparameter_map(X[:2])):  # those of a common one
+        np.testing.assert_allclose(fields["variance_standard_error"], known)
     order = np.argsort(found["x0"].values)
     noise = found["noise_variance"].values[order]
     assert noise[0] > 4 * noise[-1]
@@ -201,6 +204,9 @@ def test_places_on_a_globe():
     assert found["lengthscale"].attrs["units"] == "km"
     moved = np.where(X > 180.0, X - [360.0, 0.0], X)[:20]
     np.testing.assert_allclose(model.predict(moved), model.predict(X[:20]), rtol=1e-6, atol=1e-8)
+    plain = model.set_params(standardize=False).fit(X, y)
+    back = clone(plain).set_params(varying=plain.hyperparameter_map_).fit(X, y)
+    np.testing.assert_allclose(back.predict(moved), plain.predict(moved), rtol=1e-6, atol=1e-8)
 
 
 def test_the_table_of_hyperparameters_says_so(fitted):
@@ -589,6 +595,7 @@ def test_paths_of_a_period_that_varies_are_refused_in_a_line(table):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"varying": ("variance",), "fixed": "variance"}, "'variance' is fixed and is to vary"),
         ({"varying": 1}, "varying=1: a whole number of at least 2"),
         ({"varying": 2.5}, "varying=2.5: give 'auto', a whole number"),
         ({"varying": True}, "varying=True"),
