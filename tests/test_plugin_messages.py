@@ -74,7 +74,7 @@ def test_a_method_without_a_kernel_shows_none(page):
     told = profile._fitted(model)
     assert (told["kernel"], told["noise_variance"]) == (None, None)
     assert told["kept"]["conditioned on"] == "the 3 rows nearest to a place"
-    with pytest.raises(SettingError, match=r"spread of nearest-mean is that of new .*noise=True$"):
+    with pytest.raises(SettingError, match=r"spread of this method is that of new .*noise=True$"):
         model.predict(X[:1], return_std=True)
     std = model.predict(X[:1], return_std=True, include_noise=True)[1]
     assert std == pytest.approx(np.sqrt(model.solved_.state.error) * Y.std())  # and no noise beside

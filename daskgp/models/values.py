@@ -301,7 +301,8 @@ def move(value: Any, device: str) -> Any:
         return type(value)(*(move(x, device) for x in value))
     if isinstance(value, Theta):
         return replace(value, inputs=move(value.inputs, device))
-    if getattr(value, "shape", ()):
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:  # a likelihood may have a parameter of this name
         return backend.to_host(value) if device == "cpu" else backend.to_device(value, device)
     return value
 

@@ -514,8 +514,8 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
     ("settings", "says"),
     [
         (
-            ("likelihood=gamma",),
-            "likelihood='gamma': choose one of 'gaussian', 'student-t', 'berno",
+            ("likelihood=gama",),
+            "likelihood='gama': choose one of 'gaussian', 'student-t', 'berno",
         ),
         (("likelihod=poisson",), "unknown setting 'likelihod' of model 'svgp': did you mean 'like"),
         (("natural=auto",), "setting natural='auto': a number or none is needed"),

@@ -237,7 +237,7 @@ def outcome(name, settings):
 def one_line(error):
     text = str(error.value)
     assert "\n" not in text
-    assert len(text) < 300, text
+    assert len(text) < 400, text
     return text
 
 

@@ -113,6 +113,8 @@ def stepped(likelihood: str, machine: Machine, dtype: str) -> list:
     X, y, _ = machine.rows(ROWS, D, dtype)
     if likelihood != "gaussian":
         y = (y > 0).astype(np.float64)
+        y += 0.5 * (likelihood in ("gamma", "lognormal"))
+        y = 0.5 * y + 0.25 if likelihood == "beta" else y
     draw, prepared = decoupled.Draw(2.0, np.arange(m), 1.0), move(host, machine.device)
     bound = model.bound(host, move(model.local(prepared, Block(X, y), draw), "cpu"))
     state, at = move(model.posterior(host), machine.device), places(machine, dtype)
