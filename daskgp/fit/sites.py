@@ -117,7 +117,7 @@ start."""
 
 
 class Begun(NamedTuple):
-    """What sites begin with: a likelihood, and q at the rows.
+    """Beginning of sites: a likelihood, and q at the rows.
 
     q is that of each row alone with a prior mean ``offset``, or that of a ``posterior``.
     """
@@ -196,6 +196,12 @@ def run(
     """
     stored = Stored(rows, executor, keep)
     target = rows.n_features
+    if sums.low[target] == sums.high[target] and not rows.beside:
+        logger.warning(
+            "target %r is %g in all %d rows, so that nothing tells how f varies, and predictions "
+            "are all but sure of it: give rows with other values too",
+            *(rows.target_names[0], sums.low[target], int(sums.rows)),
+        )
     ends = float(sums.mean[target]), float(sums.high[target])
     begun = Begun.of(recipe, stored, ends, start)
     turns = _Turns(solve, recipe, sums, checkpoint, begun)

@@ -32,7 +32,7 @@ SMALLEST = 1e-290
 
 
 class Categories(NamedTuple):
-    """What is expected of classes under q, of rows and classes (n, C).
+    """Expectations of classes under q, by row and class (n, C).
 
     Attributes
     ----------

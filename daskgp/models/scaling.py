@@ -54,7 +54,7 @@ Ties = Sequence[Sequence[int]]
 
 
 class Given(NamedTuple):
-    """What messages say of the arrays that rows are read from: their types, and if some weigh 0."""
+    """Facts about the arrays that rows are read from: their types, and if some weigh 0."""
 
     X: np.dtype[Any] = np.dtype(np.float64)
     y: np.dtype[Any] = np.dtype(np.float64)

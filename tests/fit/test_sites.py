@@ -315,3 +315,13 @@ def test_a_likelihood_begins_with_what_targets_say():
     model = daskgp.SGPR(n_inducing=15, likelihood="ordinal", progress=False).fit(X, classes)
     assert len(model.likelihood_.log_parameters) == int(classes.max()) - 1
     assert np.mean(np.abs(model.predict(X, include_noise=True) - classes)) < 0.3
+
+
+def test_one_value_in_all_rows_is_told(caplog):
+    X, y = data("bernoulli")
+    model = daskgp.SGPR(KERNEL, n_inducing=10, likelihood="bernoulli", **FIXED)
+    model.fit(X, np.ones_like(y))
+    assert "target 'y' is 1 in all 36 rows, so that nothing tells how f varies" in caplog.text
+    caplog.clear()
+    model.fit(X, y)
+    assert not caplog.text
