@@ -79,12 +79,16 @@ def by_sites(model: Declared, name: str) -> Likelihood | None:
     return likelihoods.by_name(name)
 
 
+def takes_sites(model: Declared) -> bool:
+    """Return True if Gaussian sites of any likelihood go with a method."""
+    if model.likelihood_name != "gaussian" or model.noisy:
+        return False
+    return model.takes_noise and model.has_evidence and model.why_no_variance() is None
+
+
 def _check_sites(likelihood: Likelihood | None, model: Declared, name: str) -> None:
     """Raise SettingError for a likelihood whose sites a method cannot take."""
-    if likelihood is None:
-        return
-    able = model.takes_noise and model.has_evidence and not model.noisy
-    if able and model.why_no_variance() is None:
+    if likelihood is None or takes_sites(model):
         return
     raise SettingError(
         f"likelihood={likelihood.name!r} takes a noise variance per row, the evidence and the "

@@ -15,11 +15,12 @@ import dask.array as da
 import numpy as np
 from sklearn.base import clone
 
-from daskgp import estimators, models
+from daskgp import estimators, likelihoods, models
 from daskgp.data.blocks.around import Band
 from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.settings import takes_sites
 from daskgp.fit import means, run, work
 from daskgp.fit.arrange import AsStored, Blocks
 from daskgp.models.values import Want
@@ -185,6 +186,10 @@ _constant = _fact(
 )
 _other_rows = _fact(
     lambda e: _method(e).why_no_update() is not None, "rows can be added to its fit"
+)
+_sites = _fact(
+    lambda e: e.likelihood == "gaussian" and takes_sites(_method(e)),
+    "it takes no sites of another likelihood",
 )
 _stored = _fact(_registered, "it is not in daskgp.models.REGISTRY and daskgp.estimators.ESTIMATORS")
 _dtypes = _fact(lambda e: _has(e, "dtype"), "it has no setting dtype")
@@ -418,6 +423,34 @@ def _save_load(estimator: GaussianProcess) -> None:
         assert type(loaded) is type(model), f"a {type(loaded).__name__} is loaded"
         assert loaded.get_params() == model.get_params(), "a loaded model has other settings"
         assert bits(loaded, T) == wanted, "a loaded model predicts something else"
+
+
+@promise("counts and classes are fitted, kept, and predicted lazily as in memory", _sites)
+def _likelihoods(estimator: GaussianProcess) -> None:
+    X, T = rows(estimator)[0], places()
+    f = 1.5 * np.sin(2 * X[:, 0])
+    for name in ("poisson", "bernoulli"):
+        likelihood = likelihoods.by_name(name)
+        y = np.asarray(likelihood.sample(f, np.random.default_rng(2)), np.float64)
+        model = fixed(estimator, likelihood=name, mean="constant").fit(X, y)
+        wanted = model.predict(T, return_std=True, include_noise=True)
+        f_mean, f_std = model.predict(T, return_std=True)
+        response = likelihood.response(f_mean[:, None], f_std[:, None] ** 2)
+        _equal(wanted, (response[0][:, 0], np.sqrt(response[1][:, 0])), "response to f")
+        assert np.corrcoef(f_mean, np.sin(2 * T[:, 0]))[0, 1] > 0.5, "f is not that of the rows"
+        with no_compute():
+            lazy = model.predict(
+                da.from_array(T, chunks=(5, 2)), return_std=True, include_noise=True
+            )
+        _equal(dask.compute(*lazy), wanted, "lazily")
+        if _stored(estimator) is None:
+            with tempfile.TemporaryDirectory() as folder:
+                model.save(f"{folder}/model.zarr")
+                loaded = estimators.load(f"{folder}/model.zarr")
+                again = loaded.predict(T, return_std=True, include_noise=True)
+            assert loaded.likelihood_ == model.likelihood_, "a loaded model has another likelihood"
+            for a, b in zip(again, wanted, strict=True):
+                np.testing.assert_array_equal(a, b, err_msg="of a loaded model")
 
 
 # -- errors and weights of rows ------------------------------------------------------------------

@@ -65,6 +65,16 @@ def exact(**more):
     return daskgp.ExactGP(progress=False, **FOUND | more)
 
 
+def by_sites(make, likelihood):
+    """Make a model whose likelihood is that of Gaussian sites, with hyper-parameters trained."""
+    settings = {"kernel": "matern32()", "optimizer": "auto", "noise_variance": 0.1}
+    return make(likelihood=likelihood, max_iter=5, **settings)
+
+
+def vecchia(**more):
+    return daskgp.VecchiaGP(n_neighbours=12, block_rows=12, progress=False, **FOUND | more)
+
+
 def slope():
     """A fitted regressor, as users bring one."""
     X, y, _ = rows("trend")
@@ -142,6 +152,9 @@ MODELS = {
             "poisson": "counts",
         }.items()
     },
+    "sites-poisson-vecchia": (by_sites(vecchia, "poisson"), "counts"),
+    "sites-bernoulli-logit-lma": (by_sites(lma, "bernoulli-logit"), "classes"),
+    "sites-student-t-sgpr": (by_sites(sgpr, "student-t"), "plain"),
     "calibrated-sgpr": (sgpr(calibrate="loo"), "plain"),
     "calibrated-lma": (lma(calibrate="random"), "plain"),
     "tails-lma": (tailed(lma()), "plain"),
@@ -156,7 +169,7 @@ MODELS = {
     "updated-sgpr": (updated(sgpr()), "plain"),
     "updated-lma": (updated(lma()), "plain"),
     "varying-vecchia": (
-        daskgp.VecchiaGP(varying=fields(), n_neighbours=12, block_rows=12, progress=False, **FOUND),
+        vecchia(varying=fields()),
         "errors",
     ),
 }
