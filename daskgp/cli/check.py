@@ -54,7 +54,7 @@ def check(
     from daskgp.assess.check import refuse
     from daskgp.cli.sources import rows_to_compare
     from daskgp.estimators import check as run
-    from daskgp.estimators import load
+    from daskgp.estimators import load_one
     from daskgp.fit.scratch import scratch_rows
 
     if figures is not None:
@@ -62,7 +62,7 @@ def check(
 
         plot.canvas.check_matplotlib()  # before the work
     cluster.check()
-    estimator = load(model_store, device)
+    estimator = load_one(model_store, device)
     refuse(estimator.solved_, regions)
     rows = rows_to_compare(estimator, test, columns)
     with (

@@ -72,20 +72,20 @@ def fit(
     from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.cli.sources import training_rows
     from daskgp.data.stores import checkpoints, locks, models
-    from daskgp.estimators import load, save_into
+    from daskgp.estimators import load_one, save_into
 
     name, searched = search_settings(described.model, described.config, search)
     estimator = build_estimator(*described._replace(model=name), searched | settings_in(columns))
     write_report = reporter(report)
     columns |= {name: getattr(estimator, name) for name in SETTINGS}
     training = training_rows(data, columns, ignore_errors)
-    begun = None if start is None else load(start)
+    begun = None if start is None else load_one(start)
     more: dict[str, Any] = {}
     if lock.clear_lock and not resume:
         models.refuse_existing(model_store)  # before a lock is cleared in vain
     with locks.hold(model_store, *lock, resume) as claim:
         if resume and models.is_complete(model_store):
-            estimator, more = load(model_store), {"resumed": False}
+            estimator, more = load_one(model_store), {"resumed": False}
             models.forget(model_store)  # a kill may have left it
             remark = "is already complete and left unchanged; data and settings are not compared"
             click.echo(f"model store {model_store} {remark}", err=True)

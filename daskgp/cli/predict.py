@@ -93,10 +93,10 @@ def predict(
         cluster.check()
         if cluster.chosen:
             cluster.come()
-        from daskgp.estimators import load
+        from daskgp.estimators import load_one
         from daskgp.output import csv, job
 
-        model = load(model_store, device)
+        model = load_one(model_store, device)
         posterior, source = read_fills(model, fills), inputs
         if grid.given:
             csv.refuse_made(output)

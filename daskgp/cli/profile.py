@@ -150,7 +150,7 @@ def _leaves(kernel: Any) -> list[Any]:
 
 def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     """Return a model; of one that is not complete, or cannot be loaded by itself, what is known."""
-    from daskgp.estimators import load
+    from daskgp.estimators import load_one
     from daskgp.estimators.loading import regressor_of, unregistered
 
     if group.attrs.get("complete") is False:
@@ -161,7 +161,7 @@ def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     attributes, regressor = stored.attributes, regressor_of(stored)
     strange = unregistered(attributes)
     if not strange and regressor is None:
-        return load(url)
+        return load_one(url)
     if strange:
         logger.warning(
             "model store %s has the %s, which no module has registered: import the module, as in "

@@ -36,12 +36,12 @@ def score(
     """
     from daskgp.assess.scores import scores
     from daskgp.cli.sources import rows_to_compare
-    from daskgp.estimators import load
+    from daskgp.estimators import load_one
     from daskgp.fit.scratch import scratch_rows
 
     began = time.perf_counter()
     cluster.check()
-    estimator = load(model_store, device)
+    estimator = load_one(model_store, device)
     estimator._fitted.refuse_columns("daskgp score", "compare predictions with y by daskgp.metrics")
     rows = rows_to_compare(estimator, test, columns)
     posterior = estimator.solved_

@@ -611,6 +611,43 @@ def of_classes(one: xr.DataArray) -> xr.DataArray:
     return xr.concat([1.0 - one, one], classes).transpose(..., "class")
 
 
+def of_parts(
+    function: Callable[[np.ndarray], np.ndarray],
+    parts: Sequence[xr.DataArray],
+    name: str,
+    said: dict[str, Any],
+    dtype: Any = np.float64,
+    labels: np.ndarray | None = None,
+) -> xr.DataArray:
+    """Return what a function gives of the parts of cells, side by side (n, k).
+
+    It is a value of each cell, or values of ``labels`` along a last dimension, ``class``.  A part
+    may have this dimension itself, as the only one.
+    """
+    own = [["class"] if "class" in one.dims else [] for one in parts]
+    along = [] if labels is None else ["class"]
+    count = 0 if labels is None else len(labels)
+
+    def of_cells(*values: np.ndarray) -> np.ndarray:
+        given = values if own[0] else [one[..., None] for one in values]
+        rows = np.concatenate(given, axis=-1)
+        found = function(rows.reshape(-1, rows.shape[-1]))
+        return found.reshape(*rows.shape[:-1], *([count] if along else []))
+
+    found: xr.DataArray = xr.apply_ufunc(
+        of_cells,
+        *(one.drop_vars("class", errors="ignore") for one in parts),
+        input_core_dims=own,
+        output_core_dims=[along],
+        exclude_dims={"class"} if own[0] else set(),
+        dask="parallelized",
+        output_dtypes=[dtype],
+        dask_gufunc_kwargs={"output_sizes": dict.fromkeys(along, count), "allow_rechunk": True},
+    )
+    coords = dict.fromkeys(along, labels)
+    return found.assign_coords(coords).rename(name).assign_attrs(said)
+
+
 def applied(
     function: Callable[..., np.ndarray],
     mean: xr.DataArray,

@@ -12,7 +12,7 @@ from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.lma import LMA, PIC
-from daskgp.estimators.loading import ESTIMATORS, load, register
+from daskgp.estimators.loading import ESTIMATORS, load, load_one, register
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.saving import save_into
 from daskgp.estimators.sgpr import SGPR
@@ -40,6 +40,7 @@ __all__ = [
     "check",
     "cross_validate",
     "load",
+    "load_one",
     "plan",
     "register",
     "save_into",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import dask.array as da
 import numpy as np
-from scipy.special import ndtri_exp
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, column_or_1d
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import data
 from daskgp.checks import choice, flags, shown
 from daskgp.data import grids, reading
+from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
@@ -98,7 +99,8 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X : array-like (n, d)
             As for the base.
         y : array-like (n,)
-            Labels: numbers, strings, booleans; those of a dask array are found out in a pass.
+            Labels: numbers, strings, booleans; those of a dask array are found out in a pass.  With
+            an xarray object a DataArray on its grid, of which cells without a label are left out.
 
         Returns
         -------
@@ -128,7 +130,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise SettingError(
                 f"link='probit' is for two classes and y has {len(classes)}: choose 'logit'"
             )
-        codes = _mapped(partial(_codes, classes=classes), y, np.float64)
+        codes = _coded(y, classes)
         if len(classes) == 2:
             fields = [one.fit(X, codes)]
         else:
@@ -202,11 +204,11 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     # -- predictions -------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Any:
-        """Return f whose probabilities are those predicted, (n,) of two classes and (n, C) of more.
+        """Return the posterior mean of f, (n,) of two classes and (n, C) of more.
 
-        That of two classes is positive for the second; those of more add up to 0.  Between the
-        posterior mean of f and 0 they are, as the uncertainty of f draws probabilities together;
-        the means and their spread are those of ``fields_``.
+        That of two classes is positive for the second, which is then the most probable one.  Of
+        more classes the one of the largest mean may be another where their uncertainties differ:
+        ``predict`` takes the probabilities.
 
         Examples
         --------
@@ -217,15 +219,18 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> bool(model.decision_function(np.array([[0.9]]))[0] > 0)
         True
         """
-        function, C = partial(_of_link, link=self.link), len(self.classes_)
-        columns = None if C == 2 else C
-        return _mapped(function, self.predict_proba(X), np.float64, columns)
+        check_is_fitted(self)
+        means = [field.predict(X) for field in self.fields_]
+        if len(means) == 1:
+            return means[0]
+        return _of_rows(np.asarray, means, "decision", "posterior mean of f", labels=self.classes_)
 
     def predict_proba(self, X: Any) -> Any:
         """Return probabilities (n, C) of the classes, in the order of ``classes_``.
 
         They are those of new observations, with the uncertainty of f, by quadrature.  Lazy for a
-        dask X; rows with a missing feature give NaN.
+        dask X; on the grid of an xarray object they are along a last dimension, ``class``.  Rows
+        with a missing feature give NaN.
 
         Examples
         --------
@@ -236,15 +241,17 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> model.predict_proba(np.array([[0.1], [0.9]])).argmax(axis=1)
         array([0, 2])
         """
-        X = self._places(X)
+        check_is_fitted(self)
         if len(self.fields_) == 1:
-            return self._first.predict_proba(X)
+            found = self._first.predict_proba(X)
+            return found.assign_coords({"class": self.classes_}) if grids.is_xarray(X) else found
         both = [field.predict(X, return_std=True) for field in self.fields_]
-        moments = _stacked([mean for mean, _ in both] + [std for _, std in both])
-        return _mapped(_probabilities, moments, np.float64, columns=len(self.fields_))
+        moments = [mean for mean, _ in both] + [std for _, std in both]
+        said = "probability of the class"
+        return _of_rows(_probabilities, moments, "probability", said, labels=self.classes_)
 
     def predict(self, X: Any) -> Any:
-        """Return the most probable class at X, lazy for a dask X.
+        """Return the most probable class at X: lazy for a dask X, on the grid of an xarray object.
 
         Raises
         ------
@@ -260,8 +267,9 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> model.predict(np.array([[0.1], [0.9]])).tolist()
         ['a', 'b']
         """
-        p = self.predict_proba(X)
-        return _mapped(partial(_most_probable, classes=self.classes_), p, self.classes_.dtype)
+        function, dtype = partial(_most_probable, classes=self.classes_), self.classes_.dtype
+        p = [self.predict_proba(X)]
+        return _of_rows(function, p, "label", "most probable class", dtype)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose class is predicted, by weight if weights are given.
@@ -287,41 +295,80 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"y has classes that the fit has not seen, {_listed(new)}: it knows "
                 f"{_listed(self.classes_)}; leave these rows out"
             )
-        same = np.asarray(y) == np.asarray(self.predict(X))
+        found = self.predict(X)
+        if grids.is_xarray(found):
+            found, y = grids.scored_arrays(found, y, vector=True)
+            known = _known(np.asarray(y))
+            found, y = np.asarray(found)[known], np.asarray(y)[known]
+        same = np.asarray(y) == np.asarray(found)
         return float(np.average(same, weights=sample_weight))
 
-    def save(self, url: str) -> NoReturn:
-        """Raise SettingError: there is no store of a classifier.
+    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+        """Write the fitted classifier to a new store; ``daskgp.load`` reads it back.
+
+        Parameters
+        ----------
+        url : str
+            Store to write, which has a model store of each of ``fields_`` inside.
+        wait, clear_lock
+            As for ``save`` of an estimator.
+
+        Raises
+        ------
+        SettingError
+            If the labels are neither numbers nor strings.
 
         Examples
         --------
-        >>> import daskgp
-        >>> daskgp.GPClassifier().save("model.zarr")
-        Traceback (most recent call last):
-        daskgp.errors.SettingError: GPClassifier has no model store: pickle it, ...
+        >>> import tempfile, numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> base = daskgp.ExactGP("rbf", optimizer=None)
+        >>> model = daskgp.GPClassifier(base).fit(X, np.where(X[:, 0] > 0.5, "b", "a"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/model.zarr")
+        ...     loaded = daskgp.load(f"{folder}/model.zarr")
+        >>> loaded.predict(X[:2]).tolist()
+        ['a', 'a']
         """
-        raise SettingError(
-            "GPClassifier has no model store: pickle it, or save each of its fields_ and keep "
-            "classes_"
-        )
-
-    def _places(self, X: Any) -> Any:
-        """Return X once there is a fit, unless it is a grid."""
         check_is_fitted(self)
-        if grids.is_xarray(X):
-            raise InputError(
-                "X is an xarray object, which GPClassifier does not label: give it an array (n, d) "
-                "of places"
+        classes, plain = self.classes_.tolist(), (str, bool, int, float)
+        if not all(isinstance(one, plain) for one in classes):
+            raise SettingError(
+                f"classes {_listed(self.classes_)} are neither numbers nor strings, which a store "
+                "has: fit with y.astype(str), or pickle the model"
             )
-        return X
+        described = {
+            "kind": type(self).__name__,
+            "settings": {"link": self.link, "shared": self.shared},
+            "has_base": self.base is not None,
+            "classes": classes,
+            "dtype": self.classes_.dtype.str,
+        }
+        parts = {f"field_{c}": field.save for c, field in enumerate(self.fields_)}
+        with locks.hold(str(url), wait, clear_lock, resume=True):
+            models.write_parts(str(url), described, parts)
+
+    @classmethod
+    def _of_parts(cls, described: Mapping[str, Any], parts: list[GaussianProcess]) -> Self:
+        """Return the classifier that a store describes, of the estimators inside."""
+        base = clone(parts[0]).set_params(likelihood="gaussian") if described["has_base"] else None
+        model = cls(base, **described["settings"])
+        model.classes_ = np.array(described["classes"], dtype=np.dtype(described["dtype"]))
+        model.fields_ = parts
+        return model
 
 
 def _labels(y: Any) -> Any:
-    """Return labels (n,) as an array, lazy ones as a dask array; InputError for what are none."""
+    """Return labels (n,) as an array, lazy ones as a dask array, those of a grid as they are.
+
+    InputError for what are none.
+    """
     if y is None:
         raise InputError("GPClassifier requires y to be passed, but the target y is None")
     if isinstance(y, str):
         raise InputError(f"y={y!r} is a name: give GPClassifier the labels as an array (n,)")
+    if grids.is_xarray(y):
+        return y
     y = reading.from_zarr(y) if data.is_zarr(y) else y
     y = y.to_dask_array(lengths=True) if hasattr(y, "to_dask_array") else y
     y = y if isinstance(y, da.Array) else np.asarray(y)
@@ -334,9 +381,17 @@ def _labels(y: Any) -> Any:
 
 
 def _classes(y: Any, least: int = 2) -> np.ndarray:
-    """Return the sorted classes of labels; InputError if there are fewer than the least."""
+    """Return the sorted classes of labels; InputError if there are fewer than the least.
+
+    Cells of a grid may have none.
+    """
+    on_grid = grids.is_xarray(y)
+    y = y.data.ravel() if on_grid else y
     try:
+        if on_grid and not isinstance(y, da.Array):
+            y = y[_known(y)]
         classes = np.asarray(da.unique(y).compute() if isinstance(y, da.Array) else np.unique(y))
+        classes = classes[_known(classes)] if on_grid else classes
         missing = classes[classes != classes]
     except TypeError as error:  # None among strings, or labels without an order
         raise InputError(
@@ -361,33 +416,52 @@ def _listed(classes: np.ndarray) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _mapped(function: Any, values: Any, dtype: Any, columns: int | None = None) -> Any:
-    """Return what a function gives of rows (n,) or (n, C); lazy for a dask array.
+def _known(y: np.ndarray) -> np.ndarray:
+    """Return which labels of an array are no missing ones: NaN, or None."""
+    known = np.asarray(y == y)
+    return known & np.array([one is not None for one in y]) if y.dtype.kind == "O" else known
 
-    It gives one value a row, or as many ``columns``.
+
+def _of_rows(
+    function: Any,
+    parts: list[Any],
+    name: str,
+    said: str,
+    dtype: Any = np.float64,
+    labels: np.ndarray | None = None,
+) -> Any:
+    """Return what a function gives of rows of parts side by side, as the kind of object they are.
+
+    It gives a value of each row, or one of each of the labels.
     """
-    if not isinstance(values, da.Array):
-        return function(values)
-    if columns is None:
-        across = [1] if values.ndim == 2 else []
-        meta = np.empty(0, dtype)
-        return da.map_blocks(function, values, dtype=dtype, meta=meta, drop_axis=across)
-    chunks, meta = (values.chunks[0], (columns,)), np.empty((0, 0), dtype)
-    return da.map_blocks(function, values, dtype=dtype, meta=meta, chunks=chunks)
+    if grids.is_xarray(parts[0]):
+        return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels)
+    if not isinstance(parts[0], da.Array):
+        return function(np.column_stack(parts))
+    rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else parts[0]
+    rows = rows.rechunk({1: -1})
+    if labels is None:
+        return da.map_blocks(function, rows, dtype=dtype, meta=np.empty(0, dtype), drop_axis=[1])
+    chunks, meta = (rows.chunks[0], (len(labels),)), np.empty((0, 0), dtype)
+    return da.map_blocks(function, rows, dtype=dtype, meta=meta, chunks=chunks)
+
+
+def _coded(y: Any, classes: np.ndarray) -> Any:
+    """Return the numbers of the classes of labels, as the kind of object these are."""
+    function = partial(_codes, classes=classes)
+    if grids.is_xarray(y):
+        return grids.of_parts(function, [y], y.name or "label", {})
+    if isinstance(y, da.Array):
+        return da.map_blocks(function, y, dtype=np.float64, meta=np.empty(0))
+    return function(y)
 
 
 def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return np.searchsorted(classes, y).astype(np.float64)
-
-
-def _of_link(p: np.ndarray, link: str) -> np.ndarray:
-    """Return f (n,) of two classes, or (n, C), with probabilities p (n, C)."""
-    logs = np.log(np.maximum(p, np.finfo(float).tiny))
-    if p.shape[1] > 2:
-        return np.asarray(logs - logs.mean(axis=1, keepdims=True))
-    if link == "logit":
-        return np.asarray(logs[:, 1] - logs[:, 0])
-    return np.asarray(np.where(p[:, 1] < 0.5, ndtri_exp(logs[:, 1]), -ndtri_exp(logs[:, 0])))
+    """Return the numbers (n,) of the classes of labels (n,) or (n, 1), NaN of missing ones."""
+    y = y.reshape(-1)
+    known, codes = _known(y), np.full(len(y), np.nan)
+    codes[known] = np.searchsorted(classes, y[known])
+    return codes
 
 
 def _most_probable(p: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -398,14 +472,6 @@ def _most_probable(p: np.ndarray, classes: np.ndarray) -> np.ndarray:
             "predict_proba, which gives NaN there"
         )
     return np.asarray(classes[p.argmax(axis=1)])
-
-
-def _stacked(columns: list[Any]) -> Any:
-    """Return columns (n,) side by side, in one chunk across where they are lazy."""
-    if not isinstance(columns[0], da.Array):
-        return np.stack(columns, axis=1)
-    stacked = da.stack(columns, axis=1)
-    return stacked.rechunk({1: -1})
 
 
 def _probabilities(moments: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from daskgp.errors import DaskgpError, NumericalError, SettingError, StoreError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.cagp import CaGP
 from daskgp.estimators.cggp import CGGP
+from daskgp.estimators.classifier import GPClassifier
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
@@ -125,7 +126,7 @@ def register(kind: E) -> E:
     return kind
 
 
-def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianProcess:
+def load(url: str, device: Device | None = None, mean: Any = None) -> Any:
     """Read a fitted estimator from a model store.
 
     Parameters
@@ -141,7 +142,8 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianPr
     Returns
     -------
     estimator
-        Of the class named in the store, looked up in the registry, ready to predict.
+        Of the class named in the store, looked up in the registry, ready to predict: a
+        `GaussianProcess`, or a `GPClassifier` of several.
 
     Raises
     ------
@@ -162,6 +164,24 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> GaussianPr
     >>> type(model).__name__, model.n_rows_
     ('ExactGP', 50)
     """
+    described = stores.read_parts(str(url))
+    if described is None:
+        return load_one(url, device, mean)
+    if mean is not None:
+        raise SettingError(
+            f"mean={shown(mean)}: model store {url} was fitted without a regressor, leave mean out"
+        )
+    parts = [load_one(stores.part_url(url, name), device) for name in described["parts"]]
+    with _reading(url):
+        return COMPOSED[described["kind"]]._of_parts(described, parts)
+
+
+COMPOSED = {kind.__name__: kind for kind in (GPClassifier,)}
+"""Estimators whose stores have several models."""
+
+
+def load_one(url: str, device: Device | None = None, mean: Any = None) -> GaussianProcess:
+    """Read a fitted estimator that is one model, as ``load`` does; StoreError for several."""
     if device is not None:
         choice("device", device, get_args(Device))
     content = stores.read(str(url))

@@ -12,7 +12,7 @@ from daskgp.data.stores import checkpoints, locks, models
 from daskgp.errors import SettingError
 from daskgp.estimators import saving
 from daskgp.estimators.base import GaussianProcess
-from daskgp.estimators.loading import load
+from daskgp.estimators.loading import load_one
 from daskgp.fit.arrange import Home
 from daskgp.output import store
 from daskgp.runtime.executor import Executor
@@ -97,7 +97,7 @@ def look(
     StoreError
         If rows that the model has seen are no longer what they were.
     """
-    gp = load(url)
+    gp = load_one(url)
     gp._fitted.refuse_columns("update", "fit all rows with it, fit(..., start=model) in Python")
     noise = (False, False) if ignore_errors else (None, None)
     given = *data.open_dataset(dataset), noise, window, along, refit

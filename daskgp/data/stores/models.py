@@ -8,6 +8,7 @@ until the next replaces it, for readers that have opened it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -18,9 +19,9 @@ import zarr
 from daskgp.data.stores import checkpoints, groups, locks, remote
 from daskgp.errors import DaskgpError, FullDiskError, InputError, StoreError
 
-FORMAT, VERSION, REPLACED = "daskgp-model", 1, 2
-"""Format, and its versions: of stores as they were written, and of those whose model was replaced,
-which earlier daskgps refuse."""
+FORMAT, VERSION, REPLACED, OF_PARTS = "daskgp-model", 1, 2, 3
+"""Format, and its versions: of stores as they were written, of those whose model was replaced, and
+of those with several models, which earlier daskgps refuse."""
 ROWS = "rows"
 SUMS, SEEN = "sums", "seen"
 """Groups of arrays that updates alone need: sums over rows, and marks of the rows seen."""
@@ -167,6 +168,56 @@ def write(
         if write_rows is not None:
             write_rows(rows_url(url))
         fill(group, stored, notes)
+
+
+def write_parts(
+    url: str, described: Mapping[str, Any], parts: Mapping[str, Callable[[str], None]]
+) -> None:
+    """Write a new store of several models; nothing is left behind on failure.
+
+    Parameters
+    ----------
+    url : str
+    described : mapping
+        What they make together, with its name as ``kind``.
+    parts : mapping
+        Writes the model of a name to a URL.
+    """
+    marks = {"format": FORMAT, "version": OF_PARTS, "complete": False}
+    with groups.creating(url, "model store", marks) as group:
+        for name, save in parts.items():
+            save(part_url(url, name))
+        own = json.loads(json.dumps({**described, "parts": list(parts)}))
+        group.attrs.update({"checksum": groups.checksum({}, own), "model": own})
+        group.attrs["complete"] = True
+
+
+def part_url(url: str, name: str) -> str:
+    """Return the URL of a model in a store of several."""
+    return f"{str(url).rstrip('/')}/{name}"
+
+
+def read_parts(url: str) -> dict[str, Any] | None:
+    """Return the description of a store of several models; None of what is none.
+
+    Raises
+    ------
+    StoreError
+        If it is incomplete or damaged.
+    """
+    attributes = dict(groups.open_group(url, "model store").attrs)
+    if attributes.get("format") != FORMAT or attributes.get("version") != OF_PARTS:
+        return None
+    if attributes.get("complete") is not True:
+        raise StoreError(f"model store {url} is incomplete: remove it and save the model again")
+    described = attributes.get("model")
+    if (
+        not isinstance(described, dict)
+        or not isinstance(described.get("parts"), list)
+        or groups.checksum({}, described) != attributes.get("checksum")
+    ):
+        raise StoreError(f"model store {url} is damaged: its description does not match, fit again")
+    return described
 
 
 def rows_url(url: str, name: str = ROWS) -> str:
@@ -335,6 +386,12 @@ def _read(url: str) -> Stored:
     attributes = dict(group.attrs)
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{url} is not a daskgp model store")
+    if attributes.get("version") == OF_PARTS:
+        kind = (read_parts(url) or {}).get("kind")
+        raise StoreError(
+            f"model store {url} has several models, of a {kind}: take it in Python, "
+            f"daskgp.load({str(url)!r})"
+        )
     if attributes.get("version") not in (VERSION, REPLACED):
         raise StoreError(
             f"model store {url} has format version {attributes.get('version')}, this daskgp reads "
