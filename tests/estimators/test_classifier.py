@@ -281,7 +281,7 @@ def test_labels_that_are_none_are_refused(change, said):
         ({"link": "log"}, "link='log'"),
         ({"link": "probit"}, "link='probit' is for two classes and y has 3: choose 'logit'"),
         ({"base": daskgp.SVGP()}, "y has 3 classes, and SVGP takes two"),
-        ({"base": daskgp.OptiComGP()}, "takes a noise variance per row"),
+        ({"base": daskgp.CGGP()}, "unknown setting 'likelihood' of CGGP"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings, said):
