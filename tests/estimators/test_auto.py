@@ -26,7 +26,7 @@ def few():
     return [daskgp.SGPR("matern52", n_inducing=15, max_iter=5)]
 
 
-def rows(n=300, d=2, noise=0.1, seed=0):
+def rows(n=200, d=2, noise=0.1, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(0, 3, (n, d))
     f = np.sin(3 * X[:, 0]) + np.cos(2 * X[:, -1])
@@ -78,7 +78,7 @@ def test_the_leaderboard_has_the_mean_and_scores_with_errors(fitted):
     assert board.best.score < worst.score
     for trial in board:
         assert trial.failed or (np.isfinite(trial.score) and trial.error > 0)
-        assert trial.rows <= 300
+        assert trial.rows <= 200
         assert trial.seconds >= 0
     assert str(board).count("\n") == len(board)
     assert Leaderboard.from_dict(board.to_dict()).to_rows() == board.to_rows()
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_held_out_rows(fitted):
     assert fitted.chosen_.scores["rmse"] == pytest.approx(
         np.sqrt(np.mean((held.y - held.mean) ** 2)), rel=1e-9
     )
-    assert len(held.y) == 300  # each row was held out once
+    assert len(held.y) == 200  # each row was held out once
 
 
 def test_the_spread_is_learned_from_rows_left_out(fitted):
@@ -129,7 +129,7 @@ def test_a_search_that_was_killed_goes_on_to_the_same_choice(tmp_path, monkeypat
         **QUICK,
         "candidates": [
             *few(),
-            *(daskgp.ExactGP(kernel, max_iter=5) for kernel in ("rbf", "matern12")),
+            *(daskgp.ExactGP(kernel, max_iter=2) for kernel in ("rbf", "matern12")),
         ],
     }
     whole = daskgp.AutoGP(**settings).fit(X, y)
@@ -374,12 +374,12 @@ def test_heavy_tails_are_tried_with_student_t_noise(unhurried):
 @pytest.mark.parametrize("order", ["hilbert", "random"])
 def test_a_prepared_store_rules_out_what_it_cannot_be_fitted_with(order, tmp_path):
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(300, 2))
-    y = np.sin(9 * X[:, 0]) * np.cos(7 * X[:, 1]) + 0.05 * rng.standard_normal(300)
+    X = rng.uniform(size=(150, 2))
+    y = np.sin(9 * X[:, 0]) * np.cos(7 * X[:, 1]) + 0.05 * rng.standard_normal(150)
     np.savez(tmp_path / "t.npz", X=X, y=y)
     daskgp.convert(str(tmp_path / "t.npz"), str(tmp_path / "t.zarr"), target="y")
     prepared = str(tmp_path / "p.zarr")
-    daskgp.prepare(str(tmp_path / "t.zarr"), prepared, order, 50)
+    daskgp.prepare(str(tmp_path / "t.zarr"), prepared, order, 40)
     own = [daskgp.LMA("matern32", n_support=20, train_blocks=4, max_iter=5), *few()]
     model = daskgp.AutoGP(candidates=own, **QUICK).fit(*daskgp.open_dataset(prepared))
     tried = {trial.method for trial in model.leaderboard_}
@@ -438,10 +438,10 @@ def test_a_constant_target_is_fitted_as_by_the_others(caplog):
 
 
 def test_candidates_and_kernels_may_be_given():
-    X, y, _ = rows(200)
-    own = [daskgp.SGPR(n_inducing=n, max_iter=20) for n in (5, 40)]
+    X, y, _ = rows(100)
+    own = [daskgp.SGPR(n_inducing=n, max_iter=10) for n in (3, 30)]
     model = daskgp.AutoGP(kernel="rbf(ard=true)", candidates=own, metric="rmse", **QUICK).fit(X, y)
-    assert model.best_.n_inducing == 40
+    assert model.best_.n_inducing == 30
     assert {trial.kernel for trial in model.leaderboard_ if trial.method != "mean"} == {"rbf (ard)"}
 
 
@@ -451,7 +451,7 @@ def test_a_candidate_that_trains_nothing_is_held_as_it_is():
 
 
 def test_a_candidate_that_fails_is_on_the_board_and_not_chosen(monkeypatch):
-    X, y, _ = rows(200)
+    X, y, _ = rows(100)
 
     def broken(self, *given, **more):
         raise daskgp.errors.NumericalError("no factor")
