@@ -11,6 +11,9 @@ from scipy.special import ndtr
 
 from daskgp.assess.scores import Scores, Sums, aligned
 
+OF_KINDS = ("ranked_probability", "brier", "accuracy")
+"""Scores of counts and of classes, which a table shows where there are some."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -31,7 +34,8 @@ class Trial:
     score, error : float
         Mean of the metric over held-out values, and its standard error; less is better.
     scores : dict of str to float
-        "nlpd", "rmse", and "crps" and "coverage_95" where predictions are Gaussian.
+        "nlpd", "rmse", and "crps" and "coverage_95" where predictions are Gaussian; of counts
+        "crps" and "ranked_probability", of classes "brier" and "accuracy".
     seconds : float
         Time that the fits and the predictions took.
     bytes : int
@@ -140,6 +144,8 @@ class Leaderboard(Sequence[Trial]):
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a row of figures for each trial."""
         found = []
+        names = {name for trial in self.trials for name in trial.scores}
+        of_kind = [name for name in OF_KINDS if name in names]
         for i, trial in enumerate(self.trials):
             rmse = trial.scores.get("rmse", float("nan"))
             note = trial.failed or ("stopped by the deadline" if trial.stopped else "")
@@ -152,6 +158,7 @@ class Leaderboard(Sequence[Trial]):
                     self.metric: _digits(trial.score),
                     "error": _digits(trial.error),
                     **({} if self.metric == "rmse" else {"rmse": _digits(rmse)}),
+                    **{n: _digits(trial.scores.get(n, float("nan"))) for n in of_kind},
                     "seconds": round(trial.seconds, 1),
                     "MiB": round(trial.bytes / 2**20),
                     "note": note,
@@ -195,8 +202,10 @@ class HeldOut(NamedTuple):
         Standardised residual, or normal score of the distribution function of y.
     density : ndarray (n, p)
         Log density of y.
-    crps : ndarray (n, p)
-        Continuous ranked probability score, NaN where there is none.
+    crps, ranked : ndarray (n, p)
+        Continuous ranked probability score, and that of counts, NaN where there is none.
+    right : ndarray (n, p)
+        Whether the class is the likelier one, 1 or 0; NaN where there are none.
     """
 
     X: np.ndarray
@@ -206,13 +215,16 @@ class HeldOut(NamedTuple):
     score: np.ndarray
     density: np.ndarray
     crps: np.ndarray
+    ranked: np.ndarray
+    right: np.ndarray
 
     @property
     def sums(self) -> Sums:
         """Sums over the values, of which all their scores follow."""
         nothing, error = np.full(self.y.shape, np.nan), self.y - self.mean
-        own = self.score, ndtr(self.score), self.density, self.crps, nothing, nothing
-        return Sums.of(Scores(self.y, self.mean, self.variance, error, *own))
+        own = self.score, ndtr(self.score), self.density, self.crps, nothing
+        more = self.ranked, self.right
+        return Sums.of(Scores(self.y, self.mean, self.variance, error, *own, *more))
 
 
 def _digits(value: float) -> float:

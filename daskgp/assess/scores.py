@@ -51,8 +51,9 @@ class Scores(NamedTuple):
     standardised residual, or the normal score of the distribution function of y, and ``below``
     that function; ``density`` the log density of y, ``crps`` its continuous ranked probability
     score and ``interval`` the score of its 95 % interval.  Density and CRPS are those of the
-    Gaussian, whatever the tails of y are.  ``right`` says whether a class is the likelier one, and
-    ``left_out`` how many known values could not be predicted.
+    Gaussian, whatever the tails of y are.  ``ranked`` is the ranked probability score of counts and
+    ordered classes, of which it is the CRPS too.  ``right`` says whether a class is the likelier
+    one, and ``left_out`` how many known values could not be predicted.
     """
 
     y: np.ndarray
@@ -64,6 +65,7 @@ class Scores(NamedTuple):
     density: np.ndarray
     crps: np.ndarray
     interval: np.ndarray
+    ranked: np.ndarray
     right: np.ndarray
     left_out: int = 0
 
@@ -103,7 +105,8 @@ def scored(
     score = distribution.score(y) if outer.graded else nothing
     moments = outer.moments(found)
     mean, variance = moments.mean, np.asarray(moments.variance)
-    crps = interval = nothing
+    ranked = distribution.ranked(y)
+    crps, interval = ranked, nothing
     if outer.keeps_moments:
         half = np.sqrt(v) * outer.wider(0.95) * float(ndtri(0.975))
         crps = metrics.crps_of(score, np.sqrt(v))
@@ -111,24 +114,25 @@ def scored(
     right = nothing if outer.graded else np.where(np.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
     below, density = distribution.below(score), distribution.log_density(y)
     left_out = int(known.sum() - (~np.isnan(y)).sum())
-    error = y - mean
-    return Scores(y, mean, variance, error, score, below, density, crps, interval, right, left_out)
+    own = score, below, density, crps, interval, ranked, right
+    return Scores(y, mean, variance, y - mean, *own, left_out)
 
 
 COLUMNS = (
     *("n", "error", "size", "square", "score", "score2"),
-    *("density", "crps", "variance", "interval", "right"),
+    *("density", "crps", "variance", "interval", "ranked", "right"),
 )
 """Sums over values: their number, y - mean, its size and square, scores and their squares, log
-density, CRPS, predictive variances, interval scores, and right classes."""
+density, CRPS, predictive variances, interval scores, ranked probability scores and right
+classes."""
 METRICS = (
-    *("rmse", "mae", "bias", "spread", "nlpd", "crps"),
+    *("rmse", "mae", "bias", "spread", "nlpd", "crps", "ranked_probability", "brier", "accuracy"),
     *(f"coverage_{100 * q:.0f}" for q in LEVELS),
     *("z_mean", "z_variance"),
 )
 """Names of scores by which parts of the rows, and models, are compared."""
-SHOWN = ("rmse", "nlpd", "crps", "coverage_95")
-"""Those that are shown where nobody asks for others."""
+SHOWN = ("rmse", "nlpd", "crps", "coverage_95", "ranked_probability", "brier", "accuracy")
+"""Those that are shown where nobody asks for others, of which classes and counts have some."""
 
 
 @dataclass(eq=False)
@@ -156,7 +160,8 @@ class Sums:
         known = ~np.isnan(scores.y) & (group >= 0)[:, None]
         e, z = scores.error, scores.score
         of_error, of_y = (np.ones(e.shape), e, np.abs(e), e**2), (scores.density, scores.crps)
-        values = *of_error, z, z**2, *of_y, scores.variance, scores.interval, scores.right
+        more = scores.variance, scores.interval, scores.ranked, scores.right
+        values = *of_error, z, z**2, *of_y, *more
         which = np.broadcast_to(group[:, None], known.shape)[known]
         table = np.stack([np.bincount(which, v[known], minlength=groups) for v in values], axis=1)
         graded = known & ~np.isnan(scores.below)
@@ -196,6 +201,8 @@ class Sums:
             "spread": math.sqrt(mean["variance"]),
             "nlpd": -mean["density"],
             "crps": mean["crps"],
+            "ranked_probability": mean["ranked"],
+            "brier": math.nan if math.isnan(mean["right"]) else mean["square"],
             **{f"coverage_{level * 100:.0f}": self.coverage(level) for level in LEVELS},
             "interval_score_95": mean["interval"],
             "z_mean": mean["score"],
@@ -303,7 +310,9 @@ def scores(
 
     They are those of ``metrics.summary`` if y is f and Gaussian noise; ``nlpd`` is otherwise that
     of the likelihood, or of y where targets are transformed.  Intervals have the tails that the
-    model has learned; densities and ``crps`` are those of the Gaussian.
+    model has learned; densities and ``crps`` are those of the Gaussian.  Counts and ordered classes
+    have the ``ranked_probability`` score, which is their ``crps``; classes have the ``brier`` score
+    and the ``accuracy``.
 
     Parameters
     ----------
@@ -338,8 +347,9 @@ def scores(
             "1 value is" if total.left_out == 1 else f"{total.left_out:,} values are",
         )
     found, outer = total.scores(), posterior.outer(True)
-    names = ["rmse", "mae", "nlpd", "crps", "interval_score_95", "accuracy"]
-    names[4:4] = ["coverage_95"] * outer.increasing
+    names = ["rmse", "mae", "nlpd", "crps", "ranked_probability", "interval_score_95"]
+    names[5:5] = ["coverage_95"] * outer.increasing
+    names += ["brier", "accuracy"]
     return {**{name: found[name] for name in names if name in found}, "n": total.n}
 
 

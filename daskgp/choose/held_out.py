@@ -66,7 +66,7 @@ def tested(
     X, y = _chosen_rows(parts, fold, share, seed, span)
     with single_blas_thread():
         found = scored(opened(node), X, y)
-    own = found.score, found.density, found.crps
+    own = found.score, found.density, found.crps, found.ranked, found.right
     return [HeldOut(np.asarray(X, np.float64), found.y, found.mean, found.variance, *own)]
 
 
@@ -86,14 +86,16 @@ def constant(
     mean, variance = np.nanmean(training, axis=0), np.nanvar(training, axis=0)
     m = np.broadcast_to(mean, y.shape)
     v = np.broadcast_to(np.maximum(variance, np.finfo(float).tiny), y.shape)
+    nothing = np.full(y.shape, np.nan)
     if profile.kind == "class":
         p = np.clip(m, 1e-6, 1 - 1e-6)
         density = np.where(y == 1, np.log(p), np.where(y == 0, np.log1p(-p), np.nan))
-        nothing = np.full(y.shape, np.nan)
-        return [HeldOut(X, y, p, p * (1 - p), nothing, density, nothing)]
+        right = np.where(np.isnan(y), np.nan, (p > 0.5) == (y > 0.5))
+        return [HeldOut(X, y, p, p * (1 - p), nothing, density, nothing, nothing, right)]
     z = (y - m) / np.sqrt(v)
     density = -0.5 * (np.log(2 * np.pi * v) + z**2)
-    return [HeldOut(X, y, m, v, z, density, metrics.crps_of(z, np.sqrt(v)))]
+    crps = metrics.crps_of(z, np.sqrt(v))
+    return [HeldOut(X, y, m, v, z, density, crps, nothing, nothing)]
 
 
 def joined(pieces: Sequence[HeldOut]) -> HeldOut:
@@ -106,7 +108,7 @@ def joined(pieces: Sequence[HeldOut]) -> HeldOut:
 def nothing(rows: data.Rows) -> HeldOut:
     """Return no held-out rows, of a trial that failed."""
     X, y = np.empty((0, len(rows.feature_names))), np.empty((0, rows.n_targets))
-    return HeldOut(X, y, y, y, y, y, y)
+    return HeldOut(X, *[y] * (len(HeldOut._fields) - 1))
 
 
 def loss_of(found: HeldOut, metric: str) -> np.ndarray:

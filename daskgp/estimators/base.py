@@ -40,8 +40,9 @@ from daskgp.likelihoods import Gaussian, Likelihood
 from daskgp.models.method import Method as Contract
 from daskgp.posterior import training_rows
 from daskgp.posterior.layers import Tails, TrendLayer
-from daskgp.predict import hyperparameter_table
+from daskgp.predict import hyperparameter_table, lazy
 from daskgp.runtime.executor import Executor
+from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
 from daskgp.train.stochastic import Stopped
@@ -57,7 +58,7 @@ def _without_classes(estimator: GaussianProcess) -> str | None:
     """Return why an estimator has no ``predict_proba``; None if it has one."""
     fitted = getattr(estimator, "solved_", None)
     name = str(estimator.likelihood if fitted is None else estimator.likelihood_.name)
-    if likelihoods.by_name(name).classes:
+    if likelihoods.by_name(name).n_classes is not None:
         return None
     return (
         f"{type(estimator).__name__} has no predict_proba, as likelihood={name!r} has no classes: "
@@ -495,8 +496,9 @@ class GaussianProcess(FittedGP):
 
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
-        """Return probabilities (n, 2) of 0 and 1 at X for a Bernoulli likelihood; lazy for dask X.
+        """Return probabilities (n, C) of classes 0, 1, ... at X; lazy for dask X.
 
+        They are those of 0 and 1 for a Bernoulli likelihood, and of all classes for ordered ones.
         On the grid of an xarray object they are along a last dimension, ``class``.
 
         Examples
@@ -512,6 +514,10 @@ class GaussianProcess(FittedGP):
         self._check_fitted()
         if not self.solved_.vector_target:
             raise SettingError("predict_proba is for one target: fit with y of shape (n,)")
+        count = self.likelihood_.n_classes or 2
+        if count > 2:
+            begin_call(self.solved_.token)
+            return lazy.probabilities(self.solved_, X, count)
         one = self.predict(X, include_noise=True)
         if grids.is_xarray(one):
             return grids.of_classes(one)

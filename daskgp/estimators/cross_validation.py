@@ -71,8 +71,9 @@ def cross_validate(
     metrics : sequence of str
         Scores: "rmse", "mae", "bias", "spread" (root mean predictive variance), "nlpd", "crps",
         "coverage_50", "coverage_80", "coverage_95", and "z_mean" and "z_variance" of the
-        standardised residuals.  "crps" is there where y is f
-        and Gaussian noise; of classes there are the first five.
+        standardised residuals.  "crps" is there where y is f and Gaussian noise; counts and
+        ordered classes have it as their "ranked_probability" score; classes have "brier" and
+        "accuracy", and no intervals.
     predictions : str, optional
         Where held-out predictions are written: a Zarr group with ``mean`` and ``variance`` of new
         observations (n, p), and the ``fold`` (n,) that a row was held out of; NaN and -1 for those

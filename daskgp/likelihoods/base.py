@@ -124,6 +124,18 @@ class Likelihood(ABC):
         return not self.discrete
 
     @property
+    def n_classes(self) -> int | None:
+        """Number of classes 0, 1, ... that y may be; None where y is none.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Bernoulli, Poisson
+        >>> Bernoulli().n_classes, Poisson().n_classes
+        (2, None)
+        """
+        return 2 if self.classes else None
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that are learned.
 

@@ -19,6 +19,7 @@ from daskgp.data.reading import from_zarr, plainly
 from daskgp.errors import InputError, SettingError
 from daskgp.models import scaling
 from daskgp.models.values import TILE_ROWS, Want
+from daskgp.posterior.layers.chain import Outer
 from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime import forked
@@ -145,6 +146,31 @@ def exceedance(posterior: Posterior, X: Any, threshold: float, include_noise: bo
     mean, std = marginal(posterior, X, "std", include_noise, gaussian=True)
     function = partial(outer.exceedance, limit=limit)
     return _of_distribution(posterior, function, mean, std, "exceedance", include_noise, limit)
+
+
+def probabilities(posterior: Posterior, X: Any, count: int) -> Any:
+    """Return the probabilities (n, count) of classes at X, as the kind of object X is."""
+    outer = posterior.outer(True)
+    mean, std = marginal(posterior, X, "std", True, gaussian=True)
+    if grids.is_xarray(mean):
+        said = {"long_name": f"probability of classes of {posterior.target_names[0]}", "units": "1"}
+        of_rows = partial(_of_rows, outer, count)
+        labels = np.arange(count)
+        return grids.of_parts(of_rows, [mean, std], "probability", said, labels=labels)
+    levels = tuple(map(float, range(count)))
+    function = partial(_of_classes, outer, count)
+    return _of_distribution(posterior, function, mean, std, "probability", True, None, levels)
+
+
+def _of_classes(outer: Outer, count: int, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Return the probabilities (..., count) of classes, given means and deviations of f (...)."""
+    beyond = [outer.exceedance(mean, std, float(k)) for k in range(count - 1)]
+    whole = np.where(np.isnan(mean + std), np.nan, 1.0)
+    return -np.diff(np.stack([whole, *beyond, 0.0 * whole], axis=-1))
+
+
+def _of_rows(outer: Outer, count: int, both: np.ndarray) -> np.ndarray:
+    return _of_classes(outer, count, both[:, 0], both[:, 1])
 
 
 def _of_distribution(

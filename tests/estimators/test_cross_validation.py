@@ -259,7 +259,7 @@ def found_of(X, y):
 
 
 @pytest.mark.parametrize("likelihood", ["student-t", "poisson", "bernoulli"])
-def test_other_likelihoods_have_no_crps_and_classes_no_coverage(likelihood):
+def test_other_likelihoods_have_scores_of_their_own(likelihood):
     X, y = rows(100)
     if likelihood == "poisson":
         y = np.random.default_rng(0).poisson(np.exp(y)).astype(float)
@@ -269,7 +269,12 @@ def test_other_likelihoods_have_no_crps_and_classes_no_coverage(likelihood):
         likelihood=likelihood, n_inducing=8, kernel="rbf", max_iter=20, batch_rows=50
     )
     found = daskgp.cross_validate(model, X, y, folds=1)
-    assert [*found.mean] == ["rmse", "nlpd", *["coverage_95"] * (likelihood != "bernoulli")]
+    of_kind = {
+        "student-t": ["coverage_95"],
+        "poisson": ["crps", "coverage_95", "ranked_probability"],
+        "bernoulli": ["brier", "accuracy"],
+    }
+    assert [*found.mean] == ["rmse", "nlpd", *of_kind[likelihood]]
     assert 0.5 < found.mean.get("coverage_95", 1.0) <= 1
 
 

@@ -243,6 +243,10 @@ class Distribution:
         """Return the log density of values y (...); that of the Gaussian, whatever the tails."""
         return -0.5 * (np.log(2 * np.pi * self.std**2) + self.score(y) ** 2)
 
+    def ranked(self, y: Any) -> np.ndarray:
+        """Return the ranked probability scores of values y (...), NaN unless they are whole."""
+        return np.full(np.shape(y), np.nan)
+
     def residual(self, score: float) -> float:
         """Return the standardised residual at a normal score."""
         return score

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from daskgp import likelihoods
 from daskgp.errors import SettingError
 from daskgp.likelihoods import Likelihood
+from daskgp.likelihoods.ranked import ranked_probability
 from daskgp.models.values import Moments
 from daskgp.posterior.layers.base import Distribution, Layer, Parts, Places, register
 
@@ -128,6 +129,13 @@ class Mixture(Distribution):
         mean, variance = self.mean / self.scale, (self.std / self.scale) ** 2
         density = self.likelihood.log_density(y / self.scale, mean, variance)
         return np.asarray(density - np.log(self.scale))
+
+    def ranked(self, y: Any) -> np.ndarray:
+        """Return the ranked probability scores of counts and ordered classes y (...)."""
+        if self.likelihood.classes or not self.likelihood.discrete:
+            return super().ranked(y)
+        found = ranked_probability(self.likelihood, np.nan_to_num(y), *self._scaled())
+        return self._known(found, y)
 
     def _cdf(self, y: Any) -> np.ndarray:
         mean, std = self._scaled()
