@@ -299,7 +299,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     def _learns_spread(self, candidate: Candidate, rows: data.Rows) -> bool:
         """Return True if left-out rows are like the places that predictions are for."""
         known = rows.y_variance is not None or candidate.estimator.calibrate is not None
-        able = candidate.estimator._model().why_no_loo() is None
+        able = candidate.estimator._model().why_no_loo() is None and not candidate.coded
         return able and not known and self.task == "interpolate" and self.metric != "rmse"
 
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:

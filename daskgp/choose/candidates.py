@@ -85,6 +85,8 @@ COSTS = {
 OTHERS = Cost(4e9, 60.0, 0.0, 0.0, 10.0)
 SOLVED = 2.5
 """Floating-point operations of an evaluation of SGPR beside the rows, in cubes of its inputs."""
+SITES = 2.0
+"""Time of a fit by Gaussian sites, in that of one with Gaussian noise."""
 BESIDE = 0.5
 """Evaluations of all rows that are worth the passes after training: summary and predictions."""
 PER_FACTOR, FACTOR_RATE = 2, 7e9
@@ -173,6 +175,8 @@ class Candidate:
             if isinstance(own, VecchiaGP):
                 evaluations *= (2.0 if self.varies else 1.0) * drawn_share(self, plan.rows, rows)
             whole += cost.whole
+        if own.recipe().likelihood is not None:
+            evaluations, whole = SITES * evaluations, SITES * whole
         one = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
         part = min(1.0, SECOND / blocks) if own.train_blocks == "auto" else 1.0
@@ -285,19 +289,28 @@ def structures(base: ExactGP, profile: Profile, first: Kernel) -> list[Candidate
 
 def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candidate]:
     """Return the methods that suit the target and the number of rows of the last fit."""
-    if profile.kind == "class":
-        return [_stochastic("bernoulli", common, rows)]
-    found: list[GaussianProcess] = [SGPR(**common), LMA(**common)]
+    first: list[GaussianProcess] = [SGPR(**common)]
     if profile.varying <= SCALES_FEATURES and rows > FEW_ROWS:
-        found.insert(0, VecchiaGP(**common))  # the fastest
+        first.insert(0, VecchiaGP(**common))  # the fastest
+    if profile.kind == "class":
+        return [*_with_likelihood("bernoulli", first), _stochastic("bernoulli", common, rows)]
+    found = [*first, *([LMA(**common)] if profile.kind == "measured" else [])]
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
     own = [Candidate("method", one) for one in found]
     if profile.kind == "count":
-        own.append(_stochastic("poisson", common, rows))
+        law: LikelihoodName = "negative-binomial" if profile.scatters else "poisson"
+        own = [*_with_likelihood(law, first), *own, _stochastic("poisson", common, rows)]
     if profile.heavy:
         own.append(_stochastic("student-t", common, rows))
     return own
+
+
+def _with_likelihood(
+    likelihood: LikelihoodName, given: Sequence[GaussianProcess]
+) -> list[Candidate]:
+    """Return estimators with a likelihood that Gaussian sites stand for."""
+    return [Candidate("method", clone(one).set_params(likelihood=likelihood)) for one in given]
 
 
 def _stochastic(likelihood: LikelihoodName, common: dict[str, Any], rows: int) -> Candidate:

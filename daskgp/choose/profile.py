@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import dask
@@ -21,6 +21,9 @@ LEVELS = 20
 """Most distinct values of a column that is called discrete."""
 COUNTS = 30.0
 """Mean of counts above which a Gaussian describes them as well as a Poisson law."""
+LESS, MORE = 0.5, 1.5
+"""Variances of counts, relative to their mean, below which they are no counts of events, such as
+marks of a scale, and above which they may scatter more than a Poisson law says."""
 HEAVY = 9.0
 """Kurtosis of standardised residuals above which tails are heavy; 3 for a Gaussian."""
 REPEATED = 0.02
@@ -41,6 +44,8 @@ class Profile:
         Columns of X with one value in all rows, and with few.
     kind : {"measured", "class", "count"}
         What the target is.
+    scatters : bool
+        Whether counts vary more than a Poisson law of one rate says.
     repeated : float
         Share of rows that repeat the inputs of another row.
     heavy : bool
@@ -65,6 +70,7 @@ class Profile:
     findings: tuple[str, ...] = ()
     token: str = ""
     """Identity of the data."""
+    scatters: bool = field(default=False, repr=False)
 
     @property
     def varying(self) -> int:
@@ -121,6 +127,7 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
         times=times,
         alike=rows.geographic is None or len(rows.feature_names) == 2,
         token=str(dask.base.tokenize(*sums.parts)),
+        scatters=kind == "count" and _relative_variance(sums, d) > MORE,
     )
     return replace(found, findings=tuple(_findings(found, sums, per_place)))
 
@@ -139,9 +146,15 @@ def _kind(sums: scaling.Sums, y: np.ndarray, rows: data.Rows) -> Kind:
     if repeats.exact_count(sums.targets) == 2 and low[0] == 0 and high[0] == 1:
         return "class"
     whole = bool(np.all(y == np.rint(y)))
-    if whole and low[0] >= 0 and high[0] > 1 and sums.mean[d] < COUNTS:
+    counts = low[0] >= 0 and high[0] > 1 and 0 < sums.mean[d] < COUNTS
+    if whole and counts and _relative_variance(sums, d) > LESS:
         return "count"
     return "measured"
+
+
+def _relative_variance(sums: scaling.Sums, target: int) -> float:
+    """Return the variance of a target over its mean."""
+    return float(sums.scatter[target, target] / sums.weight / sums.mean[target])
 
 
 def times_of(rows: data.Rows) -> tuple[int, ...]:
@@ -168,11 +181,13 @@ def _findings(profile: Profile, sums: scaling.Sums, per_place: float) -> list[st
             f"{per_place:.3g} rows per place: their differences are noise"
         )
     if profile.kind == "class":
-        findings.append("the target is 0 or 1: SVGP with a Bernoulli likelihood")
+        findings.append("the target is 0 or 1: a Bernoulli likelihood")
     if profile.kind == "count":
+        spread = _relative_variance(sums, len(profile.features))
+        law = "negative binomial" if profile.scatters else "Poisson"
         findings.append(
-            "the target is a small whole number in every row: SVGP with a Poisson likelihood is a "
-            "candidate beside Gaussian noise"
+            f"the target is a small whole number in every row, of a variance {spread:.2g} times "
+            f"its mean: a {law} likelihood is tried beside Gaussian noise"
         )
     return findings
 

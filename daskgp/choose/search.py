@@ -213,7 +213,7 @@ class Search:
         Few rows may prefer a kernel that many do not.
         """
         own, rows = best.candidate, best.trial.rows
-        if rows <= STRUCTURE_ROWS or not own.holds:
+        if rows <= STRUCTURE_ROWS or not own.holds or own.coded:  # which keeps its own kernel
             return best
         others = [one for one in self._compared if one.candidate.structure != own.structure]
         other = [self._begun(replace(own, stage="structure"), one) for one in others]

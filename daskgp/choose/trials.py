@@ -469,7 +469,8 @@ class Trials:
         if _key(candidate, rows) not in self._played:
             return None
         notes, arrays = self._played[_key(candidate, rows)]
-        found = HeldOut(**arrays)
+        none = np.full(arrays["y"].shape, np.nan)  # of earlier versions
+        found = HeldOut(**{"ranked": none, "right": none, **arrays})
         kernel = None if notes["kernel"] is None else kernel_from_dict(notes["kernel"])
         trial = Trial.from_dict(notes["trial"])
         loss = loss_of(found, self.rules.metric)

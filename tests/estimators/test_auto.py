@@ -9,13 +9,14 @@ import xarray as xr
 from sklearn.base import clone
 
 import daskgp
-from daskgp import kernels
+from daskgp import data, kernels
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.choose import profile as profiling
 from daskgp.choose import trials as trying
 from daskgp.choose.auto import TRIALS
-from daskgp.choose.candidates import Candidate, structure
+from daskgp.choose.candidates import Candidate, methods, structure
 from daskgp.errors import InputError, PlanError, SettingError
+from daskgp.runtime.executor import Executor
 from daskgp.train import callbacks
 
 QUICK = {"time_budget": 40.0, "progress": False}
@@ -360,6 +361,47 @@ def test_classes_need_no_setting():
     model = daskgp.AutoGP(time_budget=90, progress=False).fit(X, y)
     assert model.chosen_.settings["likelihood"] == "bernoulli"
     assert np.mean((model.predict_proba(X)[:, 1] > 0.5) == y) > 0.9
+
+
+def kinds():
+    """Targets of several kinds, and the likelihoods that are tried for each."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(2.0, 80)
+    return {
+        "counts": (counts, {"poisson", "gaussian"}),
+        "scattered": (rng.poisson(rng.gamma(0.5, 6.0, 80)), {"negative-binomial", "poisson"}),
+        "classes": (counts > 2, {"bernoulli"}),
+        "marks": (np.clip(counts, 2, 4), {"gaussian"}),
+        "measured": (counts + 0.5, {"gaussian"}),
+        "negative": (counts - 3, {"gaussian"}),
+        "many": (100 + counts, {"gaussian"}),
+    }
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", kinds())
+def test_likelihoods_are_tried_that_suit_the_target(kind):
+    y, wanted = kinds()[kind]
+    X = np.random.default_rng(1).uniform(size=(len(y), 2))
+    rows = data.rows_of(X, y.astype(float), None, True)
+    profile = profiling.of_rows(rows, None, Executor.current(False))
+    own = methods(profile, {"progress": False}, 3_000)
+    assert wanted <= {one.estimator.likelihood for one in own} <= wanted | {"gaussian"}
+    assert len(own) <= 6
+    by_sites = {one.method for one in own if one.estimator.recipe().likelihood is not None}
+    assert by_sites == ({"vecchia", "sgpr"} if wanted != {"gaussian"} else set())
+    said = " ".join(profile.findings)
+    assert ("likelihood" in said) == (wanted != {"gaussian"})
+
+
+def test_a_likelihood_by_sites_may_be_chosen():
+    X, _, f = rows(60, 1, seed=3)
+    y = np.random.default_rng(0).poisson(np.exp(f)).astype(float)
+    own = [daskgp.SGPR("matern52", n_inducing=8, max_iter=3, likelihood="poisson")]
+    model = daskgp.AutoGP(candidates=own, metric="crps", **QUICK).fit(X, y)
+    assert model.best_.likelihood_.name == "poisson"
+    assert "ranked_probability" in str(model.leaderboard_)
+    assert model.chosen_.score == pytest.approx(model.chosen_.scores["ranked_probability"], rel=0.1)
 
 
 @pytest.mark.slow
