@@ -354,20 +354,27 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
         content.notes,
         content.attributes["objective"],
     )
-    errors, seen = notes.get("standard_errors"), notes.get("seen")
+    seen, likelihood = notes.get("seen"), posterior.likelihood
     named = len(posterior.users_kernel.parameter_names) + 1
-    known = isinstance(errors, list) and len(errors) == named
+    own = 0 if likelihood is None else len(likelihood.parameter_names)
     return Fit(
         posterior,
         int(attributes["n_rows"]),
         None if objective is None else float(objective),
         list(notes.get("history", [])),
-        np.array(errors, np.float64) if known else None,
+        _errors_of(notes.get("standard_errors"), named),
         partial(_sums_of, url, content, posterior.method),
         [note for note in seen if isinstance(note, dict)] if isinstance(seen, list) else [],
         partial(_sources_of, url, content),
         rows_in=str(attributes.get(stores.ROWS_IN, stores.ROWS)),
+        likelihood_errors=_errors_of(notes.get("likelihood_errors"), own),
     )
+
+
+def _errors_of(noted: Any, count: int) -> np.ndarray | None:
+    """Return the standard errors that a store notes of so many parameters, if it does."""
+    known = isinstance(noted, list) and len(noted) == count
+    return np.array(noted, np.float64) if known else None
 
 
 def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:

@@ -77,7 +77,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     n_rows_ = Learned[int](lambda fit: fit.n)
     history_ = Learned[list[dict[str, Any]]](lambda fit: fit.history)
     kernel_ = Learned[Kernel](lambda fit: fit.posterior.users_kernel)
-    noise_variance_ = Learned[float](lambda fit: fit.posterior.theta.noise_variance)
+    noise_variance_ = Learned[float](lambda fit: fit.posterior.noise_of_y)
     n_features_in_ = Learned[int](lambda fit: fit.posterior.n_features)
     feature_names_in_ = Learned[np.ndarray](
         lambda fit: np.array(fit.posterior.feature_names, dtype=object)
@@ -866,9 +866,13 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def hyperparameters_(self) -> hyperparameter_table.Table:
         """Hyper-parameters in the units of the data, with standard errors where they are known.
 
-        The errors come from the curvature of the objective on the rows that were trained on.
+        The errors come from the curvature of the objective on the rows that were trained on; those
+        of the likelihood's own parameters from that of the bound for the f that was found, whose
+        uncertainty they leave out.
         """
-        return hyperparameter_table.table(self.solved_, self._fitted.errors, self.history_)
+        posterior, fit = self.solved_, self._fitted
+        errors = fit.errors, fit.likelihood_errors
+        return hyperparameter_table.table(posterior, *errors, history=fit.history)
 
     @property
     def n_iter_(self) -> int:

@@ -208,6 +208,9 @@ def _notes(model: Model) -> dict[str, Any]:
     notes: dict[str, Any] = {"history": fit.history}
     if fit.errors is not None:
         notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in fit.errors]
+    if fit.likelihood_errors is not None:
+        own = fit.likelihood_errors
+        notes["likelihood_errors"] = [None if np.isnan(e) else float(e) for e in own]
     if fit.posterior.ranges:
         notes["feature_ranges"] = list(fit.posterior.ranges)
     if fit.seen:

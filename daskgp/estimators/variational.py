@@ -57,7 +57,8 @@ class VariationalGP(GaussianProcess):
         the probit link or "bernoulli-logit"; counts with the log link, "poisson" or
         "negative-binomial"; positive y, "gamma" or "lognormal"; "beta" for shares between 0 and 1;
         "ordinal" for classes 0, 1, 2, ... that have an order.  Targets of the first two alone are
-        standardised; for others ``mean`` is that of the latent f.
+        standardised; for others ``mean`` is that of the latent f.  Methods of Gaussian noise, such
+        as ``VecchiaGP`` and ``SGPR``, take likelihoods too, by Gaussian sites.
     n_added : int
         Functions added per step until the bases are full.
     train_points : bool

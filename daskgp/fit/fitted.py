@@ -38,8 +38,9 @@ class Fit:
         Its value for all rows, if the method has one.
     history : list of dict
         Iterations of training.
-    errors : ndarray (k,), optional
-        Standard errors of the logarithms of the hyper-parameters.
+    errors, likelihood_errors : ndarray (k,), optional
+        Standard errors of the logarithms of the hyper-parameters, and of the likelihood's own
+        parameters.
     totals : NamedTuple, optional
         Sums over rows that the fit follows from, or a function that reads them.
     seen : list of dict
@@ -69,6 +70,7 @@ class Fit:
     rows_in: str = models.ROWS
     told: bool = False
     left: Any = None
+    likelihood_errors: np.ndarray | None = None
 
     def of(self, posterior: Posterior) -> Self:
         """Return the same of another posterior."""

@@ -79,6 +79,8 @@ SHIFT = 0.02
 """Difference of the log of a parameter by which its curvature is found."""
 REACH = 0.5
 """Most that the log of a parameter moves in a step."""
+AT_BOUND = 1e-3
+"""Distance of the log of a parameter from a bound at which it has no standard error."""
 
 
 class Sums(NamedTuple):
@@ -102,11 +104,30 @@ class Sums(NamedTuple):
         if not len(self.slope):
             return likelihood
         logs, limits = likelihood.log_parameters, likelihood.log_bounds
-        curvature = (self.slope - self.shifted) / SHIFT
-        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+        values, vectors = self._curvature
         values = np.maximum(np.abs(values), 1e-6 * max(self.rows, 1))
         step = np.clip(vectors @ ((vectors.T @ self.slope) / values), -REACH, REACH)
         return likelihood.with_log_parameters(np.clip(logs + step, *limits.T))
+
+    def errors(self, likelihood: Likelihood) -> np.ndarray:
+        """Return the standard errors of the logs of parameters (k,) under q.
+
+        They are NaN at a bound, and where there is no maximum.
+        """
+        if not len(self.slope):
+            return np.empty(0)
+        values, vectors = self._curvature
+        inverse = np.divide(1.0, values, where=values > 0, out=np.full(len(values), np.nan))
+        logs, limits = likelihood.log_parameters, likelihood.log_bounds
+        inside = np.abs(logs[:, None] - limits).min(axis=1) > AT_BOUND
+        return np.where(inside, np.sqrt((vectors**2) @ inverse), np.nan)
+
+    @property
+    def _curvature(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of the negative Hessian by the logs of parameters."""
+        curvature = (self.slope - self.shifted) / SHIFT
+        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+        return values, vectors
 
 
 Solve: TypeAlias = Callable[
@@ -251,12 +272,13 @@ class _Turns:
             tol = self.recipe.tol * max(1.0, found.rows / SETTLED)
             moves = np.inf if was is None else np.abs(theta - was).max()
             logger.info("sites, turn %d: the bound is %.8g nats", i + 1, turn.bound)
-            history = hyperparameters.continued(history, fit.history)
+            history = hyperparameters.continued(history, _told(fit.history, likelihood))
             if history:
                 history[-1]["bound"] = turn.bound
             if gained < -tol:
                 share = max(0.5 * share, LEAST_SHARE)
             errors = fit.errors if inner.optimizer is not None else errors
+            own = found.errors(likelihood)
             bound, was, likelihood = turn.bound, theta, found.moved(likelihood)
             other = warm.Other(fit.posterior, inner.inputs)
             inner = replace(inner, begun_from=fit.posterior.token)
@@ -273,7 +295,8 @@ class _Turns:
                 found.rows,
             )
         last = self._solved(inner.changed(optimizer=None), sites, None, stored.keep, other, stored)
-        return replace(last, objective=bound, history=history, errors=errors), likelihood
+        learned = replace(last, errors=errors, likelihood_errors=own)
+        return replace(learned, objective=bound, history=history), likelihood
 
     def _fitted(
         self,
@@ -420,6 +443,13 @@ class Stored:
         given = self.rows.with_other_y(targets, passing=is_zarr(self.rows.X))
         arrays = {name: a for name, a in given.arrays.items() if name not in given.beside}
         return given.with_arrays({**arrays, Y_VARIANCE: variances})
+
+
+def _told(history: list[dict[str, Any]], likelihood: Likelihood) -> list[dict[str, Any]]:
+    """Return the history of a fit to sites with the likelihood's parameters, without a noise."""
+    values = np.exp(likelihood.log_parameters).tolist()
+    own = dict(zip(likelihood.parameter_names, values, strict=True))
+    return [{k: v for k, v in entry.items() if k != NOISE} | own for entry in history]
 
 
 def gaussian(recipe: Recipe) -> Recipe:

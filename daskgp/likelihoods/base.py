@@ -91,6 +91,8 @@ class Likelihood(ABC):
     others go to ``with_columns``."""
     sized_by_data: ClassVar[bool] = False
     """True if the number of parameters is that which ``start`` finds."""
+    in_units: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are in the unit of y; others have none."""
     _ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """Positive fields that are learned, and their bounds."""
 

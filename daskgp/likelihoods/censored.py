@@ -49,6 +49,7 @@ class Censored(Likelihood):
     sigma: float = 0.3
 
     columns: ClassVar[tuple[str, ...]] = ("lower", "upper")
+    in_units: ClassVar[tuple[str, ...]] = ("sigma",)
     _ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"sigma": SIGMA_BOUNDS}
 
     @property

@@ -50,6 +50,7 @@ class StudentT(Likelihood):
     df: float = 4.0
 
     log_concave: ClassVar[bool] = False
+    in_units: ClassVar[tuple[str, ...]] = ("scale",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", parameter(self.scale, "scale of StudentT"))

@@ -293,6 +293,11 @@ class Posterior:
         """Noise variance (p,) that predictions of a row of weight 1 have, in y's units squared."""
         return self.theta.noise_variance * self.unit**2
 
+    @property
+    def noise_of_y(self) -> float:
+        """Noise variance that y has, in the model's units; 0 where a likelihood says what it is."""
+        return 0.0 if self.by_sites else self.theta.noise_variance
+
     def noise_at(self, X: np.ndarray) -> np.ndarray:
         """Return these noise variances (n, p) at rows X (n, d), where they may vary."""
         return self.relative_noise(X)[:, None] * self.noise

@@ -13,10 +13,10 @@ from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
 from daskgp.models.scaling import left_out
 from daskgp.models.trend import collinear
-from daskgp.posterior.layers import TrendLayer
+from daskgp.posterior.layers import Response, TrendLayer
 from daskgp.posterior.posterior import Posterior
 
-STANDARDISED = "standardised"
+STANDARDISED, NO_UNIT = "standardised", "1"
 VARIES = 1.01
 """Ratio of the largest and the least value from which a hyper-parameter is said to vary."""
 
@@ -63,6 +63,7 @@ class Table(tuple[Hyperparameter, ...]):
 def table(
     posterior: Posterior,
     errors: Sequence[float] | np.ndarray | None,
+    likelihood_errors: np.ndarray | None = None,
     history: Sequence[Mapping[str, Any]] = (),
 ) -> Table:
     """Return the hyper-parameters of a fit.
@@ -72,6 +73,8 @@ def table(
     posterior : Posterior
     errors : sequence of float (k,), optional
         Standard errors of the logarithms of the k hyper-parameters, noise variance last.
+    likelihood_errors : ndarray, optional
+        Those of the parameters of the likelihood.
     history : sequence of mapping
         Of the fit, whose last entry may have compared common and varying ones.
     """
@@ -85,6 +88,7 @@ def table(
         )
         for j, one in found.items()
     ]
+    rows += _of_likelihood(posterior, likelihood_errors)
     remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
     last = history[-1] if history else {}
     if varying.GAIN in last:
@@ -112,6 +116,23 @@ def measures(posterior: Posterior) -> dict[int, Measure]:
         if (method.shows_noise if j == own else method.uses_kernel)
         and not left_out(unit, posterior.scaling.uses)
     }
+
+
+def _of_likelihood(posterior: Posterior, errors: np.ndarray | None) -> Iterator[Hyperparameter]:
+    """Yield the parameters of a likelihood, those of y in its unit."""
+    response = posterior.layer(Response)
+    if response is None:
+        return
+    own = response.likelihood
+    values = np.exp(own.log_parameters)
+    known = np.full(len(values), np.nan) if errors is None else errors
+    scales = np.unique(response.scale)  # that of several targets is a common one, or none
+    for name, value, error in zip(own.parameter_names, values, known, strict=True):
+        size, unit = 1.0, NO_UNIT
+        if name in own.in_units:
+            one = len(scales) == 1
+            size, unit = (float(scales[0]), _target(posterior)) if one else (1.0, STANDARDISED)
+        yield Hyperparameter(name, float(value) * size, float(value * error) * size, unit)
 
 
 def of_trend(posterior: Posterior) -> Table:
@@ -184,8 +205,11 @@ def _in_units(posterior: Posterior, unit: Unit) -> tuple[float, str]:
 def _name(posterior: Posterior, unit: Unit) -> str:
     uses = posterior.scaling.uses
     columns = posterior.columns.unit([j for j in unit.columns if uses[j]], units_of(posterior))
-    parts = [(_target(posterior), unit.of_target), (columns, unit.of_inputs)]
-    return " ".join(_power(name, power) for name, power in parts if power)
+    own = posterior.likelihood  # f of codes and counts has no unit
+    of_target = unit.of_target if own is None or own.standardised else 0
+    parts = [(_target(posterior), of_target), (columns, unit.of_inputs)]
+    names = " ".join(_power(name, power) for name, power in parts if power)
+    return names or (NO_UNIT if unit.of_target else "")
 
 
 def units_of(posterior: Posterior) -> dict[str, str]:

@@ -7,7 +7,8 @@ import pytest
 from docs_text import ROOT, code_blocks
 
 DOCS = ROOT / "docs"
-PAGES = ("guides/kriging.md", pytest.param("guides/machine-learning.md", marks=pytest.mark.slow))
+SLOW = ("guides/machine-learning.md", "guides/likelihoods.md")
+PAGES = ("guides/kriging.md", *(pytest.param(page, marks=pytest.mark.slow) for page in SLOW))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -325,3 +325,45 @@ def test_one_value_in_all_rows_is_told(caplog):
     caplog.clear()
     model.fit(X, y)
     assert not caplog.text
+
+
+def test_parameters_of_a_likelihood_have_standard_errors_and_are_kept(tmp_path):
+    X = np.random.default_rng(0).uniform(size=(150, 2))
+    rng, told = np.random.default_rng(1), {}
+    y = by_name("negative-binomial").sample(1.0 + np.sin(6 * X[:, 0]), rng).astype(float)
+    model = daskgp.SGPR(KERNEL, n_inducing=12, likelihood="negative-binomial", progress=False)
+    model.fit(X, y)
+    rows = {row.name: row for row in model.hyperparameters_}
+    assert {name: row.unit for name, row in rows.items()} == {
+        "variance": "1",
+        "lengthscale": "x0, x1",
+        "size": "1",
+    }
+    size = rows["size"]
+    assert size.value == pytest.approx(model.likelihood_.size)
+    # by differences of the expected log-likelihood under the f that was found
+    m, s = model.predict(X, return_std=True)
+    for step in (-0.1, 0.0, 0.1):
+        own = model.likelihood_.with_log_parameters(model.likelihood_.log_parameters + step)
+        told[step] = own.expected(y[:, None], m[:, None], s**2).value
+    bend = (2 * told[0.0] - told[0.1] - told[-0.1]) / 0.01
+    assert size.standard_error / size.value == pytest.approx(bend**-0.5, rel=0.05)
+    assert model.noise_variance_ == 0.0
+    assert "noise_variance" not in model.history_[-1]
+    assert model.history_[-1]["size"] == pytest.approx(size.value, rel=0.1)
+    model.save(f"{tmp_path}/model.zarr")
+    loaded = daskgp.load(f"{tmp_path}/model.zarr")
+    assert loaded.hyperparameters_ == model.hyperparameters_
+    assert loaded.noise_variance_ == 0.0
+    loaded.update(X[:5], y[:5])
+    assert [row.name for row in loaded.hyperparameters_] == [*rows]
+
+
+def test_parameters_of_a_measured_likelihood_are_in_the_unit_of_y():
+    X, y = data("student-t", 80)
+    model = daskgp.SVGP(likelihood="student-t", n_inducing=8, batch_rows=40, max_iter=3)
+    rows = {row.name: row for row in model.fit(X, 100 * y).hyperparameters_}
+    assert (rows["scale"].unit, rows["df"].unit, rows["variance"].unit) == ("y", "1", "y^2")
+    spread = model.solved_.scaling.y_scale[0]
+    assert rows["scale"].value == pytest.approx(spread * model.likelihood_.scale)
+    assert np.isnan(rows["scale"].standard_error)
