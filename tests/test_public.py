@@ -103,7 +103,8 @@ def test_the_parts_of_the_interface_are_there():
         predict = list(inspect.signature(estimator.predict).parameters)
         assert predict[:5] == ["self", "X", "return_std", "return_cov", "include_noise"]
         more = ["return_computational"] if estimator is daskgp.CaGP else []
-        assert predict[5:] == [*more, "y_variance", "quantiles"]
+        columns = ["trials", "exposure", "offset"]
+        assert predict[5:] == [*more, "y_variance", "quantiles", *columns]
         assert {*inspect.signature(estimator).parameters} >= COMMON - lacking(estimator)
     assert {*inspect.signature(daskgp.SGPR).parameters} >= COMMON | {"n_inducing", "inducing"}
     for estimator in (one for one in METHODS if hasattr(one, "partial_fit")):

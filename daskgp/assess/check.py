@@ -32,6 +32,7 @@ from daskgp.data import feature_units, folds
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Boxes
 from daskgp.data.partition import Span
+from daskgp.data.rows import GIVEN, Beside
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.columns import KILOMETRES, RADIUS
@@ -181,7 +182,7 @@ class Sample(NamedTuple):
 
 def checked(
     posterior: Posterior,
-    rows: tuple[Any, Any, tuple[Any, Any]],
+    rows: tuple[Any, Any, Beside],
     fill_values: Any,
     remedy: str,
     parts: tuple[int, int],
@@ -189,16 +190,16 @@ def checked(
     seed: int,
     executor: Executor,
 ) -> Check:
-    """Hold predictions against X and y with their noise, see `daskgp.check`.
+    """Hold predictions against X, y and what is beside it, see `daskgp.check`.
 
     ``remedy`` says what mends intervals whose tails are not normal; ``parts`` are the numbers of
     regions and of classes of distance.
     """
-    (X, y, (y_variance, weight)), (regions, distances) = rows, parts
-    _refuse_without_effect(posterior, y_variance=y_variance, sample_weight=weight)
+    (X, y, beside), (regions, distances) = rows, parts
+    noise = {argument: beside.get(name) for name, argument in GIVEN.items()}
+    _refuse_without_effect(posterior, **noise)
     with scratch_rows(store) as spill:
-        noise = {"y_variance": y_variance, "weight": weight}
-        test = rows_to_score(posterior, X, y, fill_values, spill, executor, **noise)
+        test = rows_to_score(posterior, X, y, fill_values, spill, executor, beside)
         sample = _sample(posterior, test, seed, executor)
         inputs, near = np.asarray(posterior.columns.inputs(sample.X)), Distance.of(posterior)
         columns = list(range(test.rows.n_features))
@@ -253,8 +254,9 @@ def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor)
     columns = np.asarray(drawn.y, np.float64)
     if drawn.noise is not None:
         columns = np.column_stack([columns, 1.0 / drawn.noise[:, 0], drawn.noise[:, 1]])
+    beside = None if drawn.observed is None else drawn.observed.given
     with single_blas_thread():
-        found = scored(posterior, X, columns)
+        found = scored(posterior, X, columns, beside=beside)
     keep = ~np.isnan(found.y).any(axis=1)
     values = (found.y, found.mean, np.sqrt(found.variance))
     return Sample(X[keep], *(v[keep] for v in values))
@@ -350,8 +352,7 @@ def _summed(
 ) -> Parts:
     posterior = opened(node)
     with single_blas_thread():
-        X, y = rows.read(span)
-        found = scored(posterior, X, y)
+        X, found = rows.scored(span, posterior)
         inputs = np.asarray(posterior.columns.inputs(X), np.float64)
         which = boxes.number_of(inputs)
         which[~usable_rows(posterior.scaling.inputs(inputs))] = folds.LEFT_OUT

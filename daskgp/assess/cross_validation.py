@@ -22,6 +22,7 @@ from daskgp.data import reading, visibility, writers
 from daskgp.data.blocks import filling
 from daskgp.data.folds import Fold, Parts
 from daskgp.data.partition import Span
+from daskgp.data.rows import Beside
 from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError
 from daskgp.fit import named
@@ -128,7 +129,7 @@ class CrossValidation:
 
 def cross_validated(
     recipe: Recipe,
-    rows: tuple[Any, Any, tuple[Any, Any], named.Named | None],
+    rows: tuple[Any, Any, Beside, named.Named | None],
     wanted: splitting.Wanted | None,
     drawn: tuple[int | None, int],
     metrics: Sequence[str],
@@ -141,7 +142,7 @@ def cross_validated(
     ----------
     recipe : Recipe
     rows : tuple
-        X, y and their error variances and weights; or the columns that they are converted from.
+        X, y and what is beside it; or the columns that they are converted from.
     wanted : Wanted, optional
         Folds; by default one fit, and the leave-one-out predictions of its rows.
     drawn : tuple
@@ -149,25 +150,26 @@ def cross_validated(
     metrics, predictions, store
         As for `daskgp.cross_validate`.
     """
-    (X, y, noise, columns), (most, _) = rows, drawn
+    (X, y, beside, columns), (most, _) = rows, drawn
     executor = Executor.current(recipe.progress, recipe.device)
     with ExitStack() as stack:
         url = stack.enter_context(scratch(store or recipe.store))
         if columns is not None:
             X, y, _ = stack.enter_context(columns.converted(f"{url}-named", recipe.progress))
-            noise = None, None
+            beside = {}
         if y is None:
             raise InputError("cross_validate requires y, but the target y is None")
         settings, classes = (recipe.geographic, recipe.fill_values), recipe.codes is not None
         # a fit to all rows says itself what their fill values are
         silent = wanted is None
-        known = rows_at(f"{url}-rows", X, y, noise, settings, executor, classes, silent)
+        given = X, y, beside, settings, executor, recipe.columns
+        known = rows_at(f"{url}-rows", *given, classes, silent)
         refuse_weights(recipe.method, known)
         output = None
         if predictions is not None:
             output = stack.enter_context(_output(predictions, known))
         if wanted is None:
-            found = [_loo(recipe, known, (X, y, noise), url, output, executor)]
+            found = [_loo(recipe, known, (X, y, beside), url, output, executor)]
         else:
             parts = wanted.made(known, url, executor)
             if most is not None and all(parts.trained(f) <= most for f in parts.folds):
@@ -212,19 +214,21 @@ def rows_at(
     url: str,
     X: Any,
     y: Any,
-    noise: tuple[Any, Any],
+    beside: Beside,
     settings: tuple[Any, Any],
     executor: Executor,
+    columns: Sequence[str] = (),
     classes: bool = False,
     silent: bool = False,
 ) -> data.Rows:
     """Return the rows as a fit reads them, in a store at a URL where tasks cannot otherwise.
 
-    ``settings`` are geographic and fill_values, of which nothing is said if ``silent``; targets may
-    be ``classes``, or counts.
+    ``settings`` are geographic and fill_values, of which nothing is said if ``silent``; ``columns``
+    are numbers that a likelihood takes; targets may be ``classes``, or counts.
     """
     geographic, fill_values = settings
-    rows = data.rows_of(X, y, url, executor.shares_memory, None, *noise, geographic)
+    given = beside, geographic, columns
+    rows = data.rows_of(X, y, url, executor.shares_memory, None, *given)
     remedy = f"put it in {visibility.HERE}, with store= where rows are written"
     for array in rows.arrays.values():
         visibility.check(executor, array, "the data", remedy)
@@ -303,7 +307,8 @@ def _tested(
 ) -> Sums:
     posterior, places = opened(node), parts.places(fold, span)
     X, y = parts.rows.raw(*span)
-    return _scored(posterior, X, y, places, predicted, (output, number, span))
+    beside = parts.rows.beside_in(y[places])
+    return _scored(posterior, X, y, places, predicted, beside, (output, number, span))
 
 
 def _scored(
@@ -312,11 +317,12 @@ def _scored(
     y: np.ndarray,
     places: np.ndarray,
     predict: Predict,
+    beside: Beside,
     into: tuple[stores.Group | None, int, Span],
 ) -> Sums:
     """Return the sums over some rows of a span, whose predictions may be written."""
     with single_blas_thread():
-        found = scored(posterior, X[places], y[places], predict)
+        found = scored(posterior, X[places], y[places], predict, beside)
     output, number, span = into
     if output is not None and len(places):
         rows = slice(*span)
@@ -335,7 +341,7 @@ def _scored(
 def _loo(
     recipe: Recipe,
     rows: data.Rows,
-    given: tuple[Any, Any, tuple[Any, Any]],
+    given: tuple[Any, Any, Beside],
     url: str,
     output: stores.Group | None,
     executor: Executor,
@@ -354,4 +360,5 @@ def _loo(
 def _left_out(rows: data.Rows, output: stores.Group | None, span: Span, node: Node) -> Sums:
     X, y = rows.raw(*span)
     places = np.arange(len(X))
-    return _scored(opened(node), X, y, places, leave_one_out, (output, 0, span))
+    beside = rows.beside_in(y)
+    return _scored(opened(node), X, y, places, leave_one_out, beside, (output, 0, span))

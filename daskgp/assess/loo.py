@@ -167,7 +167,7 @@ def left_out(
     _looing(posterior)
     reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
     given = {Y_VARIANCE: y_variance, WEIGHT: weight}
-    noise = data.noise_beside(y) | {k: v for k, v in given.items() if v is not None}
+    noise = data.beside_in_store(y, GIVEN) | {k: v for k, v in given.items() if v is not None}
     noise = {k: v for k, v in noise.items() if v is not False}
     _refuse_other_arguments(posterior, known, {GIVEN[name] for name in noise})
     if grids.is_xarray(X) or grids.is_xarray(y):

@@ -8,6 +8,7 @@ from typing import Any
 
 from daskgp import data
 from daskgp.data.folds import Parts
+from daskgp.data.rows import Beside
 from daskgp.fit import run
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
@@ -45,7 +46,7 @@ def fitted_to(
     try:
         parts.write(training, fold, most, seed, executor)
         own = recipe.changed(fill_values=None)  # the fold's rows have none left
-        yield fitted(own, *data.open_dataset(training), (None, None), kept, calibrate, start)
+        yield fitted(own, *data.open_dataset(training), {}, kept, calibrate, start)
     finally:
         for store in (training, kept):
             data.remove(store)
@@ -55,14 +56,14 @@ def fitted(
     recipe: Recipe,
     X: Any,
     y: Any,
-    noise: run.Noise,
+    beside: Beside,
     keep: str,
     calibrate: run.Calibrate | None = None,
     start: Other | None = None,
 ) -> Posterior:
     """Return a fit whose rows are kept at a URL; SettingError if it has no spread."""
     try:
-        fit = run.fitted(recipe, X, y, None, keep, noise, start, calibrate)
+        fit = run.fitted(recipe, X, y, None, keep, beside, start, calibrate)
     except Stopped as error:
         error.outcome = None  # an estimator would take it for its own
         raise

@@ -25,7 +25,9 @@ from daskgp.data import expected, feature_units, folds, grids, reading, visibili
 from daskgp.data.blocks import filling
 from daskgp.data.feature_units import Conversion
 from daskgp.data.partition import Span
+from daskgp.data.rows import Beside
 from daskgp.errors import InputError
+from daskgp.fit import targets
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.fills import without
 from daskgp.models.values import Moments
@@ -82,11 +84,16 @@ def predicted(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
 
 
 def scored(
-    posterior: Posterior, X: np.ndarray, y: np.ndarray, predict: Predict = predicted
+    posterior: Posterior,
+    X: np.ndarray,
+    y: np.ndarray,
+    predict: Predict = predicted,
+    beside: Beside | None = None,
 ) -> Scores:
     """Return predictions at rows X (n, d), in the user's units, and scores of y.
 
-    ``y`` (n, p) may have weights and error variances after the targets, as ``Rows.read`` has it.
+    ``y`` (n, p) may have weights and error variances after the targets, as ``Rows.read`` has it;
+    ``beside`` are numbers (n,) that the likelihood takes.
 
     Raises
     ------
@@ -99,7 +106,7 @@ def scored(
     y = without(np.asarray(y[:, :p], np.float64), posterior.fills[posterior.n_features :])
     known = np.isfinite(y)
     y = np.where(known & ~np.isnan(m + v), y, np.nan)
-    outer, nothing = posterior.outer(True), np.full(y.shape, np.nan)
+    outer, nothing = posterior.outer(True).of_rows(beside or {}), np.full(y.shape, np.nan)
     outer.refuse(int((~outer.supports(y)).sum()))
     distribution = outer.over(m, np.sqrt(v))
     score = distribution.score(y) if outer.graded else nothing
@@ -235,10 +242,11 @@ class TestRows(NamedTuple):
         """The rows in spans of one length."""
         return folds.even_spans(self.rows)
 
-    def read(self, span: Span) -> tuple[np.ndarray, np.ndarray]:
-        """Read X (r, d) of a span in the user's units, and y as ``Rows.raw`` does."""
+    def scored(self, span: Span, posterior: Posterior) -> tuple[np.ndarray, Scores]:
+        """Return X (r, d) of a span in the user's units, and scores of its rows."""
         X, y = self.rows.raw(*span)
-        return feature_units.converted(X, self.how), y
+        X, beside = feature_units.converted(X, self.how), self.rows.beside_in(y)
+        return X, scored(posterior, X, y, beside=beside)
 
 
 def rows_to_score(
@@ -248,7 +256,7 @@ def rows_to_score(
     fill_values: Any,
     spill: str,
     executor: Executor,
-    **noise: Any,
+    beside: Beside | None = None,
 ) -> TestRows:
     """Return rows of any kind that ``fit`` takes, with NaN for fill values, which are said.
 
@@ -259,7 +267,8 @@ def rows_to_score(
     """
     place = posterior.geographic or False
     data.warn_of_packed(X, y=y)
-    rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=place, **noise)
+    given = None, beside, place, posterior.own_columns
+    rows = data.rows_of(X, y, spill, executor.shares_memory, *given)
     check_columns(posterior, rows.X, rows.feature_names)
     if not len(rows):
         raise InputError("no rows: there is nothing to score")
@@ -278,6 +287,10 @@ def rows_to_score(
         own = ((),) * d + (own[d:] or ((),) * posterior.n_targets)
     rows, classes = replace(rows, fills=own), posterior.likelihood is not None
     spans = folds.even_spans(rows)
+    if posterior.likelihood is not None:
+        posterior.likelihood.with_columns({name: np.zeros(0) for name in rows.beside})
+        if rows.beside:
+            targets.check_columns(rows, spans, executor, posterior.likelihood)
     rows = filling.marked(rows, fill_values, spans, executor, classes=classes)
     return TestRows(rows, how)
 
@@ -355,7 +368,7 @@ def scores(
 
 def _of_span(rows: TestRows, span: Span, node: Node) -> Sums:
     with single_blas_thread():
-        return Sums.of(scored(opened(node), *rows.read(span)))
+        return Sums.of(rows.scored(span, opened(node))[1])
 
 
 def compared(

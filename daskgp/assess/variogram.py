@@ -22,6 +22,7 @@ from daskgp.data import feature_units, partition, visibility
 from daskgp.data.blocks import filling
 from daskgp.data.partition import Span
 from daskgp.data.regressor import Regressor
+from daskgp.data.rows import Beside
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
@@ -117,7 +118,7 @@ class Wanted(NamedTuple):
 def of_rows(
     X: Any,
     y: Any,
-    noise: tuple[Any, Any],
+    beside: Beside,
     posterior: Posterior | None,
     wanted: Wanted,
     geographic: Any,
@@ -125,10 +126,10 @@ def of_rows(
     store: str | None,
     executor: Executor,
 ) -> Variogram:
-    """Return the variogram of rows with ``noise``, and what a posterior expects of their pairs."""
+    """Return the variogram of rows, and what a posterior expects of their pairs."""
     with scratch_rows(store) as spill:
         place = geographic if posterior is None else posterior.geographic or False
-        rows = data.rows_of(X, y, spill, executor.shares_memory, None, *noise, place)
+        rows = data.rows_of(X, y, spill, executor.shares_memory, None, beside, place)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where it is written"
             visibility.check(executor, array, "the dataset", remedy)

@@ -25,7 +25,8 @@ from daskgp.choose.held_out import folds_of
 from daskgp.choose.search import Search
 from daskgp.choose.trials import NOT_OF_TRIALS, Rules, Trials, Tried
 from daskgp.data import folds as splitting
-from daskgp.data import grids, valid
+from daskgp.data import grids, named_beside, valid
+from daskgp.data.rows import COLUMNS, Beside
 from daskgp.data.stores.checkpoints import KeptTrials, Place
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.estimators import settings_of_fit
@@ -139,6 +140,11 @@ feature_names_in_, n_rows_ : as of ``best_``
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
         places: Any = None,
         callback: Callback | None = None,
         features: Any = None,
@@ -152,6 +158,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         ----------
         X, y, y_variance, sample_weight, features, mask, wait, clear_lock
             As for the other estimators.
+        trials, exposure, offset, lower, upper
+            False where a store has them, which no method of the search takes; others are refused.
         checkpoint : str, optional
             URL where evaluations of the last fit are kept, and beside it, at its end "-trials", the
             trials: a search with the same data and settings goes on from there.  The time of trials
@@ -184,12 +192,15 @@ feature_names_in_, n_rows_ : as of ``best_``
         >>> model.chosen_.method, model.best_.n_rows_
         ('exact', 100)
         """
-        given = X, y, features, mask, y_variance, sample_weight
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        given = X, y, features, mask, beside
         with (
             calling(callback),
-            self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, noise),
+            self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, beside),
         ):
-            return self._fit(X, y, at, noise=noise, places=places)
+            return self._fit(X, y, at, beside=beside, places=places)
 
     def _fit(
         self,
@@ -197,25 +208,21 @@ feature_names_in_, n_rows_ : as of ``best_``
         y: Any,
         checkpoint: Place | None = None,
         keep: str | None = None,
-        noise: tuple[Any, Any] = (None, None),
+        beside: Beside | None = None,
         start: Any = None,
         places: Any = None,
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``."""
         began = time.monotonic()
         self._check(places)
-        if start is not None:
-            raise SettingError(
-                "AutoGP searches for its start: leave start out, or fit the class of that model"
-            )
-        if y is None:
-            raise InputError("AutoGP requires y to be passed, but the target y is None")
+        _refuse_start(start, y)
+        beside = _without_columns(y, beside)
         executor = Executor.current(self.progress, self.device)
         with ExitStack() as stack:
             url = stack.enter_context(scratch(self.store))
             settings = self.geographic, self.fill_values
             # the last fit says what fill values are
-            rows = rows_at(f"{url}-rows", X, y, noise, settings, executor, silent=True)
+            rows = rows_at(f"{url}-rows", X, y, beside, settings, executor, silent=True)
             _check_places(places, rows)
             column = self._time_column(rows)
             profile = profiling.of_rows(rows, column, executor)
@@ -252,7 +259,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                     f"the chosen trial, on {found.trial.rows:,} rows"
                 )
         with until(trials.deadline - self._after) as deadline:
-            last._fit(X, y, checkpoint, keep, noise)
+            last._fit(X, y, checkpoint, keep, beside)
         if deadline.passed:
             logger.info("the deadline has ended the last training early")
         self._learn(last, board, found.held_out)
@@ -432,18 +439,18 @@ feature_names_in_, n_rows_ : as of ``best_``
         100
         """
         self._check()
-        given = X, y, features, mask, y_variance, sample_weight
-        with self._rows_of(*given) as (X, y, noise):
-            costliest, others = self._costliest(X, y, noise)
-            return costliest._plan(X, y, measure, noise).beside(others)
+        beside = named_beside(y_variance=y_variance, sample_weight=sample_weight)
+        with self._rows_of(X, y, features, mask, beside) as (X, y, beside):
+            costliest, others = self._costliest(X, y, beside)
+            return costliest._plan(X, y, measure, beside).beside(others)
 
     def _costliest(
-        self, X: Any, y: Any, noise: tuple[Any, Any] = (None, None)
+        self, X: Any, y: Any, beside: Beside | None = None
     ) -> tuple[GaussianProcess, list[Plan]]:
         """Return the candidate of most operations that fits in memory, and the plans of all."""
         executor = Executor.current(self.progress)
-        noise_and_place = None, executor.shares_memory, None, *noise, self.geographic
-        rows = data.rows_of(X, y, *noise_and_place)
+        beside_and_place = None, executor.shares_memory, None, beside, self.geographic
+        rows = data.rows_of(X, y, *beside_and_place)
         profile = profiling.of_sizes(rows)
         plans: list[tuple[Plan, GaussianProcess]] = []
         for one in self._given() or methods(profile, self._common(), len(rows)):
@@ -617,3 +624,31 @@ def _check_places(places: Any, rows: data.Rows) -> None:
 def _remove_folds(url: str, parts: Parts) -> None:
     for number in range(len(parts.folds)):
         data.remove(f"{url}-fold-{number}")
+
+
+def _without_columns(y: Any, beside: Beside | None) -> Beside:
+    """Return what rows have beside y, without numbers that likelihoods take.
+
+    Raise SettingError if there are any, which no candidate is given.
+    """
+    beside = beside or {}
+    asked = [name for name in COLUMNS if beside.get(name) is None]
+    present = {*data.beside_in_store(y, asked)}
+    for name, likelihood in COLUMNS.items():
+        given = beside.get(name)
+        if name in present or not (given is None or given is False):
+            raise SettingError(
+                f"the rows have {name}, which AutoGP gives to no method: fit VecchiaGP, LMA or "
+                f"SVGP with likelihood={likelihood!r}, or leave it out, {name}=False"
+            )
+    return dict.fromkeys(COLUMNS, False) | {k: a for k, a in beside.items() if k not in COLUMNS}
+
+
+def _refuse_start(start: Any, y: Any) -> None:
+    """Raise SettingError for a model to start from, InputError where there are no targets."""
+    if start is not None:
+        raise SettingError(
+            "AutoGP searches for its start: leave start out, or fit the class of that model"
+        )
+    if y is None:
+        raise InputError("AutoGP requires y to be passed, but the target y is None")

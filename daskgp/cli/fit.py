@@ -71,6 +71,7 @@ def fit(
     from daskgp.cli.report import reporter
     from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.cli.sources import training_rows
+    from daskgp.data.rows import GIVEN
     from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load_one, save_into
 
@@ -97,9 +98,9 @@ def fit(
             ):
                 url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
                 checkpoint = checkpoints.Place(url, claim)
-                noise = (False, False) if ignore_errors else (None, None)
+                beside = dict.fromkeys(GIVEN, False) if ignore_errors else {}
                 keep = models.rows_url(model_store)
-                estimator._fit(X, y, checkpoint=checkpoint, keep=keep, noise=noise, start=begun)
+                estimator._fit(X, y, checkpoint=checkpoint, keep=keep, beside=beside, start=begun)
                 fitted = _best(estimator)
                 if columns["target"] is not None:
                     fitted._fitted.seen[-1]["store"] = data

@@ -196,6 +196,21 @@ def column_options(target: str) -> Callable[[F], F]:
             "--y-variance", metavar="NAME", help="Column of the target's error variances."
         ),
         click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
+        click.option("--trials", metavar="NAME", help="Column of trials, for likelihood=binomial."),
+        click.option(
+            "--exposure",
+            metavar="NAME",
+            help="Column of exposures, which multiply the rate of a count.",
+        ),
+        click.option(
+            "--offset", metavar="NAME", help="Column of offsets of the log of the rate of a count."
+        ),
+        click.option(
+            "--lower", metavar="NAME", help="Column of lower bounds, for likelihood=censored."
+        ),
+        click.option(
+            "--upper", metavar="NAME", help="Column of upper bounds, for likelihood=censored."
+        ),
         mask_option,
         geographic_option,
         fill_option,

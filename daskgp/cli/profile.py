@@ -11,7 +11,7 @@ import numpy as np
 from daskgp import data, kernels
 from daskgp.data import prediction_store
 from daskgp.data.blocks.layout import read_layout
-from daskgp.data.rows import GEOGRAPHIC
+from daskgp.data.rows import GEOGRAPHIC, GIVEN
 from daskgp.data.stores import groups, locks, models, run_records
 from daskgp.errors import StoreError
 from daskgp.kernels.registry import unknown
@@ -71,12 +71,12 @@ def dataset(url: str, group: Any) -> dict[str, Any]:
     X, attributes = data.open_inputs(url), group.attrs.asdict()
     features = list(attributes.get("feature_names") or [f"x{j}" for j in range(X.shape[1])])
     targets: list[str] = []
-    noise: list[str] = []
+    beside: list[str] = []
     if "y" in groups.names_in(url):
         _, y = data.open_dataset(url)
         columns = 1 if y.ndim == 1 else y.shape[1]
         targets = list(attributes.get("target_names") or [f"y{j}" for j in range(columns)])
-        noise = list(data.noise_beside(y))
+        beside = list(data.beside_in_store(y))
     layout, blocks = read_layout(X), None
     if layout is not None:
         order = layout.order
@@ -88,7 +88,8 @@ def dataset(url: str, group: Any) -> dict[str, Any]:
         "units": units_in(features, data.units_of(X, [""] * X.shape[1])),
         "geographic": list(attributes.get(GEOGRAPHIC) or []),
         "targets": targets,
-        "noise": noise,
+        "noise": [name for name in beside if name in GIVEN],
+        "columns": [name for name in beside if name not in GIVEN],
         "chunks": X.numblocks[0],
         "chunk_rows": X.chunksize[0],
         "blocks": blocks,

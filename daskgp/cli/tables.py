@@ -89,6 +89,8 @@ def _dataset(table: Table, contents: Mapping[str, Any], names: Mapping[str, Any]
     table.add_row("targets", targets if contents["targets"] else "none: inputs of a prediction")
     if contents["noise"]:
         table.add_row("noise of each row", " and ".join(contents["noise"]))
+    if contents["columns"]:
+        table.add_row("for a likelihood", " and ".join(contents["columns"]))
     table.add_row("chunks", f"{contents['chunks']:,} of {contents['chunk_rows']:,} rows")
     blocks = contents["blocks"]
     if blocks is not None:

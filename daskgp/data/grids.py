@@ -650,18 +650,16 @@ def of_parts(
 
 def applied(
     function: Callable[..., np.ndarray],
-    mean: xr.DataArray,
-    std: xr.DataArray,
+    values: Sequence[Any],
     name: str,
     said: dict[str, Any],
     levels: Sequence[float] | None = None,
 ) -> xr.DataArray:
-    """Return ``function(mean, std)`` of predictions, along ``quantile`` where it has levels."""
+    """Return a function of predictions and numbers, along ``quantile`` where it has levels."""
     along = [] if levels is None else ["quantile"]
     found: xr.DataArray = xr.apply_ufunc(
         function,
-        mean,
-        std,
+        *values,
         output_core_dims=[along],
         dask="parallelized",
         output_dtypes=[np.float64],
@@ -669,6 +667,17 @@ def applied(
     )
     coords = {dim: list(levels or ()) for dim in along}
     return found.assign_coords(coords).rename(name).assign_attrs(said)
+
+
+def beside(mean: xr.DataArray, values: Any, name: str) -> Any:
+    """Return numbers that go with predictions on a grid: one number, or as a DataArray on it.
+
+    InputError for values of another grid.
+    """
+    if not np.ndim(values):
+        return values
+    one = mean.isel(target=0, drop=True) if "target" in mean.dims else mean
+    return on_same_grid(one, values, lambda own, more: xr.zeros_like(own) + more, name)
 
 
 def scored_arrays(mean: xr.DataArray, y: Any, vector: bool) -> tuple[Any, Any]:

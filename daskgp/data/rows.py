@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask
 import dask.array as da
@@ -35,21 +35,19 @@ logger = logging.getLogger("daskgp")
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
 """Suffixes of the files that ``daskgp convert`` reads."""
 
-ARRAYS = writers.BY_ROW
-_, _, Y_VARIANCE, WEIGHT = ARRAYS
+Y_VARIANCE, WEIGHT = writers.NOISE
 """Arrays of a dataset store: error variance of each row, in units of y squared, and its weight."""
 GIVEN = {Y_VARIANCE: "y_variance", WEIGHT: "sample_weight"}
 """Names of the arguments of ``fit`` that these arrays come from."""
-COLUMNS = {
-    "trials": "binomial",
-    "exposure": "poisson",
-    "offset": "poisson",
-    "lower": "censored",
-    "upper": "censored",
-}
+COLUMNS = dict(
+    zip(writers.COLUMNS, ("binomial", "poisson", "poisson", "censored", "censored"), strict=True)
+)
 """Numbers of each row that likelihoods take beside y, and a likelihood that does."""
 ARGUMENTS = {**GIVEN, **dict(zip(COLUMNS, COLUMNS, strict=True))}
 """Names of all arguments of ``fit`` that arrays (n,) come from."""
+Beside: TypeAlias = Mapping[str, Any]
+"""What rows have beside y, by its names in a store: see ``rows_of``."""
+
 
 UNITS = "target_units"
 """Attribute of a dataset store with the units of its targets."""
@@ -72,6 +70,11 @@ MOST_CHUNKS = 1_000_000
 
 MIN_CHUNK_BYTES = 1 << 20
 """Least bytes of a chunk of X that is written, unless smaller blocks are wanted."""
+
+
+def named_beside(*, y_variance: Any = None, sample_weight: Any = None, **columns: Any) -> Beside:
+    """Return what arguments of ``fit`` say that rows have beside y, by its names in a store."""
+    return {Y_VARIANCE: y_variance, WEIGHT: sample_weight, **columns}
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +163,7 @@ class Rows:
 
     def with_arrays(self, arrays: Mapping[str, Any], **more: Any) -> Rows:
         """Return the rows with other arrays, by their names in a store."""
-        chosen: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
+        chosen: dict[str, Any] = {name: arrays.get(name) for name in ("X", "y", *GIVEN)}
         beside = {name: arrays[name] for name in COLUMNS if name in arrays}
         return replace(self, **chosen, beside=beside, **more)
 
@@ -487,10 +490,9 @@ def rows_of(
     spill: str | None,
     shared_memory: bool,
     block_rows: int | None = None,
-    y_variance: Any = None,
-    weight: Any = None,
+    beside: Beside | None = None,
     geographic: Any = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Sequence[str] = (),
 ) -> Rows:
     """Return the rows of whatever ``fit`` was given.
 
@@ -506,18 +508,21 @@ def rows_of(
         Whether tasks see this process's arrays, so that they can stay where they are.
     block_rows : int, optional
         Most rows of a chunk that is written; default from the number of rows.
-    y_variance, weight : objects as y, numbers, or False, optional
-        Error variance and weight of each row, or of all.  Default those of the store that y lies
-        in, if it has any; False leaves these out.
+    beside : mapping of str to objects as y, numbers, or False, optional
+        What each row has beside y, or all rows have, by its name in a store: error variance and
+        weight, and numbers of ``COLUMNS``.  Those that are None or not there are taken from the
+        store that y lies in, if it has them; False leaves one out.
     geographic : pair of str or int, False or None
         Columns of longitude and latitude; False for none, None for those that X says.
-    columns : mapping of str to objects as y, or numbers, optional
-        Numbers of each row that a likelihood takes, by their names in ``COLUMNS``.
+    columns : sequence of str
+        Those of ``COLUMNS`` that are taken from the store of y.
     """
-    columns = {} if columns is None else columns
-    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight, **columns)
-    beside = _beside(y, {Y_VARIANCE: y_variance, WEIGHT: weight}) | {**columns}
-    rows = _rows_of(X, y, beside, spill, shared_memory, block_rows)
+    given = {name: a for name, a in (beside or {}).items() if a is not None}
+    reading.refuse_other_order(X, y=y, **{ARGUMENTS[name]: a for name, a in given.items()})
+    asked = [name for name in (*GIVEN, *columns) if name not in given]
+    stored = beside_in_store(y, asked) if asked else {}  # which may be far away
+    taken = {name: a for name, a in (stored | given).items() if a is not False}
+    rows = _rows_of(X, y, taken, spill, shared_memory, block_rows)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
     known = None if geographic is False else place_of(X, said)
     place = chosen(geographic, rows.feature_names, known)
@@ -530,19 +535,10 @@ def rows_of(
     return replace(rows, target_units=units, feature_units=own, geographic=place, passing=passing)
 
 
-def _beside(y: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arrays that go along with y: those given, else those of its store."""
-    asked = any(a is None for a in given.values())  # of the store, which may be far away
-    stored = noise_beside(y) if asked else {}
-    chosen = stored | {name: a for name, a in given.items() if a is not None}
-    return {name: a for name, a in chosen.items() if a is not False}
-
-
-def noise_beside(y: Any, names: Sequence[str] = (Y_VARIANCE, WEIGHT)) -> dict[str, zarr.Array]:
-    """Return the error variances and weights in the store that y lies in, by their names.
-
-    On request other arrays by row.
-    """
+def beside_in_store(
+    y: Any, names: Iterable[str] = (Y_VARIANCE, WEIGHT, *COLUMNS)
+) -> dict[str, zarr.Array]:
+    """Return what rows have beside y in the store that y lies in, by its names there."""
     group = store_behind(getattr(y, "array", y), "y")
     if group is None:
         return {}
@@ -550,16 +546,18 @@ def noise_beside(y: Any, names: Sequence[str] = (Y_VARIANCE, WEIGHT)) -> dict[st
     return {name: _numeric_array(group, name, url, (1, 2)) for name in present}
 
 
-def warn_of_noise_behind(y: Any) -> None:
-    """Warn if y is made from that of a store with error variances or weights, which stay behind."""
+def warn_of_left_behind(y: Any) -> None:
+    """Warn if y is made from that of a store with arrays beside it, which stay behind."""
     layers = y.dask.layers if reading.behind(y) is y and isinstance(y, da.Array) else ()
     for name in layers:
-        present = noise_beside(y.dask.get(name)) if name.startswith("original-") else {}
+        present = beside_in_store(y.dask.get(name)) if name.startswith("original-") else {}
         if present:
+            given = [f"{ARGUMENTS[name]}=" for name in present]
             logger.warning(
                 "the store of y has %s, which a slice or a changed copy of its y does not carry: "
-                "give y_variance= and sample_weight=, or False to leave them out",
+                "give %s, or False to leave them out",
                 " and ".join(present),
+                " and ".join(given),
             )
             return
 

@@ -27,7 +27,9 @@ from daskgp.runtime.executor import Executor
 logger = logging.getLogger("daskgp")
 
 DEFAULT_BLOCK_ROWS = 65_536
-BY_ROW = ("X", "y", "y_variance", "weight")
+NOISE = "y_variance", "weight"
+COLUMNS = "trials", "exposure", "offset", "lower", "upper"
+BY_ROW = "X", "y", *NOISE, *COLUMNS
 """Arrays of a dataset store that have a value, or values, per row."""
 
 

@@ -20,6 +20,7 @@ from daskgp.assess.calibration import learned_layers
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data import grids
+from daskgp.data.rows import Beside, named_beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import MemoryRunError, RunError, SettingError
@@ -399,19 +400,19 @@ class GaussianProcess(FittedGP):
         >>> model.n_rows_
         50
         """
-        columns = _columns_given(
-            y, trials=trials, exposure=exposure, offset=offset, lower=lower, upper=upper
-        )
-        given = X, y, features, mask, y_variance, sample_weight
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        given = X, y, features, mask, beside
         note = "pass checkpoint= to fit, and the progress of training is kept"
         if checkpoint is not None:
             note = f"the same fit with checkpoint={str(checkpoint)!r} continues from here"
         with (
             calling(callback),
-            self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, noise),
+            self._beginning(given, checkpoint, wait, clear_lock) as (X, y, at, beside),
             _noted(note, self),
         ):
-            return self._fit(X, y, at, noise=noise, start=start, columns=columns)
+            return self._fit(X, y, at, beside=beside, start=start)
 
     def _fit(
         self,
@@ -419,19 +420,17 @@ class GaussianProcess(FittedGP):
         y: Any,
         checkpoint: Place | None = None,
         keep: str | None = None,
-        noise: tuple[Any, Any] = (None, None),
+        beside: Beside | None = None,
         start: GaussianProcess | None = None,
-        columns: Mapping[str, Any] | None = None,
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``.
 
-        ``noise`` are its ``y_variance`` and ``sample_weight``, and ``columns`` what its likelihood
-        takes beside y.
+        ``beside`` is what rows have beside y.
         """
         check_settings(self)
         recipe = replace(self.recipe(), begun_from=_token_of(start))
         other = None if start is None else warm.Other(start.solved_, start._inputs)
-        given = X, y, checkpoint, keep, noise, other, learned_layers, columns
+        given = X, y, checkpoint, keep, beside, other, learned_layers
         return self._learn(partial(run.fitted, recipe, *given))
 
     def _learn(self, make: Callable[[], Fit]) -> Self:
@@ -533,6 +532,11 @@ class GaussianProcess(FittedGP):
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
         window: float | None = None,
         along: str | int | None = None,
     ) -> Self:
@@ -546,7 +550,7 @@ class GaussianProcess(FittedGP):
 
         Parameters
         ----------
-        X, y, y_variance, sample_weight : array-like
+        X, y, y_variance, sample_weight, trials, exposure, offset, lower, upper : array-like
             As for ``fit``, in the columns of the fit; rows with missing values are left out.
         window : float, optional
             Number of the last rows of the dataset store that the model keeps, others are forgotten;
@@ -580,12 +584,14 @@ class GaussianProcess(FittedGP):
         300
         """
         self._check_fitted()
-        self._fitted.refuse_columns("update", "fit all rows with it, fit(..., start=model)")
-        recipe, noise = self.recipe(), (y_variance, sample_weight)
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        recipe = self.recipe()
         fit = changing.with_totals(recipe, self._fitted)
-        growth = growing.look(recipe, fit, X, y, noise, window, along)
+        growth = growing.look(recipe, fit, X, y, beside, window, along)
         if growth is None:
-            self._fitted = changing.changed(recipe, fit, X, y, *noise)
+            self._fitted = changing.changed(recipe, fit, X, y, beside)
         elif growth.changes:
             self._fitted = growth.taken(Executor.current(recipe.progress, recipe.device))
         else:  # maybe with another URL of the same store
@@ -628,8 +634,8 @@ class GaussianProcess(FittedGP):
         200
         """
         self._check_fitted()
-        noise = y_variance, sample_weight
-        self._fitted = growing.forget(self.recipe(), self._fitted, X, y, noise)
+        beside = named_beside(y_variance=y_variance, sample_weight=sample_weight)
+        self._fitted = growing.forget(self.recipe(), self._fitted, X, y, beside)
         return self
 
     # -- what it will take -----------------------------------------------------------------------
@@ -642,6 +648,11 @@ class GaussianProcess(FittedGP):
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
         features: Any = None,
         mask: str | None = None,
     ) -> planning.Plan:
@@ -649,7 +660,7 @@ class GaussianProcess(FittedGP):
 
         Parameters
         ----------
-        X, y, y_variance, sample_weight, features, mask
+        X, y, y_variance, sample_weight, trials, exposure, offset, lower, upper, features, mask
             As for ``fit``.  Named columns of a source are converted, as the fit does, and the rows
             removed again.
         measure : bool
@@ -669,13 +680,16 @@ class GaussianProcess(FittedGP):
         (1000000, True)
         """
         self._check()
-        given = X, y, features, mask, y_variance, sample_weight
-        with self._rows_of(*given) as (X, y, noise):
-            return self._plan(X, y, measure, noise)
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        given = X, y, features, mask, beside
+        with self._rows_of(*given) as (X, y, beside):
+            return self._plan(X, y, measure, beside)
 
-    def _plan(self, X: Any, y: Any, measure: bool, noise: tuple[Any, Any]) -> planning.Plan:
+    def _plan(self, X: Any, y: Any, measure: bool, beside: Beside) -> planning.Plan:
         recipe, executor = self.recipe(), Executor.current(self.progress)
-        rows = recipe.rows_of(X, y, None, executor.shares_memory, *noise)
+        rows = recipe.rows_of(X, y, None, executor.shares_memory, beside)
         work.check(recipe, rows, len(rows))
         recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
         load = work.work_of(recipe, rows)
@@ -750,26 +764,14 @@ class GaussianProcess(FittedGP):
         """Set what a store has noted."""
         return
 
-    def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
+    def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Fit:
         """Return a fit that has learned from more rows, as this class does."""
-        return changing.changed(recipe, fit, X, y, y_variance, weight)
+        return changing.changed(recipe, fit, X, y, beside)
 
 
 SHARED = {one.name for one in fields(GaussianProcess)} & {one.name for one in fields(Recipe)}
 SHARED -= {"tol", "likelihood"}  # which a recipe has in another form
 """Settings that a recipe has by the same names."""
-
-
-def _columns_given(y: Any, **columns: Any) -> dict[str, Any]:
-    """Return the arrays that a likelihood takes beside y; SettingError for names of columns."""
-    given = {name: a for name, a in columns.items() if a is not None and a is not False}
-    for name, value in given.items():
-        if isinstance(value, str) or isinstance(y, str):
-            raise SettingError(
-                f"{name}={shown(value)} with y={shown(y)}: {name} goes with an array y, as an "
-                "array or a number; read the columns first, such as by pandas"
-            )
-    return given
 
 
 def _token_of(start: Any) -> str | None:

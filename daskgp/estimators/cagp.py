@@ -160,12 +160,15 @@ class CaGP(GaussianProcess):
         *,
         y_variance: Any = None,
         quantiles: Sequence[float] | None = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its spread and the spread's computational part.
 
         Parameters
         ----------
-        X, return_std, return_cov, include_noise, y_variance, quantiles
+        X, return_std, return_cov, include_noise, y_variance, quantiles, trials, exposure, offset
             As for every estimator.
         return_computational : bool
             Also return the standard deviation of the computational part, which more actions would
@@ -187,9 +190,9 @@ class CaGP(GaussianProcess):
         >>> bool((part <= std + 1e-9).all())
         True
         """
-        posterior = super().predict(
-            X, return_std, return_cov, include_noise, y_variance=y_variance, quantiles=quantiles
-        )
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        more = {"y_variance": y_variance, "quantiles": quantiles, **columns}
+        posterior = super().predict(X, return_std, return_cov, include_noise, **more)
         if not return_computational:
             return posterior
         several = posterior if isinstance(posterior, tuple) else (posterior,)

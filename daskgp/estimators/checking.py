@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from daskgp import data
 from daskgp.assess import check as checking
 from daskgp.assess import variogram as pairs
 from daskgp.assess.check import Check
 from daskgp.assess.variogram import Variogram
 from daskgp.checks import shown, whole
+from daskgp.data import named_beside
 from daskgp.errors import SettingError
 from daskgp.estimators.prediction import FittedGP, given_rows
 from daskgp.fit import named
@@ -28,6 +30,11 @@ def check(
     *,
     y_variance: Any = None,
     sample_weight: Any = None,
+    trials: Any = None,
+    exposure: Any = None,
+    offset: Any = None,
+    lower: Any = None,
+    upper: Any = None,
     features: Any = None,
     mask: str | None = None,
     regions: int = 8,
@@ -50,6 +57,8 @@ def check(
     y_variance, sample_weight : float or array-like (n,) or (n, 1), or str, optional
         Error variances and weights of the rows, as ``fit`` takes them, which make their noise
         variances; default those of a dataset store.
+    trials, exposure, offset, lower, upper : float or array-like (n,) or (n, 1), or str, optional
+        What the likelihood takes of each row beside y, as for ``fit``.
     features, mask : sequence of str and str, optional
         As for `convert`, where ``y`` is a name; the features of the model by default.
     regions : int
@@ -89,16 +98,16 @@ def check(
     """
     posterior = _posterior(model)
     begin_call(posterior.token)
-    model._fitted.refuse_columns("check", "compare predictions with y by daskgp.metrics")
     checking.refuse(posterior, regions, distances)
     whole("random_state", random_state, 0)
-    columns = named.columns_of(
-        X, y, features, mask, y_variance, sample_weight, fill_values=model.fill_values
-    )
-    if columns is not None:
-        columns = columns.like(posterior.columns, posterior.feature_units)
-    noise = y_variance, sample_weight
-    with given_rows(columns, X, y, noise, store, progress) as rows:
+    noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+    columns = {"trials": trials, "exposure": exposure, "offset": offset}
+    beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+    source = named.columns_of(X, y, features, mask, beside, fill_values=model.fill_values)
+    if source is not None:
+        source = source.like(posterior.columns, posterior.feature_units)
+    with given_rows(source, X, y, beside, store, progress) as rows:
+        model._fitted.refuse_without_columns(data.beside_in_store(rows[1]), rows[2])
         executor = Executor.current(progress, posterior.device)
         told = model.fill_values, _remedy(model), (regions, distances)
         return checking.checked(posterior, rows, *told, store, random_state, executor)
@@ -195,7 +204,8 @@ def variogram(
                 f"fill_values={shown(fill_values)}: leave it out, the model has its own"
             )
         posterior, fill_values = _posterior(model), model.fill_values
-    noise, executor = (y_variance, sample_weight), Executor.current(progress)
+    noise = named_beside(y_variance=y_variance, sample_weight=sample_weight)
+    executor = Executor.current(progress)
     told = wanted, geographic, fill_values, store, executor
     return pairs.of_rows(X, y, noise, posterior, *told)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from daskgp.assess.cross_validation import LOO, CrossValidation, cross_validated
 from daskgp.assess.scores import METRICS, SHOWN
 from daskgp.checks import choice, place, shown, whole
-from daskgp.data import reading
+from daskgp.data import named_beside, reading
 from daskgp.data.folds import Wanted
 from daskgp.data.stores import groups as stores
 from daskgp.errors import SettingError
@@ -31,6 +31,11 @@ def cross_validate(
     predictions: str | None = None,
     y_variance: Any = None,
     sample_weight: Any = None,
+    trials: Any = None,
+    exposure: Any = None,
+    offset: Any = None,
+    lower: Any = None,
+    upper: Any = None,
     features: Any = None,
     mask: str | None = None,
     store: str | None = None,
@@ -78,7 +83,7 @@ def cross_validate(
         Where held-out predictions are written: a Zarr group with ``mean`` and ``variance`` of new
         observations (n, p), and the ``fold`` (n,) that a row was held out of; NaN and -1 for those
         that never were.
-    y_variance, sample_weight, features, mask
+    y_variance, sample_weight, trials, exposure, offset, lower, upper, features, mask
         As for ``fit``.
     store : str, optional
         Folder or URL for the rows of a fold while they are needed; default that of the model, or a
@@ -117,12 +122,15 @@ def cross_validate(
     wanted.check()
     if max_rows is not None:
         whole("max_rows", max_rows, 1)
-    noise = y_variance, sample_weight
-    columns = named.columns_of(X, y, features, mask, *noise, model.geographic, model.fill_values)
+    noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+    columns = {"trials": trials, "exposure": exposure, "offset": offset}
+    beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+    settings = model.geographic, model.fill_values
+    source = named.columns_of(X, y, features, mask, beside, *settings)
     reading.refuse_other_order(X, groups=groups)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")
-    rows, into = (X, y, noise, columns), None if predictions is None else str(predictions)
+    rows, into = (X, y, beside, source), None if predictions is None else str(predictions)
     folded = None if loo else wanted
     return cross_validated(
         model.recipe(), rows, folded, (max_rows, random_state), names, into, store

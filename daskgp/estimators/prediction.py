@@ -24,7 +24,8 @@ from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, shown, unknown_setting, whole
-from daskgp.data import axes, reading
+from daskgp.data import axes, named_beside, reading
+from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import SettingError
@@ -33,7 +34,6 @@ from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
 from daskgp.fit import named
 from daskgp.fit.fitted import Fit
-from daskgp.fit.run import Noise
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
@@ -43,7 +43,7 @@ from daskgp.output import store as to_store
 from daskgp.output.job import Job, Written
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import average as averaging
-from daskgp.predict import hyperparameter_table, known_errors
+from daskgp.predict import hyperparameter_table, known_errors, observed
 from daskgp.predict import lazy as prediction
 from daskgp.predict import paths as sampling
 from daskgp.predict.paths import Paths
@@ -121,13 +121,13 @@ class FittedGP(RegressorMixin, BaseEstimator):
     @contextmanager
     def _beginning(
         self, given: tuple[Any, ...], checkpoint: Any, wait: float, clear_lock: bool
-    ) -> Iterator[tuple[Any, Any, Place | None, Noise]]:
-        """Yield rows, where the progress of their fit is kept under a lock, and their noise."""
+    ) -> Iterator[tuple[Any, Any, Place | None, Beside]]:
+        """Yield rows, where the progress of a fit is kept under a lock, and what is beside y."""
         place("checkpoint", checkpoint, "a checkpoint")
-        with self._rows_of(*given) as (X, y, noise):
+        with self._rows_of(*given) as (X, y, beside):
             if checkpoint is not None:
                 with locks.hold(str(checkpoint), wait, clear_lock, resume=True) as claim:
-                    yield X, y, Place(str(checkpoint), claim), noise
+                    yield X, y, Place(str(checkpoint), claim), beside
                 return
             for name, value in (("wait", wait), ("clear_lock", clear_lock)):
                 if value:
@@ -135,19 +135,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
                         f"{name}={shown(value)} belongs to a checkpoint: give checkpoint= or leave "
                         f"{name} out"
                     )
-            yield X, y, None, noise
+            yield X, y, None, beside
 
     @contextmanager
     def _rows_of(
-        self, X: Any, y: Any, features: Any, mask: str | None, y_variance: Any, sample_weight: Any
-    ) -> Iterator[tuple[Any, Any, Noise]]:
-        """Yield rows and their noise; named columns are converted for as long as it takes."""
+        self, X: Any, y: Any, features: Any, mask: str | None, beside: Beside
+    ) -> Iterator[tuple[Any, Any, Beside]]:
+        """Yield rows and what is beside y; named columns are converted for as long as it takes."""
         settings = self.geographic, self.fill_values
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, *settings)
+        columns = named.columns_of(X, y, features, mask, beside, *settings)
         if columns is not None:
             self._check()
-        noise = y_variance, sample_weight
-        with given_rows(columns, X, y, noise, self.store, self.progress) as rows:
+        with given_rows(columns, X, y, beside, self.store, self.progress) as rows:
             yield rows
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -232,6 +231,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         *,
         y_variance: Any = None,
         quantiles: Sequence[float] | None = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Any:
         """Return the posterior mean, and on request its standard deviation, covariance, quantiles.
 
@@ -257,6 +259,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         quantiles : sequence of float, optional
             Levels between 0 and 1, such as ``(0.05, 0.95)``: quantiles of f, or with
             ``include_noise`` of a new observation under the model's likelihood.
+        trials, exposure, offset : float or array-like (n,) or (n, 1), optional
+            With ``include_noise``, what a likelihood takes of each new observation, as for ``fit``;
+            on the grid of X where X is an xarray object.  Default 1, 1 and 0: shares and rates.
 
         Returns
         -------
@@ -280,12 +285,19 @@ class FittedGP(RegressorMixin, BaseEstimator):
         flags(return_std=return_std, return_cov=return_cov, include_noise=include_noise)
         begin_call(self.solved_.token)
         spread = return_std or quantiles is not None
-        reading.refuse_other_order(X, y_variance=y_variance)
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        reading.refuse_other_order(X, y_variance=y_variance, **columns)
+        beside = observed.checked(self.solved_, columns, include_noise)
         noisy = include_noise and (spread or return_cov)
         y_variance = known_errors.checked(self.solved_, reading.lazily(y_variance), noisy)
         if return_cov and spread:
             other = "return_std" if return_std else "quantiles"
             raise SettingError(f"{other} and return_cov exclude each other: ask for one")
+        if return_cov and beside:
+            raise SettingError(
+                f"{next(iter(beside))} has no effect on return_cov, the covariance of f: leave it "
+                "out, or ask for return_std"
+            )
         if return_cov:
             self.solved_.refuse_transformed("a joint covariance", "ask for sample_y or return_std")
             mean, cov = prediction.joint(self.solved_, X, include_noise)
@@ -294,6 +306,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         outer = self.solved_.outer(include_noise)
         if levels:
             outer.check("quantiles")
+        if beside:
+            return observed.predicted(self.solved_, X, return_std, levels, beside)
         mean, std = prediction.marginal(self.solved_, X, "std" if spread else "none", include_noise)
         if not spread:
             return mean
@@ -354,7 +368,16 @@ class FittedGP(RegressorMixin, BaseEstimator):
         known = leaving_out.KnownRows.of(self._fitted.seen, self.n_rows_)
         return leaving_out.left_out(self.solved_, known, X, y, y_variance, sample_weight)
 
-    def predict_exceedance(self, X: Any, threshold: float, include_noise: bool = False) -> Any:
+    def predict_exceedance(
+        self,
+        X: Any,
+        threshold: float,
+        include_noise: bool = False,
+        *,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> Any:
         """Return the posterior probability that f exceeds a threshold.
 
         Parameters
@@ -366,6 +389,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         include_noise : bool
             Whether the probability is that of a new observation y, under the model's likelihood,
             rather than of f.
+        trials, exposure, offset : float or array-like (n,) or (n, 1), optional
+            As for `predict`.
 
         Returns
         -------
@@ -383,7 +408,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         flags(include_noise=include_noise)
         begin_call(self.solved_.token)
-        return prediction.exceedance(self.solved_, X, threshold, include_noise)
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        reading.refuse_other_order(X, **columns)
+        beside = observed.checked(self.solved_, columns, include_noise)
+        return prediction.exceedance(self.solved_, X, threshold, include_noise, beside)
 
     def predict_average(
         self, X: Any, weights: Any = None, include_noise: bool = False
@@ -768,6 +796,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
         sample_weight: Any = None,
         *,
         y_variance: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
         features: Any = None,
         mask: str | None = None,
     ) -> float:
@@ -784,6 +817,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         y_variance : float or array-like (n,) or (n, 1), or str, optional
             Known error variance e of each target, for Gaussian noise of variance s: rows weigh by
             the inverse of their noise variances, s / w + e.
+        trials, exposure, offset, lower, upper : float, array-like (n,) or (n, 1), or str, optional
+            What the likelihood takes of each row beside y, as for ``fit``; default those of a
+            dataset store that y lies in.
         features, mask : sequence of str and str, optional
             As for `convert`, where ``y`` is a name; the features of the model by default.
 
@@ -801,39 +837,53 @@ class FittedGP(RegressorMixin, BaseEstimator):
         True
         """
         self._check_fitted()
-        self._fitted.refuse_columns("score", "compare predictions with y by daskgp.metrics")
-        own = {"fill_values": self.fill_values}
-        columns = named.columns_of(X, y, features, mask, y_variance, sample_weight, **own)
-        if columns is None:
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        source = named.columns_of(X, y, features, mask, beside, fill_values=self.fill_values)
+        own = self.solved_.own_columns
+        if source is not None:
+            source = source.like(self.solved_.columns, self.solved_.feature_units)
+            own = tuple(ARGUMENTS)
+        else:
             data.warn_of_packed(y=y)
-            reading.refuse_other_order(X, y=y, sample_weight=sample_weight, y_variance=y_variance)
-            given = (None if one is False else one for one in (sample_weight, y_variance))
-            return self._score(X, reading.lazily(y), tuple(map(reading.lazily, given)))
-        columns = columns.like(self.solved_.columns, self.solved_.feature_units)
-        with given_rows(columns, X, y, (None, None), self.store, self.progress) as (X, y, _):
-            stored = data.noise_beside(y)
-            noise = (stored.get(name) for name in ("weight", "y_variance"))
-            return self._score(
-                X, y, tuple(None if a is None else reading.from_zarr(a) for a in noise)
-            )
+            reading.refuse_other_order(X, y=y, **{ARGUMENTS[k]: a for k, a in beside.items()})
+        with given_rows(source, X, y, beside, self.store, self.progress) as (X, y, given):
+            stored = {k: reading.from_zarr(a) for k, a in data.beside_in_store(y, own).items()}
+            known = stored | {k: reading.lazily(a) for k, a in given.items() if a is not None}
+            self._fitted.refuse_without_columns(known, given)
+            known = {k: a for k, a in known.items() if a is not False}
+            return self._score(X, reading.lazily(y), known)
 
-    def _score(self, X: Any, y: Any, weights: tuple[Any, ...]) -> float:
+    def _score(self, X: Any, y: Any, beside: Beside) -> float:
         posterior, likelihood = self.solved_, self.solved_.likelihood
         executor = Executor.current(self.progress, posterior.device)
         compared = partial(scoring.compared, posterior, X, y, fill_values=self.fill_values)
         coded, classes = False, False
+        columns = {name: a for name, a in beside.items() if name not in GIVEN}
+        columns = observed.checked(posterior, columns, True)
         if likelihood is not None and not likelihood.standardised:
             coded, classes = True, likelihood.classes
-            wrong = partial(_unobservable, likelihood)
-            likelihood.refuse(int(compared(y, wrong, executor)))
+            if not columns:
+                wrong = partial(_unobservable, likelihood)
+                likelihood.refuse(int(compared(y, wrong, executor)))
         # a mean that depends on the variance depends on the noise
-        observed = any(layer.needs_variance for layer in posterior.outer(False).layers)
-        mean = self.predict(X, include_noise=coded or observed)
-        weight = weighing.weights(posterior, mean, *weights)
+        noisy = any(layer.needs_variance for layer in posterior.outer(False).layers)
+        if columns:
+            mean = observed.predicted(posterior, X, False, None, columns)
+        else:
+            mean = self.predict(X, include_noise=coded or noisy)
+        if likelihood is not None and columns:
+            impossible = partial(observed.impossible, likelihood, columns, mean)
+            likelihood.refuse(int(compared(mean, impossible, executor)))
+        weight = weighing.weights(posterior, mean, *map(beside.get, (WEIGHT, Y_VARIANCE)))
         errors: tuple[Callable[..., Any], ...] = metrics.nmse, weighing.nmse
         if classes:
             errors = _wrong_classes, weighing.wrong
-        return 1.0 - compared(mean, errors[weight is not None], executor, weight)
+        error = errors[weight is not None]
+        if columns:  # a missing one misses y
+            error = partial(observed.error_of_known, error)
+        return 1.0 - compared(mean, error, executor, weight)
 
     def log_marginal_likelihood(self) -> float:
         """Return the log evidence of the training targets in their own units, or the best bound.
@@ -903,13 +953,14 @@ def given_rows(
     columns: named.Named | None,
     X: Any,
     y: Any,
-    noise: Noise,
+    beside: Beside,
     store: str | None,
     progress: ShowProgress,
-) -> Iterator[tuple[Any, Any, Noise]]:
-    """Yield rows and their noise: those of named columns while they are converted, if there are."""
+) -> Iterator[tuple[Any, Any, Beside]]:
+    """Yield rows and what is beside y: those of named columns while they are converted, if any."""
     if columns is None:
-        yield X, y, noise
+        yield X, y, beside
         return
+    none = {name: False for name, one in beside.items() if one is False}
     with scratch_rows(store) as url, columns.converted(url, progress) as (X, y, _):
-        yield X, y, (None, None)
+        yield X, y, none

@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.base import clone
 
 from daskgp import data
+from daskgp.data.rows import GIVEN
 from daskgp.data.stores import checkpoints, locks, models
 from daskgp.errors import SettingError
 from daskgp.estimators import saving
@@ -69,8 +70,8 @@ class Pending:
         rows_in = models.next_rows(self.url)
         place = checkpoints.Place(f"{self.url}/{models.CHECKPOINT}", claim, renew=True)
         keep = models.rows_url(self.url, rows_in)
-        with growth.window() as (X, y, noise):
-            gp._fit(X, y, place, keep, noise, old)
+        with growth.window() as (X, y, beside):
+            gp._fit(X, y, place, keep, beside, old)
         saving.bring_rows(gp._fitted, keep)
         fit = growth.noted(gp._fitted, growth.start, len(growth.dataset.rows))
         seen, sources = [*growth.fit.seen, *fit.seen], growth.sources(executor, growth.start)
@@ -98,9 +99,8 @@ def look(
         If rows that the model has seen are no longer what they were.
     """
     gp = load_one(url)
-    gp._fitted.refuse_columns("update", "fit all rows with it, fit(..., start=model) in Python")
-    noise = (False, False) if ignore_errors else (None, None)
-    given = *data.open_dataset(dataset), noise, window, along, refit
+    beside = dict.fromkeys(GIVEN, False) if ignore_errors else {}
+    given = *data.open_dataset(dataset), beside, window, along, refit
     recipe = gp.recipe()
     if fill_values != "auto":
         recipe = recipe.changed(fill_values=fill_values)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskgp.checks import choice, share, shown, whole
+from daskgp.data.rows import Beside, named_beside
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import TRAINED, Needs, Requirements, among, given
@@ -242,7 +243,17 @@ class VariationalGP(GaussianProcess):
     # -- prediction ------------------------------------------------------------------------------
 
     def partial_fit(
-        self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
     ) -> Self:
         """Continue learning from more rows, in one pass over them.
 
@@ -257,7 +268,7 @@ class VariationalGP(GaussianProcess):
 
         Parameters
         ----------
-        X, y, y_variance, sample_weight : array-like
+        X, y, y_variance, sample_weight, trials, exposure, offset, lower, upper : array-like
             As for ``fit``; they need not be kept.
 
         Returns
@@ -279,11 +290,14 @@ class VariationalGP(GaussianProcess):
             self._check_fitted(*STEPS)
         check_settings(self, besides=("n_added", "average"))
         before: Fit | None = vars(self).get("_fitted")
-        given = X, y, y_variance, sample_weight
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        given = X, y, beside
         return self._learn(partial(streaming.learned, self.recipe(), before, *given))
 
-    def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
-        return streaming.learned(recipe, fit, X, y, y_variance, weight)
+    def _more(self, recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Fit:
+        return streaming.learned(recipe, fit, X, y, beside)
 
     def _notes(self) -> dict[str, Any]:
         return {"streamed": self._fitted.left.streamed}

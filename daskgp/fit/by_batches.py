@@ -26,6 +26,7 @@ from daskgp.fit.minibatches import LANE_ROWS, POOL_BYTES, Share, Stream
 from daskgp.fit.plan import Extra, Knob, Probe, Workload, rows_bytes
 from daskgp.fit.recipe import Outcome, Problem, Recipe, Trainer
 from daskgp.fit.svi import Bases, Learning, Precondition, Steps
+from daskgp.fit.task import Stored
 from daskgp.kernels import RBF, Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
@@ -313,12 +314,16 @@ class Bound(NamedTuple):
         """Return the bound of all rows, from initial hyper-parameters."""
         recipe, stage, theta, rows = problem.recipe, problem.stage, problem.theta, problem.sums.rows
         likelihood = trainer_of(recipe).likelihood_at(theta.noise_variance)
+        number, keys = min(START_ROWS, int(rows)), sampling.Keys((seed, START_SEED))
         if likelihood.sized_by_data:
-            number, keys = min(START_ROWS, int(rows)), sampling.Keys((seed, START_SEED))
             likelihood = likelihood.start(stage.quiet.sampled(number, keys).rows.y.ravel())
         offset = np.zeros(stage.rows.n_targets)
         if not likelihood.standardised and recipe.mean == "constant":
-            offset = likelihood.offset(problem.sums.mean[stage.rows.n_features :])
+            usual = likelihood
+            if stage.rows.beside:
+                observed = stage.quiet.sampled(number, keys).rows.observed
+                usual = likelihood.with_columns(observed.given if observed else {})
+            offset = usual.offset(problem.sums.mean[stage.rows.n_features :])
         return cls(recipe, stage, theta, likelihood, offset, rows, seed)
 
     @property
@@ -396,7 +401,8 @@ class Bound(NamedTuple):
     def batches(self) -> list[list[Share]]:
         """Return one pass over the rows of a call, in batches."""
         stage = self.stage
-        block = stage.scaling.block(*stage.rows.read(0, len(stage.rows)), stage.dtype)
+        whole = partition.Span(0, len(stage.rows))
+        block = Stored(stage.rows, stage.scaling, stage.dtype).block(whole)
         node, batch = delayed(block, traverse=False), _batches(self.recipe).batch_rows or BATCH_ROWS
         shares = []
         for span in partition.parts(0, len(block.X), batch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from daskgp.data import Rows
-from daskgp.data.rows import ARGUMENTS, COLUMNS
+from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside
 from daskgp.data.seen import Source
 from daskgp.data.stores import models
 from daskgp.errors import SettingError
@@ -76,13 +76,17 @@ class Fit:
         """Return the same of another posterior."""
         return replace(self, posterior=posterior)
 
-    def refuse_columns(self, what: str, remedy: str) -> None:
-        """Raise SettingError if the rows of the fit had what likelihoods take beside y."""
-        given = {name for note in self.seen for name in note.get("given", ())}
+    def refuse_without_columns(self, present: Container[str], given: Beside) -> None:
+        """Raise SettingError for rows that lack what a likelihood took of those of the fit.
+
+        They have the arrays ``present``, and those ``given``; what is False, they do without.
+        """
+        known = {name for note in self.seen for name in note.get("given", ())}
         for name in COLUMNS:
-            if name in given:
+            if name in known and name not in present and given.get(name) is None:
                 raise SettingError(
-                    f"the rows of the fit had {name}, and {what} takes none: {remedy}"
+                    f"the rows of the fit had {name}, and these have none: give {name}=, or "
+                    f"{name}=False to do without"
                 )
 
     def read(self) -> Self:

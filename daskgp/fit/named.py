@@ -12,7 +12,7 @@ from daskgp.checks import shown
 from daskgp.data import gridded
 from daskgp.data.convert import sources
 from daskgp.data.convert.convert import Conversion, convert, convert_for
-from daskgp.data.rows import unnamed
+from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside, unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import Columns
@@ -29,6 +29,11 @@ class Named(NamedTuple):
     y_std: str | None = None
     y_variance: str | None = None
     weight: str | None = None
+    trials: str | None = None
+    exposure: str | None = None
+    offset: str | None = None
+    lower: str | None = None
+    upper: str | None = None
     geographic: Any = None
     dates: Any = None
     fill_values: Any = "auto"
@@ -80,12 +85,13 @@ def columns_of(
     y: Any,
     features: Any,
     mask: str | None,
-    y_variance: Any,
-    sample_weight: Any,
+    beside: Beside,
     geographic: Any = None,
     fill_values: Any = "auto",
 ) -> Named | None:
     """Return what ``fit`` is asked to take of a source, None where it is given arrays.
+
+    ``beside`` is what rows have beside y.
 
     Raises
     ------
@@ -101,13 +107,19 @@ def columns_of(
                     f"{name}={shown(value)} has no effect with an array y: give the name of the "
                     "target in X as y, or leave it out"
                 )
+        for name in COLUMNS:
+            if isinstance(beside.get(name), str):
+                raise SettingError(
+                    f"{name}={shown(beside[name])} is a name and y is not: {name} goes with an "
+                    "array y as an array or a number"
+                )
         return None
-    noise = {"y_variance": y_variance, "sample_weight": sample_weight}
-    for name, value in noise.items():
+    for name, value in beside.items():
         if value is not None and value is not False and not isinstance(value, str):
-            raise SettingError(f"y={shown(y)} is a name, {name} is not: give its column in X, too")
-    error, weight = (value or None for value in noise.values())
-    own = {"y_variance": error, "weight": weight, "geographic": geographic}
+            raise SettingError(
+                f"y={shown(y)} is a name, {ARGUMENTS[name]} is not: give its column in X, too"
+            )
+    own = {name: value or None for name, value in beside.items()} | {"geographic": geographic}
     return Named(X, y, features, mask, fill_values=fill_values, **own)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from daskgp import data, likelihoods, train
 from daskgp.data import partition
 from daskgp.data.blocks import prepared
+from daskgp.data.rows import Beside
 from daskgp.data.stores.checkpoints import Checkpoint, Place
 from daskgp.fit import constraints, means, rounds
 from daskgp.fit.arrange import Arrangement
@@ -254,10 +255,19 @@ class Recipe:
     latent: bool = False
 
     @property
+    def observed_by(self) -> Likelihood:
+        """Likelihood of y given f."""
+        return self.likelihood or likelihoods.by_name(self.method.likelihood_name)
+
+    @property
     def codes(self) -> Likelihood | None:
         """Likelihood of targets that are codes or counts; None for those that are measured."""
-        likelihood = self.likelihood or likelihoods.by_name(self.method.likelihood_name)
-        return None if likelihood.standardised else likelihood
+        return None if self.observed_by.standardised else self.observed_by
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Numbers of each row that the likelihood takes beside y."""
+        return self.observed_by.own_columns
 
     def seed(self) -> int:
         """Return the seed of samples; a new one each time if ``random_state`` is None."""
@@ -302,13 +312,11 @@ class Recipe:
         y: Any,
         spill: str | None,
         shared_memory: bool,
-        y_variance: Any = None,
-        weight: Any = None,
-        columns: Mapping[str, Any] | None = None,
+        beside: Beside | None = None,
     ) -> data.Rows:
         """Return the rows of X and y, see `daskgp.data.rows_of`."""
-        beside = y_variance, weight, self.geographic, columns
-        rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *beside)
+        given = beside, self.geographic, self.columns
+        rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *given)
         prepared.check_columns(rows)
         return replace(rows, trend=means.columns(self.mean, rows.feature_names))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from daskgp.data.blocks import filling, sampling
 from daskgp.data.feature_units import count_of
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
+from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside
 from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
@@ -42,7 +43,6 @@ logger = logging.getLogger("daskgp")
 
 _JITTER_ONCE = ProcessSetting(linalg.jitter_told_once)
 
-Noise: TypeAlias = tuple[Any, Any]
 Calibrate: TypeAlias = Callable[
     [Recipe, Fit, data.Rows, data.Rows, Executor, warm.Other | None], list[Layer]
 ]
@@ -55,10 +55,9 @@ def fitted(
     y: Any,
     checkpoint: Place | None = None,
     keep: str | None = None,
-    noise: Noise = (None, None),
+    beside: Beside | None = None,
     start: warm.Other | None = None,
     calibrate: Calibrate | None = None,
-    columns: Mapping[str, Any] | None = None,
 ) -> Fit:
     """Return a fit to rows wherever they lie.
 
@@ -71,14 +70,12 @@ def fitted(
         Where training is kept, under a lock that is held.
     keep : str, optional
         URL for rows that predictions read back.
-    noise : tuple
-        ``y_variance`` and ``sample_weight``.
+    beside : mapping, optional
+        What rows have beside y, as ``data.rows_of`` takes it.
     start : Other, optional
         Model to start training from.
     calibrate : callable, optional
         How to learn the spread of predictions.
-    columns : mapping, optional
-        Numbers of each row that the likelihood takes beside y.
     """
     if checkpoint and recipe.random_state is None and not recipe.traits.keeps_seed:
         raise SettingError(
@@ -89,24 +86,23 @@ def fitted(
         raise InputError(f"{recipe.name} requires y to be passed, but the target y is None")
     executor = Executor.current(recipe.progress, recipe.device)
     # sizes first: what cannot fit in memory is refused before anything is written
-    sizes = recipe.rows_of(X, y, None, executor.shares_memory, *noise, columns)
-    arrays = {"y": y, "y_variance": noise[0], "sample_weight": noise[1], **(columns or {})}
-    reading.warn_of_moved(X, **arrays)
-    data.warn_of_packed(X, **arrays)
+    beside = {} if beside is None else beside
+    sizes = recipe.rows_of(X, y, None, executor.shares_memory, beside)
+    _warn_of_arrays(X, y, beside)
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
+    _say_unused(recipe, y, beside)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
     load, plan = planned(recipe, sizes, limit, keep)
-    if all(given is None for given in noise):
-        if not sizes.n_noise:
-            data.warn_of_noise_behind(y)
-        # the store is not asked again
-        error, weight = (False if a is None else a for a in (sizes.y_variance, sizes.weight))
-        noise = error, weight
+    if all(given is None for given in beside.values()):
+        known = {name: a for name, a in sizes.arrays.items() if name in ARGUMENTS}
+        if not known:
+            data.warn_of_left_behind(y)
+        beside = dict.fromkeys(ARGUMENTS, False) | known  # the store is not asked again
     try:
         with _JITTER_ONCE, scratch_rows(recipe.store) as spill:
             shared = executor.shares_memory
-            whole = marked(recipe, recipe.rows_of(X, y, spill, shared, *noise, columns), executor)
+            whole = marked(recipe, recipe.rows_of(X, y, spill, shared, beside), executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
             with rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills
@@ -277,6 +273,24 @@ def rows_url(recipe: Recipe, keep: str | None, spill: str) -> AbstractContextMan
     if recipe.method.keeps_rows:
         return kept_rows(keep, recipe.store)
     return nullcontext(ordered(spill))
+
+
+def _warn_of_arrays(X: Any, y: Any, beside: Beside) -> None:
+    """Warn of rows that are moved against one another, and of packed numbers."""
+    named = {ARGUMENTS[name]: a for name, a in beside.items()}
+    reading.warn_of_moved(X, y=y, **named)
+    data.warn_of_packed(X, y=y, **named)
+
+
+def _say_unused(recipe: Recipe, y: Any, given: Beside) -> None:
+    """Warn of numbers in the store of y that another likelihood takes, unless they are given."""
+    asked = [name for name in COLUMNS if name not in recipe.columns and given.get(name) is None]
+    for name in data.beside_in_store(y, asked):
+        logger.warning(
+            "the store of y has %s, which likelihood=%r does not take, so that it is not used: fit "
+            "with likelihood=%r, or give %s=False",
+            *(name, recipe.observed_by.name, COLUMNS[name], name),
+        )
 
 
 def _say_geographic(recipe: Recipe, rows: data.Rows) -> None:

@@ -22,7 +22,7 @@ from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta, add_lists, move
 from daskgp.models.variational import preconditioner
 from daskgp.models.variational.basis import make
-from daskgp.models.variational.decoupled import Decoupled, Draw, Prepared, Sums
+from daskgp.models.variational.decoupled import Decoupled, Draw, Prepared, Sums, observed_by
 from daskgp.models.variational.inducing_functions import Points, Pull
 from daskgp.models.variational.parameters import Parameters, with_covariance, with_mean
 from daskgp.models.variational.preconditioner import Blocks
@@ -366,6 +366,6 @@ def _density(model: Decoupled, piece: Piece, prepared: Prepared, state: Any) -> 
     with diverging():
         predicted = model.predict(Theta(prepared.kernel, 1.0), state, piece.own.X, None, "variance")
         moments, rows = move(predicted, "cpu"), move(piece.own, "cpu")
-        likelihood = prepared.likelihood.of_rows(rows.noise)
+        likelihood = observed_by(prepared, rows)
         density = likelihood.log_density(rows.y, moments.mean, moments.variance)
         return float(density.sum())

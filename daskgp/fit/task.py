@@ -63,23 +63,26 @@ class Stored:
 
     def block(self, span: Span, unit: Unit | None = None) -> Block:
         """Return scaled complete rows, or those drawn from a unit."""
-        X, y, _ = self._raw(span, unit)
-        return self.scaling.block(X, y, self.dtype)
+        X, y, observed, _ = self._read(span, unit)
+        return self.scaling.block(X, y, self.dtype, observed)
 
     def located(self, span: Span, unit: Unit | None = None) -> tuple[Block, np.ndarray]:
         """Return ``block`` and the numbers (n,) of its rows among all rows."""
-        X, y, drawn = self._raw(span, unit)
-        places = np.arange(*span) if drawn is None else span.start + np.flatnonzero(drawn)
-        return self.scaling.block(X, y, self.dtype), places[scaling.complete_rows(X, y)]
+        X, y, observed, places = self._read(span, unit)
+        block = self.scaling.block(X, y, self.dtype, observed)
+        return block, places[scaling.complete_rows(X, y)]
 
-    def _raw(
+    def _read(
         self, span: Span, unit: Unit | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        X, y = self.rows.read(*span)
-        if unit is None or unit.draw is None:
-            return X, y, None
-        drawn = unit.draw.among(unit.own, span)
-        return X[drawn], y[drawn], drawn
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], np.ndarray]:
+        """Return X and y as ``Rows.read`` does, what is beside y, and the numbers of the rows."""
+        (X, y), rows, places = self.rows.read(*span), self.rows, np.arange(*span)
+        observed = rows.beside_in(rows.raw(*span)[1]) if rows.beside else {}
+        if unit is not None and unit.draw is not None:
+            drawn = unit.draw.among(unit.own, span)
+            X, y, places = X[drawn], y[drawn], places[drawn]
+            observed = {name: values[drawn] for name, values in observed.items()}
+        return X, y, observed, places
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,12 +33,8 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     recipe.trainer.check(recipe, rows)
     if recipe.likelihood is not None:
         check_sites(recipe.likelihood, rows)
-    elif rows.beside:
-        column = next(iter(rows.beside))
-        raise SettingError(
-            f"{column} is given, and {name} has no likelihood by sites that takes it: leave it "
-            f"out, or choose VecchiaGP, LMA or SGPR with likelihood={COLUMNS[column]!r}"
-        )
+    else:
+        check_columns(recipe, rows)
     check_noise(recipe.method, rows, name)
     check_arrangement(recipe.method, arrangement, name)
     arrangement.check(rows, name)
@@ -96,6 +92,18 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
     """Return the bytes of what a regressor leaves of y, which is written for tasks to read."""
     known = means.regressor(recipe.mean, rows) is None or rows.chunks is None
     return 0 if known else 8 * len(rows) * rows.n_targets
+
+
+def check_columns(recipe: Recipe, rows: Rows) -> None:
+    """Raise SettingError for numbers beside y that the likelihood of a method does not take."""
+    taken = recipe.columns if recipe.method.takes_columns else ()
+    column = next((name for name in rows.beside if name not in taken), None)
+    if column is not None:
+        raise SettingError(
+            f"{column} is given, and {recipe.name} with likelihood={recipe.observed_by.name!r} "
+            f"does not take it: leave it out, or choose VecchiaGP, LMA, SGPR or SVGP with "
+            f"likelihood={COLUMNS[column]!r}"
+        )
 
 
 def check_sites(likelihood: Likelihood, rows: Rows) -> None:

@@ -89,6 +89,8 @@ class Likelihood(ABC):
     columns: ClassVar[tuple[str, ...]] = ()
     """What rows may have beside y: "noise" are noise variances of their own, see ``of_rows``;
     others go to ``with_columns``."""
+    in_units: ClassVar[tuple[str, ...]] = ()
+    """Those of ``columns`` that have the unit of y."""
     sized_by_data: ClassVar[bool] = False
     """True if the number of parameters is that which ``start`` finds."""
     in_units: ClassVar[tuple[str, ...]] = ()
@@ -239,9 +241,21 @@ class Likelihood(ABC):
         self._refuse_others(values)
         return self._of_columns(values) if values else self
 
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Those of ``columns`` that ``with_columns`` takes.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian, Poisson
+        >>> Poisson().own_columns, Gaussian().own_columns
+        (('exposure', 'offset'), ())
+        """
+        return tuple(name for name in self.columns if name != "noise")
+
     def _refuse_others(self, names: Iterable[str]) -> None:
         """Raise SettingError for a column that is not one of ``columns``."""
-        own = tuple(name for name in self.columns if name != "noise")
+        own = self.own_columns
         for name in names:
             if name not in own:
                 takes = f"takes {', '.join(own)} beside y" if own else "takes no columns beside y"

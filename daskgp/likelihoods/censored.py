@@ -50,6 +50,7 @@ class Censored(Likelihood):
 
     columns: ClassVar[tuple[str, ...]] = ("lower", "upper")
     in_units: ClassVar[tuple[str, ...]] = ("sigma",)
+    columns_in_units: ClassVar[tuple[str, ...]] = ("lower", "upper")
     _ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"sigma": SIGMA_BOUNDS}
 
     @property

@@ -290,7 +290,7 @@ class Collapsed(Additive):
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Return the gradient through one block's sums: 2 n m^2 operations for the cotangent."""
-        X, y, _ = block
+        X, y = block.X, block.y
         xp = namespace(X)
         tile_rows = _tile_rows(xp, self.tile_rows)
         kernel, dtype = prepared.theta.kernel, X.dtype

@@ -178,6 +178,8 @@ class Declared(Protocol):
     """True if the rows of a unit may be summarised in parts: the summary is a sum over rows."""
     takes_noise: ClassVar[bool] = False
     """True if it uses the noise variances of rows, ``Block.noise``: known errors and weights."""
+    takes_columns: ClassVar[bool] = False
+    """True if its likelihood has the numbers that it takes beside y, ``Block.observed``."""
     takes_neighbours: ClassVar[bool] = False
     """True if it conditions rows on those of other units, ``Piece.near``."""
     takes_trend: ClassVar[bool] = False

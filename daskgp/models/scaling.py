@@ -23,7 +23,7 @@ from daskgp.kernels.compose import united
 from daskgp.models import place_ranges, repeats
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend, by_column, uncorrelated
-from daskgp.models.values import Block, Moments
+from daskgp.models.values import Block, Moments, Observed
 from daskgp.typing import Array, MeanName
 
 logger = logging.getLogger("daskgp")
@@ -247,11 +247,18 @@ class Scaling:
             factors += [float(scales[0]) ** power] if power and len(scales) else []
         return float(np.prod(factors))
 
-    def block(self, X: np.ndarray, y: np.ndarray, dtype: str = "float64") -> Block:
+    def block(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        dtype: str = "float64",
+        observed: Mapping[str, np.ndarray] | None = None,
+    ) -> Block:
         """Return scaled rows without missing values, centred in float64 before any narrowing.
 
         ``y`` is as ``Rows.read`` returns it, with columns of a trend, weights and error variances
-        after the targets.  Trend functions follow them in the block.
+        after the targets.  Trend functions follow them in the block.  ``observed`` are numbers (n,)
+        that a likelihood takes, by their names.
         """
         keep, p, trend = complete_rows(X, y), len(self.y_scale), self.trend
         end = p if trend is None else p + len(trend.columns)
@@ -267,7 +274,13 @@ class Scaling:
         if trend is not None:
             targets = np.concatenate([targets, trend.functions(y[:, p:end])], axis=1)
         noise = self.noise(*y[:, end:].T) if y.shape[1] > end else None
-        return Block(scaled.astype(dtype, copy=False), targets, noise)
+        block = Block(scaled.astype(dtype, copy=False), targets, noise)
+        if not observed:
+            return block
+        own = {name: np.asarray(values, np.float64)[keep] for name, values in observed.items()}
+        for name in {"lower", "upper"} & {*own}:  # as far from y as they are, in its unit
+            own[name] = targets[:, 0] + (own[name] - measured[:, 0]) / self.y_scale[0]
+        return block._replace(observed=Observed(**own))
 
     def noise(self, weight: np.ndarray, error: np.ndarray) -> np.ndarray:
         """Return ``Block.noise`` (n, 2) of rows with weights (n,) and error variances (n,)."""

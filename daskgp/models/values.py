@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -19,21 +19,37 @@ TILE_ROWS = 4_096
 Want: TypeAlias = Literal["mean", "variance", "covariance"]
 
 
+class Observed(NamedTuple):
+    """Numbers (n,) that likelihoods take beside y, by their names; None for those not there."""
+
+    trials: Array | None = None
+    exposure: Array | None = None
+    offset: Array | None = None
+    lower: Array | None = None
+    upper: Array | None = None
+
+    @property
+    def given(self) -> dict[str, Array]:
+        """Those that are there, as ``Likelihood.with_columns`` takes them."""
+        return {name: own for name, own in self._asdict().items() if own is not None}
+
+
 class Block(NamedTuple):
     """Rows of the scaled training data: X (n, d) and y (n, p), without missing values.
 
     ``noise`` (n, 2) describes rows whose noise variances differ: u and e of d = s u + e, with s
-    the noise variance that is learned.  None: all have s.
+    the noise variance that is learned.  None: all have s.  ``observed`` are numbers that a
+    likelihood takes beside y, if there are any.
     """
 
     X: Array
     y: Array
     noise: Array | None = None
+    observed: Observed | None = None
 
     def at(self, rows: Any) -> Block:
         """Return some of the rows, by a slice, a mask or their numbers."""
-        noise = None if self.noise is None else self.noise[rows]
-        return Block(self.X[rows], self.y[rows], noise)
+        return _of_arrays(self, lambda array: array[rows])
 
     @classmethod
     def join(cls, blocks: Sequence[Block]) -> Block:
@@ -41,8 +57,20 @@ class Block(NamedTuple):
         if len(blocks) == 1:
             return blocks[0]
         xp = namespace(blocks[0].X)
-        parts = zip(*blocks, strict=True)
-        return cls(*(None if part[0] is None else xp.concatenate(part) for part in parts))
+        parts = zip(*(block[:3] for block in blocks), strict=True)
+        joined = cls(*(None if part[0] is None else xp.concatenate(part) for part in parts))
+        each = [block.observed for block in blocks if block.observed is not None]
+        if not each:
+            return joined
+        own = {name: xp.concatenate([one.given[name] for one in each]) for name in each[0].given}
+        return joined._replace(observed=Observed(**own))
+
+
+def _of_arrays(value: Any, function: Callable[[Array], Array]) -> Any:
+    """Return a (nested) tuple with a function of its arrays, None as it is."""
+    if isinstance(value, tuple):
+        return type(value)(*(_of_arrays(part, function) for part in value))
+    return None if value is None else function(value)
 
 
 def variances(noise_variance: float | Array, noise: Array | None) -> Any:

@@ -16,6 +16,7 @@ from daskgp.arrays.backend import to_device
 from daskgp.data import Rows, visibility
 from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.partition import Span, parts
+from daskgp.data.rows import GIVEN
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 from daskgp.kernels.weights import Weights
@@ -132,8 +133,8 @@ def keep(
 def open_points(url: str) -> Rows:
     """Return the points of a store, with any noise variances of theirs."""
     X, y = data.dataset_arrays(url)
-    rows = data.rows_of(X, y, None, False, y_variance=False, weight=False)
-    return neighbours.held(rows.with_arrays(rows.arrays | data.noise_beside(y)))
+    rows = data.rows_of(X, y, None, False, beside=dict.fromkeys(GIVEN, False))
+    return neighbours.held(rows.with_arrays(rows.arrays | data.beside_in_store(y, GIVEN)))
 
 
 @dataclass(frozen=True, eq=False)

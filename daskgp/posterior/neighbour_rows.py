@@ -17,7 +17,7 @@ from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
 from daskgp.errors import InputError, StoreError
 from daskgp.models.method import Conditioned
-from daskgp.models.values import Across, Block, Moments, Want, move
+from daskgp.models.values import Across, Block, Moments, Want, leaves, move
 from daskgp.posterior.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
 from daskgp.runtime.process import warn_once
 
@@ -159,7 +159,7 @@ class _Block(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        arrays = self.inputs, self.features, *self.block
+        arrays = self.inputs, self.features, *leaves(self.block)
         return int(sum(array.nbytes for array in arrays if array is not None))
 
     def rows(self, chosen: np.ndarray | None) -> tuple[Block, Any]:

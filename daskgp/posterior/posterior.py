@@ -264,6 +264,11 @@ class Posterior:
         return None if response is None else response.likelihood
 
     @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Numbers of each row that the likelihood takes beside y."""
+        return () if self.likelihood is None else self.likelihood.own_columns
+
+    @property
     def by_sites(self) -> bool:
         """True if Gaussian sites stand for the likelihood."""
         response = self.layer(Response)

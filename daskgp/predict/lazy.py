@@ -16,11 +16,13 @@ from daskgp import data
 from daskgp.checks import LARGEST
 from daskgp.data import expected, feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
+from daskgp.data.rows import Beside
 from daskgp.errors import InputError, SettingError
 from daskgp.models import scaling
 from daskgp.models.values import TILE_ROWS, Want
 from daskgp.posterior.layers.chain import Outer
 from daskgp.posterior.posterior import Posterior, check_columns
+from daskgp.predict import known_errors
 from daskgp.predict.stored import Node, opened, sendable
 from daskgp.runtime import forked
 from daskgp.runtime.process import single_blas_thread, warn_in_call
@@ -128,24 +130,35 @@ def _matched(
 
 
 def quantiles(
-    posterior: Posterior, mean: Any, std: Any, levels: tuple[float, ...], observed: bool
+    posterior: Posterior,
+    mean: Any,
+    std: Any,
+    levels: tuple[float, ...],
+    observed: bool,
+    beside: Beside | None = None,
 ) -> Any:
     """Return quantiles of predictions, as the kind of object they are.
 
     ``mean`` and ``std`` are those of the Gaussian that the distribution of f, or of what is
-    ``observed``, is given by.
+    ``observed``, is given by; ``beside`` is what a likelihood takes of each row.
     """
-    function = partial(posterior.outer(observed).quantiles, levels=levels)
-    return _of_distribution(posterior, function, mean, std, "quantiles", observed, levels=levels)
+    given = partial(Outer.quantiles, levels=levels), mean, std, "quantiles", observed
+    return of_distribution(posterior, *given, levels=levels, beside=beside)
 
 
-def exceedance(posterior: Posterior, X: Any, threshold: float, include_noise: bool) -> Any:
+def exceedance(
+    posterior: Posterior,
+    X: Any,
+    threshold: float,
+    include_noise: bool,
+    beside: Beside | None = None,
+) -> Any:
     """Return the probability of exceeding a threshold at X, as the kind of object X is."""
     limit, outer = check_threshold(threshold), posterior.outer(include_noise)
     outer.check("probabilities of exceeding a threshold")
     mean, std = marginal(posterior, X, "std", include_noise, gaussian=True)
-    function = partial(outer.exceedance, limit=limit)
-    return _of_distribution(posterior, function, mean, std, "exceedance", include_noise, limit)
+    given = partial(Outer.exceedance, limit=limit), mean, std, "exceedance", include_noise
+    return of_distribution(posterior, *given, limit, beside=beside)
 
 
 def probabilities(posterior: Posterior, X: Any, count: int) -> Any:
@@ -158,11 +171,11 @@ def probabilities(posterior: Posterior, X: Any, count: int) -> Any:
         labels = np.arange(count)
         return grids.of_parts(of_rows, [mean, std], "probability", said, labels=labels)
     levels = tuple(map(float, range(count)))
-    function = partial(_of_classes, outer, count)
-    return _of_distribution(posterior, function, mean, std, "probability", True, None, levels)
+    given = partial(_of_classes, count=count), mean, std, "probability", True
+    return of_distribution(posterior, *given, levels=levels)
 
 
-def _of_classes(outer: Outer, count: int, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+def _of_classes(outer: Outer, mean: np.ndarray, std: np.ndarray, count: int) -> np.ndarray:
     """Return the probabilities (..., count) of classes, given means and deviations of f (...)."""
     beyond = [outer.exceedance(mean, std, float(k)) for k in range(count - 1)]
     whole = np.where(np.isnan(mean + std), np.nan, 1.0)
@@ -170,10 +183,10 @@ def _of_classes(outer: Outer, count: int, mean: np.ndarray, std: np.ndarray) -> 
 
 
 def _of_rows(outer: Outer, count: int, both: np.ndarray) -> np.ndarray:
-    return _of_classes(outer, count, both[:, 0], both[:, 1])
+    return _of_classes(outer, both[:, 0], both[:, 1], count)
 
 
-def _of_distribution(
+def of_distribution(
     posterior: Posterior,
     function: Callable[..., np.ndarray],
     mean: Any,
@@ -182,24 +195,71 @@ def _of_distribution(
     observed: bool,
     limit: float | None = None,
     levels: tuple[float, ...] | None = None,
+    beside: Beside | None = None,
 ) -> Any:
     """Return a function of means and standard deviations, along ``quantile`` where it has levels.
 
-    It is of their kind and shape, but for the levels, and as lazy.
+    It is of their kind and shape, but for the levels, and as lazy.  ``function`` takes the layers
+    first, those of rows with what is ``beside``.
     """
+    beside = beside or {}
+    layers, vector = posterior.outer(observed), posterior.vector_target
+    function = partial(_of_block, layers, function, tuple(beside), vector)
+    values = tuple(aligned(mean, a, name) for name, a in beside.items())
     if grids.is_xarray(mean):
         targets = posterior.target_names
         said = moments.describe(what, targets, posterior.target_units, observed, limit)
         name = moments.name_of(what, targets[0]) if posterior.vector_target else what
-        return grids.applied(function, mean, std, name, said, levels)
+        return grids.applied(function, (mean, std, *values), name, said, levels)
     if not isinstance(mean, da.Array):
-        return function(mean, std)
+        return function(mean, std, *values)
     apply: Any = da.map_blocks  # dask's stubs do not know its arguments
     more: dict[str, Any] = {"meta": np.empty((0,) * mean.ndim), "dtype": np.float64}
     if levels is not None:
         more = {"chunks": (*mean.chunks, (len(levels),)), "new_axis": mean.ndim, **more}
         more["meta"] = more["meta"][..., None]
-    return apply(function, mean, std, **more)
+    return apply(function, mean, std, *values, **more)
+
+
+def aligned(mean: Any, values: Any, name: str) -> Any:
+    """Return numbers of rows that go with means: one number, or an array of their shape and kind.
+
+    Those of several targets are (n, 1).
+    """
+    if grids.is_xarray(mean):
+        return grids.beside(mean, values, name)
+    own = known_errors.columns(values, mean, name)
+    if np.ndim(own) == 2 and own.shape[1] > 1:
+        raise InputError(f"{name} has shape {own.shape}: give one number per row, ({len(own)},)")
+    return own
+
+
+def _of_block(
+    outer: Outer,
+    function: Callable[..., np.ndarray],
+    names: tuple[str, ...],
+    vector: bool,
+    mean: Any,
+    std: Any,
+    *values: Any,
+) -> np.ndarray:
+    """Return a function of layers and a block of means and standard deviations (...).
+
+    They are (..., p), but for one target that is a ``vector``.
+    ``values`` are what a likelihood takes of each row, by their ``names``; a missing one makes the
+    result a missing value.
+    """
+    if not names:
+        return function(outer, mean, std)
+    own = [np.broadcast_to(np.asarray(a, np.float64), np.shape(mean)) for a in values]
+    tail = (1,) if vector else np.shape(mean)[-1:]
+    rows = [np.reshape(a, (-1, *tail)) for a in (mean, std, *own)]
+    missing = np.asarray(np.isnan(rows[2:]).any(axis=(0, 2)))
+    # any rows where there is none
+    filled = {k: np.where(missing, 1.0, a[:, 0]) for k, a in zip(names, rows[2:], strict=True)}
+    first, second = (np.where(missing[:, None], np.nan, a) for a in rows[:2])
+    found = function(outer.of_rows(filled), first, second)
+    return found.reshape(*np.shape(mean), *found.shape[2:])
 
 
 def check_levels(quantiles: Sequence[Any]) -> tuple[float, ...]:

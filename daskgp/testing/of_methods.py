@@ -276,7 +276,7 @@ def combine_experts(
 
 def _dense(theta: Theta, rows: Block, test: np.ndarray) -> tuple[Any, ...]:
     """Return evidence, mean and variance of the exact GP as defined ([OPT] eqs. 2 and 4)."""
-    X, y, noise = rows
+    X, y, noise, _ = rows
     kernel, (n, p) = theta.kernel, y.shape
     C, K = kernel(X) + variances(theta.noise_variance, noise) * np.eye(n), kernel(test, X)
     weights, logdet = np.linalg.solve(C, y), np.linalg.slogdet(C).logabsdet
@@ -371,7 +371,7 @@ def _with_noise(subject: MethodAt) -> list[Block]:
 @promise("summaries of parts combine to the summary of all rows, in any grouping", _sums)
 def _summaries(subject: MethodAt) -> None:
     for rows in _with_noise(subject):
-        check_additive(subject.method, subject.theta, *rows)
+        check_additive(subject.method, subject.theta, *rows[:3])
 
 
 @promise("the gradient of the objective is that of central differences", _trains)
@@ -383,7 +383,7 @@ def _gradient(subject: MethodAt) -> None:
 @promise("where a setting makes it the exact GP, it has its evidence, mean and variance", _limit)
 def _exact_limit(subject: MethodAt) -> None:
     for rows in _with_noise(subject):
-        check_exact_limit(subject.method, subject.theta, *rows, subject.near)
+        check_exact_limit(subject.method, subject.theta, *rows[:3], subject.near)
 
 
 @promise(
@@ -391,7 +391,7 @@ def _exact_limit(subject: MethodAt) -> None:
     lambda subject: None if subject._is_ensemble else "it has no experts",
 )
 def _experts(subject: MethodAt) -> None:
-    for X, y, noise in _with_noise(subject):
+    for X, y, noise, _ in _with_noise(subject):
         check_ensemble(subject.method, subject.theta, X, y, subject.fixed, noise)
 
 

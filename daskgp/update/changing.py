@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import feature_units, partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
-from daskgp.data.rows import GIVEN, Y_VARIANCE
+from daskgp.data.rows import ARGUMENTS, GIVEN, Y_VARIANCE, Beside
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
 from daskgp.fit import rounds, sites, targets
 from daskgp.fit.arrange import Changed, SoFar
@@ -32,8 +32,6 @@ from daskgp.update import forgetting
 
 logger = logging.getLogger("daskgp")
 
-Pair: TypeAlias = tuple[Any, Any]
-"""X and y, or ``y_variance`` and ``sample_weight``."""
 WORTH = 0.02
 """Nats per value that other variances would gain on new rows, above which training is advised."""
 SURE = 3.0
@@ -49,22 +47,19 @@ def changed(
     fit: Fit,
     X: Any,
     y: Any,
-    y_variance: Any,
-    weight: Any,
+    beside: Beside,
     forget: bool = False,
 ) -> Fit:
     """Return a fit with more rows, or without some of its own."""
     fit = with_totals(recipe, fit, forget)
     executor = Executor.current(recipe.progress, recipe.device)
     with scratch_rows(recipe.store) as spill:
-        noise = y_variance, weight
-        rows = more_rows(recipe, fit, (X, y), noise, spill, executor.shares_memory)
-        data.warn_of_packed(X, y=y, y_variance=y_variance, sample_weight=weight)
-        if y_variance is None and weight is None and not rows.n_noise:
-            data.warn_of_noise_behind(y)
+        rows = more_rows(recipe, fit, (X, y), beside, spill, executor.shares_memory)
+        _warn_of_arrays(X, y, beside, rows)
         if forget:
             forgetting.refuse_other_noise(fit, rows)
         else:
+            fit.refuse_without_columns(rows.arrays, beside)
             _warn_of_no_errors(fit, rows)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where update writes it"
@@ -106,6 +101,8 @@ def _as_seen(
     if likelihood is None or not fit.posterior.by_sites:
         yield rows, None
         return
+    if rows.beside:
+        targets.check_columns(rows, spans, executor, likelihood)
     targets.check(rows, spans, executor, likelihood)
     own, gained, clear = sites.more(fit.posterior, rows, executor, spill)
     try:
@@ -114,14 +111,21 @@ def _as_seen(
         clear()
 
 
-def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, y_variance: Any, weight: Any) -> int:
+def _warn_of_arrays(X: Any, y: Any, beside: Beside, rows: data.Rows) -> None:
+    """Warn of packed numbers, and of what a store has beside y that new rows do not carry."""
+    given = {ARGUMENTS[name]: a for name, a in beside.items() if a is not None}
+    data.warn_of_packed(X, y=y, **given)
+    if not given and not {*rows.arrays} & {*ARGUMENTS}:
+        data.warn_of_left_behind(y)
+
+
+def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> int:
     """Return how many of these rows, from the first, a fit can give back."""
     arrangement = recipe.arrangement
     if not arrangement.nearby:
         return len(X)
-    noise = (part if np.ndim(part) == 0 else np.asarray(part) for part in (y_variance, weight))
-    error, weight = noise
-    rows = more_rows(recipe, fit, (np.asarray(X), np.asarray(y)), (error, weight))
+    own = {k: part if np.ndim(part) == 0 else np.asarray(part) for k, part in beside.items()}
+    rows = more_rows(recipe, fit, (np.asarray(X), np.asarray(y)), own)
     executor = Executor.current(recipe.progress, recipe.device)
     return arrangement.oldest(rows, _so_far(recipe, fit, executor))
 
@@ -187,14 +191,19 @@ def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:
 
 
 def more_rows(
-    recipe: Recipe, fit: Fit, given: Pair, noise: Pair, url: str | None = None, shared: bool = True
+    recipe: Recipe,
+    fit: Fit,
+    given: tuple[Any, Any],
+    beside: Beside,
+    url: str | None = None,
+    shared: bool = True,
 ) -> data.Rows:
     """Return more rows, ``given`` as X and y, with the names and units of a fit's columns.
 
     InputError for rows of other columns or targets, or in other units.
     """
     posterior = fit.posterior
-    rows = data.rows_of(*given, url, shared, recipe.read_rows, *noise, False)
+    rows = data.rows_of(*given, url, shared, recipe.read_rows, beside, False, recipe.columns)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     if rows.n_targets != posterior.n_targets:

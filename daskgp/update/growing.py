@@ -15,6 +15,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import seen
 from daskgp.data.blocks import prepared
+from daskgp.data.rows import GIVEN, Beside
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit.fitted import Fit
@@ -29,8 +30,8 @@ HERE = Executor(None)
 """This process, where little work is done."""
 
 
-More: TypeAlias = Callable[[Recipe, Fit, Any, Any, Any, Any], Fit]
-"""Returns a fit that has learned from more rows X, y, y_variance and weight."""
+More: TypeAlias = Callable[[Recipe, Fit, Any, Any, Beside], Fit]
+"""Returns a fit that has learned from more rows X and y, with what they have beside y."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,8 @@ class Growth:
     fit : Fit
     X, y : dask arrays
         All rows of the dataset.
-    noise : tuple
-        Their ``y_variance`` and ``sample_weight``; False for none.
+    beside : mapping
+        What they have beside y, as ``data.rows_of`` takes it; False for none.
     dataset : Dataset
     source : Source, optional
         What the fit has seen of it; None for nothing.
@@ -56,7 +57,7 @@ class Growth:
     fit: Fit
     X: Any
     y: Any
-    noise: tuple[Any, Any]
+    beside: Beside
     dataset: seen.Dataset
     source: seen.Source | None
     start: int
@@ -108,21 +109,21 @@ class Growth:
         return fit, self.start if stop == old.stop else stop
 
     @contextmanager
-    def window(self) -> Iterator[tuple[Any, Any, tuple[Any, Any]]]:
-        """Yield X, y and noise of the rows from ``start``, which a copy has unless they are all."""
+    def window(self) -> Iterator[tuple[Any, Any, Beside]]:
+        """Yield the rows from ``start``, which a copy has unless they are all."""
         if not self.start:
-            yield self.X, self.y, self.noise
+            yield self.X, self.y, self.beside
             return
         with scratch_rows(self.recipe.store) as url:
             prepared.copy(url, self.dataset.rows, 1, span=slice(self.start, None))
             groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
-            error, weight = (False if one is False else None for one in self.noise)
-            yield *data.open_dataset(url), (error, weight)
+            none = {name: False for name, one in self.beside.items() if one is False}
+            yield *data.open_dataset(url), none
 
-    def part(self, rows: slice) -> tuple[Any, Any, Any, Any]:
-        """Return X, y, y_variance and sample_weight of some rows."""
-        noise = (one[rows] if getattr(one, "ndim", 0) else one for one in self.noise)
-        return self.X[rows], self.y[rows], *noise
+    def part(self, rows: slice) -> tuple[Any, Any, Beside]:
+        """Return X, y and what is beside it of some rows."""
+        own = {k: one[rows] if getattr(one, "ndim", 0) else one for k, one in self.beside.items()}
+        return self.X[rows], self.y[rows], own
 
     def sources(self, executor: Executor, start: int) -> tuple[seen.Source, ...]:
         """Return all dataset stores of which rows were seen, with all rows of this one."""
@@ -140,7 +141,7 @@ def look(
     fit: Fit,
     X: Any,
     y: Any,
-    noise: tuple[Any, Any],
+    beside: Beside,
     window: float | None = None,
     along: str | int | None = None,
     refit: bool = False,
@@ -158,7 +159,7 @@ def look(
     """
     _check_window(recipe, fit, window, along, refit)
     url = seen.place_of(X, y)
-    rows = None if url is None else data.rows_of(X, y, None, True)
+    rows = None if url is None else data.rows_of(X, y, None, True, columns=recipe.columns)
     if url is None or rows is None or rows.passing:
         if window is not None:
             raise SettingError(
@@ -179,7 +180,7 @@ def look(
             f"the model has seen rows of {url}, but has no marks of them: fit it again, or "
             "give the new rows as a store of their own"
         )
-    error, weight = _noise(y, noise, source)
+    beside = _beside(recipe, y, beside, source)
     X, y = (data.lazily(part) if data.is_zarr(part) else part for part in (X, y))
     start = 0 if source is None else source.start
     if window is not None:
@@ -190,7 +191,7 @@ def look(
                 f"{others}: forget the oldest rows by forget(X, y), or fit to one dataset"
             )
         start = _start(dataset, start, window, along)
-    return Growth(recipe, fit, X, y, (error, weight), dataset, source, start)
+    return Growth(recipe, fit, X, y, beside, dataset, source, start)
 
 
 def _source(fit: Fit, url: str, rows: data.Rows) -> seen.Source | None:
@@ -214,19 +215,22 @@ def _renamed(fit: Fit, source: seen.Source, url: str) -> Fit:
     return replace(fit, sources=tuple(sources), seen=seen_there)
 
 
-def _noise(y: Any, given: tuple[Any, Any], source: seen.Source | None) -> tuple[Any, Any]:
-    """Return the noise that is given, else that of the store of y, unless the fit left it out."""
+def _beside(recipe: Recipe, y: Any, given: Beside, source: seen.Source | None) -> Beside:
+    """Return what is given beside y, else that of its store, unless the fit left it out."""
+    names = *GIVEN, *recipe.columns
     stored = {
         name: data.lazily(array)
-        for name, array in data.noise_beside(y).items()
+        for name, array in data.beside_in_store(y, names).items()
         if source is None or name in source.arrays
     }
-    error, weight = given
-    error = stored.get("y_variance", False) if error is None else error
-    return error, stored.get("weight", False) if weight is None else weight
+    known = {name: one for name, one in given.items() if one is not None}
+    own = dict.fromkeys(GIVEN, False) | stored | known
+    if source is not None:  # a fit may have left others out
+        own = {name: False for name in names if name not in own} | own
+    return own
 
 
-def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, noise: tuple[Any, Any]) -> Fit:
+def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Fit:
     """Return a fit without some rows; a whole dataset store may be added again later.
 
     Raises
@@ -237,14 +241,15 @@ def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, noise: tuple[Any, Any]) -> 
     url, fit = seen.place_of(X, y), fit.read()
     source = next((one for one in fit.known_sources if one.url == url), None)
     if source is None:
-        return changing.changed(recipe, fit, X, y, *noise, forget=True)
+        return changing.changed(recipe, fit, X, y, beside, forget=True)
     if (source.start, source.rows) != (0, len(X)):
         part = f"[{source.start}:{source.rows}]"
         raise InputError(
             f"the model has rows {source.start} to {source.rows - 1} of {url}, which has {len(X)}: "
             f"give those to forget, such as X{part}, y{part}"
         )
-    fit = changing.changed(recipe, fit, X, y, *_noise(y, noise, source), forget=True)
+    own = _beside(recipe, y, beside, source)
+    fit = changing.changed(recipe, fit, X, y, own, forget=True)
     return replace(
         fit,
         seen=[*fit.seen[:-1], fit.seen[-1] | {"store": url}],

@@ -10,6 +10,7 @@ import numpy as np
 from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows, partition
 from daskgp.data.blocks import sampling
+from daskgp.data.rows import Beside
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import by_batches, hyperparameters, rounds, run, targets, work
 from daskgp.fit.by_batches import Bound, Left
@@ -19,10 +20,14 @@ from daskgp.models import scaling
 from daskgp.models.fills import Fills
 from daskgp.runtime.executor import Executor
 from daskgp.train.stochastic import Run, Stopped, ascend
-from daskgp.update.changing import Pair, described, known_ranges, more_rows
+from daskgp.update.changing import (
+    described,
+    known_ranges,
+    more_rows,
+)
 
 
-def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, weight: Any) -> Fit:
+def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, beside: Beside) -> Fit:
     """Return a fit that has learned from more rows, in one pass over them.
 
     Raises
@@ -42,12 +47,14 @@ def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, we
         )
     resolve_device(recipe.device)
     executor = Executor(None, False, here=True)
-    rows = _read(recipe, fit, (X, y), (y_variance, weight), executor)
+    rows = _read(recipe, fit, (X, y), beside, executor)
     fills, rows = rows.fills, run.left_by_regressor(recipe, rows, executor, "")
     work.check(recipe, rows, None)
     if not len(rows):
         raise InputError("no rows: there is nothing to learn from")
     spans = recipe.spans(rows)
+    if rows.beside:
+        targets.check_columns(rows, spans, executor, recipe.observed_by)
     if recipe.codes is not None:
         targets.check(rows, spans, executor, recipe.codes)
     if fit is not None:
@@ -70,11 +77,18 @@ def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, y_variance: Any, we
     return replace(found, seen=[*found.seen, note("update", sums, rows)])
 
 
-def _read(recipe: Recipe, fit: Fit | None, given: Pair, noise: Pair, executor: Executor) -> Rows:
+def _read(
+    recipe: Recipe,
+    fit: Fit | None,
+    given: tuple[Any, Any],
+    beside: Beside,
+    executor: Executor,
+) -> Rows:
     """Return the rows of a call, in the columns of the first ones if there were any."""
     if fit is None:
-        return run.marked(recipe, recipe.rows_of(*given, None, True, *noise), executor)
-    rows = more_rows(recipe, fit, given, noise)
+        return run.marked(recipe, recipe.rows_of(*given, None, True, beside), executor)
+    rows = more_rows(recipe, fit, given, beside)
+    fit.refuse_without_columns(rows.arrays, beside)
     return run.marked(recipe, rows, executor, known_ranges(fit))
 
 

@@ -175,7 +175,7 @@ def test_columns_of_rows_in_chunks_are_those_in_memory(kind, tmp_path):
         ("poisson", {"exposure": 0.0}, "exposure holds 0"),
         ("poisson", {"trials": 9.0}, "takes exposure, offset beside y, not 'trials'"),
         ("binomial", {"trials": 1.0}, "trials holds 1"),
-        ("gaussian", {"exposure": 2.0}, "ExactGP has no likelihood by sites that takes it"),
+        ("gaussian", {"exposure": 2.0}, "ExactGP with likelihood='gaussian' does not take it"),
         ("poisson", {"exposure": [1.0, 2.0]}, r"exposure has shape \(2,\)"),
         ("poisson", {"exposure": "area"}, "exposure goes with an array y"),
         ("censored", {"lower": 3.0, "upper": 2.0}, "lower"),
@@ -187,12 +187,89 @@ def test_columns_that_cannot_be_are_refused(likelihood, columns, line):
         daskgp.ExactGP(KERNEL, likelihood=likelihood, **FIXED).fit(X, y + 2.0, **columns)
 
 
-def test_what_takes_no_columns_refuses_models_of_rows_that_had_some():
+def test_rows_without_columns_that_those_of_the_fit_had_are_refused():
     X, y, own = with_columns("poisson")
     model = daskgp.SGPR(KERNEL, n_inducing=9, likelihood="poisson", **FIXED).fit(X, y, **own)
     for call in (model.update, model.score, partial(daskgp.check, model)):
-        with pytest.raises(SettingError, match="the rows of the fit had exposure"):
+        with pytest.raises(SettingError, match="the rows of the fit had exposure, and these have"):
             call(X, y)
+        with pytest.raises(InputError, match=r"exposure holds 0.*, but the poisson"):
+            call(X, y, exposure=0.0, offset=False)
+    assert model.score(X, y, exposure=False, offset=False) < model.score(X, y, **own)
+
+
+@pytest.mark.parametrize("kind", ["vecchia", "svgp"])
+def test_columns_reach_scores_updates_and_predictions(kind):
+    X, y, own = with_columns("poisson", 3)
+    settings = {"likelihood": "poisson", "mean": "zero", "progress": False}
+    if kind == "svgp":
+        more = {"inducing": X[:9], "natural_gradient": 0.5, "batch_rows": 36, "max_iter": 30}
+        model = daskgp.SVGP(KERNEL, optimizer=None, **more, **settings)
+    else:
+        model = daskgp.VecchiaGP(KERNEL, optimizer=None, **settings)
+    model.fit(X, y, **own)
+    Z, rate = X[:12], np.exp(own["offset"]) * own["exposure"]
+    here = {name: values[:12] for name, values in own.items()}
+    mean, std = model.predict(Z, return_std=True)
+    of_rows = by_name("poisson").with_columns(here)
+    found = model.predict(Z, return_std=True, include_noise=True, quantiles=(0.1, 0.9), **here)
+    wanted = of_rows.response(mean[:, None], std**2)
+    np.testing.assert_allclose(found[0], wanted[0][:, 0])
+    np.testing.assert_allclose(found[1] ** 2, wanted[1][:, 0])
+    for j, level in enumerate((0.1, 0.9)):
+        np.testing.assert_array_equal(found[2][:, j], of_rows.quantile(level, mean, std))
+    np.testing.assert_allclose(model.predict(Z, include_noise=True) * rate[:12], found[0])
+    above = model.predict_exceedance(Z, 3.0, include_noise=True, **here)
+    np.testing.assert_allclose(above, 1.0 - of_rows.cdf(np.full(12, 3.0), mean, std))
+    lazy = {name: da.from_array(values, 5) for name, values in here.items()}
+    there = model.predict(da.from_array(Z, (5, 2)), include_noise=True, **lazy)
+    assert there.chunks == ((5, 5, 2),)
+    np.testing.assert_allclose(there.compute(), found[0])
+    error = y - model.predict(X, include_noise=True, **own)
+    assert np.isclose(model.score(X, y, **own), 1.0 - (error**2).mean() / y.var())
+    density = by_name("poisson").with_columns(own).log_density(y[:, None], *gaussian_of(model, X))
+    checked = daskgp.check(model, X, y, regions=1, **own)
+    np.testing.assert_allclose(checked.scores["nlpd"], -density.mean())
+    assert np.isclose(checked.scores["rmse"], np.sqrt((error**2).mean()))
+
+
+def gaussian_of(model, X):
+    mean, std = model.predict(X, return_std=True)
+    return mean[:, None], std[:, None] ** 2
+
+
+def test_a_missing_column_misses_the_row():
+    X, y, own = with_columns("binomial")
+    model = daskgp.SGPR(KERNEL, n_inducing=9, likelihood="binomial", **FIXED).fit(X, y, **own)
+    some = {"trials": np.where(np.arange(len(y)) < 4, np.nan, own["trials"])}
+    assert np.isnan(model.predict(X, include_noise=True, **some)).sum() == 4
+    left = {"trials": own["trials"][4:]}
+    assert np.isclose(model.score(X, y, **some), model.score(X[4:], y[4:], **left))
+    with pytest.raises(InputError, match="1 targets are not possible observations"):
+        model.score(X, np.where(np.arange(len(y)) == 7, 99.0, y), **own)
+    for columns, line in [
+        ({"exposure": 2.0}, "takes trials beside y, not 'exposure'"),
+        ({"trials": 0.5}, "takes whole numbers of trials"),
+        ({"trials": np.ones(3)}, r"trials has shape \(3,\)"),
+    ]:
+        with pytest.raises(DaskgpError, match=line):
+            model.predict(X, include_noise=True, **columns)
+    with pytest.raises(SettingError, match="trials belongs to new observations"):
+        model.predict(X, **own)
+
+
+def test_cross_validation_takes_columns():
+    X, y, own = with_columns("poisson", 5)
+    model = daskgp.SGPR(KERNEL, n_inducing=9, likelihood="poisson", **FIXED)
+    found = daskgp.cross_validate(model, X, y, folds=2, **own)
+    rate = daskgp.cross_validate(model, X, y, folds=2)
+    assert found.pooled["nlpd"] < rate.pooled["nlpd"]
+
+
+def test_automatic_choice_refuses_columns():
+    X, y, own = with_columns("poisson")
+    with pytest.raises(SettingError, match="which AutoGP gives to no method: fit VecchiaGP"):
+        daskgp.AutoGP(progress=False).fit(X, y, **own)
 
 
 def test_a_store_keeps_the_likelihood(tmp_path):

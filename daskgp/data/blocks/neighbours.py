@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from daskgp.data import Rows, dataset_arrays, noise_beside, remove, rows_of
+from daskgp.data import Rows, beside_in_store, dataset_arrays, remove, rows_of
 from daskgp.data.blocks import prepared
 from daskgp.data.blocks.layout import Layout, read_layout
 from daskgp.data.blocks.ordering import Order
 from daskgp.data.partition import Span, Unit
-from daskgp.data.rows import COLUMNS, GIVEN
+from daskgp.data.rows import ARGUMENTS, COLUMNS
 from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
@@ -103,11 +103,10 @@ def open_blocks(url: str, more: bool = False) -> tuple[Rows, Layout]:
 def _first(url: str, number: int | None) -> Rows:
     """Return rows of a store of blocks: all, or the first ones while others may be being added."""
     X, y = dataset_arrays(url, number)
-    noise: dict[str, Any] = dict.fromkeys(GIVEN, False)
-    columns: dict[str, Any] = {}
-    for name, array in noise_beside(y, (*GIVEN, *COLUMNS)).items():
-        (columns if name in COLUMNS else noise)[name] = groups.first_rows(array, X.shape[0])
-    return held(rows_of(X, y, None, False, **noise, columns=columns))
+    beside: dict[str, Any] = dict.fromkeys(ARGUMENTS, False)
+    for name, array in beside_in_store(y).items():
+        beside[name] = groups.first_rows(array, X.shape[0])
+    return held(rows_of(X, y, None, False, beside=beside))
 
 
 def changed(
@@ -145,7 +144,7 @@ def changed(
 def open_rows(url: str) -> Rows:
     """Return the rows of a store that no longer changes."""
     X, y = dataset_arrays(url)
-    return held(rows_of(X, y, None, False, columns=noise_beside(y, tuple(COLUMNS))))
+    return held(rows_of(X, y, None, False, columns=tuple(COLUMNS)))
 
 
 def copied(rows: Rows, url: str) -> Rows:

@@ -16,7 +16,7 @@ from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced
 from daskgp.data.blocks.ordering import Order
 from daskgp.data.blocks.sampling import Keys, describe, draw
 from daskgp.data.partition import Span
-from daskgp.data.rows import refuse_lost
+from daskgp.data.rows import COLUMNS, refuse_lost
 from daskgp.data.stores import groups
 from daskgp.errors import InputError
 from daskgp.models import scaling
@@ -135,7 +135,8 @@ def prepare(
     spill = f"{url}-rows-{uuid.uuid4().hex[:12]}"  # beside it, where the workers will write
     try:
         noise = {"y_variance": y_variance, "weight": sample_weight}
-        rows = data.rows_of(X, y, spill, executor.shares_memory, geographic=geographic, **noise)
+        settings = None, noise, geographic, tuple(COLUMNS)
+        rows = data.rows_of(X, y, spill, executor.shares_memory, *settings)
         lengthscales = rows.columns.lengths(lengthscales)
         for array in rows.arrays.values():
             visibility.check(executor, array, "the dataset", f"put it in {visibility.HERE}")

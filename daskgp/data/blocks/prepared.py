@@ -252,8 +252,16 @@ def copy(
         group.attrs["complete"] = True
 
 
-DEFAULTS = {WEIGHT: 1.0, Y_VARIANCE: 0.0}
-"""Values of rows without noise of their own, where others have some."""
+DEFAULTS = {
+    WEIGHT: 1.0,
+    Y_VARIANCE: 0.0,
+    "trials": 1.0,
+    "exposure": 1.0,
+    "offset": 0.0,
+    "lower": -np.inf,
+    "upper": np.inf,
+}
+"""Values of rows without arrays beside y, where others have some."""
 
 
 def takes(url: str, more: Rows, at: int | None) -> bool:

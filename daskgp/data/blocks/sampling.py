@@ -16,7 +16,7 @@ from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
 from daskgp.models import fills, place_ranges, repeats, scaling
 from daskgp.models.transform import Transform
-from daskgp.models.values import Block
+from daskgp.models.values import Block, Observed
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 
@@ -318,8 +318,7 @@ def _near_block(
     span: Span,
 ) -> Nearest:
     with single_blas_thread():
-        keyed, X, y = _keyed(rows, keys, span)
-        scaled = Drawn(keyed, scale.block(X, y))
+        scaled = _scaled(_keyed(rows, keys, span), scale)
         away = tuple(((scaled.rows.X - place) ** 2).sum(axis=1) for place in places)
         return Nearest(away, (scaled,) * len(places)).smallest(number)
 
@@ -330,12 +329,19 @@ def _near_both(number: int, a: Nearest, b: Nearest) -> Nearest:
     return Nearest(away, rows).smallest(number)
 
 
-def _keyed(rows: Rows, keys: Keys, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _keyed(rows: Rows, keys: Keys, span: Span) -> Drawn:
     """Return the keys, inputs and targets, as ``Rows.read`` does, of rows without missing ones."""
     raw, given = rows.raw(*span)
     X, y = rows.as_inputs(raw, given)
+    observed = Observed(**rows.beside_in(given)) if rows.beside else None
     keyed, keep = keys.of(span.start, raw, given[:, : rows.n_targets]), scaling.complete_rows(X, y)
-    return keyed[keep], X[keep], y[keep]
+    return Drawn(keyed, Block(X, y, None, observed)).at(keep)
+
+
+def _scaled(drawn: Drawn, scale: scaling.Scaling) -> Drawn:
+    """Return drawn rows in the units of the model."""
+    X, y, _, observed = drawn.rows
+    return Drawn(drawn.keys, scale.block(X, y, observed=observed and observed.given))
 
 
 def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:
@@ -346,9 +352,7 @@ def row_keys(seed: tuple[int, ...], start: int, count: int) -> np.ndarray:
 
 def _sample_block(rows: Rows, scale: scaling.Scaling, number: int, keys: Keys, span: Span) -> Drawn:
     with single_blas_thread():
-        keyed, X, y = _keyed(rows, keys, span)
-        drawn = Drawn(keyed, Block(X, y)).smallest(number)
-        return Drawn(drawn.keys, scale.block(drawn.rows.X, drawn.rows.y))
+        return _scaled(_keyed(rows, keys, span).smallest(number), scale)
 
 
 def _sample_both(number: int, a: Drawn, b: Drawn) -> Drawn:

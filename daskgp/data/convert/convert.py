@@ -35,7 +35,7 @@ from daskgp.data.convert.table import (
 from daskgp.data.feature_units import DAYS, count_of, counted
 from daskgp.data.stores import groups, locks, remote
 from daskgp.data.valid import Valid, numbers_of
-from daskgp.data.writers import BY_ROW, dataset_appender
+from daskgp.data.writers import BY_ROW, COLUMNS, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
@@ -49,7 +49,8 @@ logger = logging.getLogger("daskgp")
 Options = Mapping[str, Any]
 
 NOISE = {"y_std": "y_variance", "y_variance": "y_variance", "weight": "weight"}
-"""Arrays about the noise of rows by the arguments that name their columns."""
+BESIDE = {**NOISE, **dict(zip(COLUMNS, COLUMNS, strict=True))}
+"""Arrays beside y by the arguments that name their columns."""
 
 
 class Conversion(NamedTuple):
@@ -86,6 +87,11 @@ def convert(
     y_std: str | None = None,
     y_variance: str | None = None,
     weight: str | None = None,
+    trials: str | None = None,
+    exposure: str | None = None,
+    offset: str | None = None,
+    lower: str | None = None,
+    upper: str | None = None,
     mask: str | None = None,
     geographic: Sequence[str] | str | bool | None = None,
     dates: Sequence[str] | str | bool | None = None,
@@ -126,9 +132,9 @@ def convert(
     append : bool
         Add the rows to the dataset store that is at the destination. Its features, targets, units
         of times and geographic columns are taken, and, where no others are named, the columns
-        that its errors and weights came from and its mask. The rows appear all at once: nobody
-        reads the store until then, a failure leaves it as it was, and after a kill the same call
-        begins again where the old rows end.
+        that its errors, weights and the like came from and its mask. The rows appear all at once:
+        nobody reads the store until then, a failure leaves it as it was, and after a kill the same
+        call begins again where the old rows end.
     like : str or path, optional
         A dataset store whose features, units of times and geographic columns are taken, such as
         that of the training rows for places to predict at.
@@ -137,6 +143,10 @@ def convert(
         store keeps the variance as the array ``y_variance``, which `fit` takes.
     weight : str, optional
         Column with the weight of each row, kept as the array ``weight``.
+    trials, exposure, offset, lower, upper : str, optional
+        Columns of numbers that likelihoods take beside the target, see `fit`: trials of a binomial
+        one, exposure or offset of counts, bounds of a censored one.  They are kept as arrays of
+        these names, which `fit` takes where its likelihood does.
     mask : str, optional
         Variable of a grid. Points where it is NaN, or False or 0 if it holds booleans or integers,
         are left out.
@@ -198,6 +208,8 @@ def convert(
     """
     destination = str(destination)
     beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
+    beside |= {"trials": trials, "exposure": exposure, "offset": offset}
+    beside |= {"lower": lower, "upper": upper}
     asked = _Asked.of(source, target, features, geographic, dates, beside)
     asked = asked._replace(fills=numbers_of(fill_values))
     addresses = (*sources.addresses(source), destination)
@@ -256,7 +268,7 @@ def _made(
     with _planned(asked, kept, like, step) as plan:
         names, said = plan.layout[:2], plan.layout.attributes()
         with data.dataset_writer(
-            destination, *names, step, attributes=said, beside=tuple(asked.noise())
+            destination, *names, step, attributes=said, beside=tuple(asked.arrays())
         ) as writer:
             return plan.copy(writer, progress)
 
@@ -301,16 +313,16 @@ class _Asked(NamedTuple):
         """Variable of a grid that says which points to leave out."""
         return self.choices.get("mask")
 
-    def noise(self) -> dict[str, _Column]:
-        """Return the columns of the arrays about the noise of rows, by the names of the arrays.
+    def arrays(self) -> dict[str, _Column]:
+        """Return the columns of the arrays beside y, by the names of the arrays.
 
         Raises
         ------
         InputError
             If there is not one target, or its error is named twice.
         """
-        given = [_Column(name, self.choices[name]) for name in NOISE if self.choices.get(name)]
-        errors = [column for column in given if column.argument != "weight"]
+        given = [_Column(name, self.choices[name]) for name in BESIDE if self.choices.get(name)]
+        errors = [column for column in given if BESIDE[column.argument] == "y_variance"]
         if not given:
             return {}
         first = f"{given[0].argument}={given[0].name!r}"
@@ -325,7 +337,7 @@ class _Asked(NamedTuple):
             raise InputError(
                 f"{first} and {len(self.targets)} targets: convert one target with its errors"
             )
-        return {NOISE[column.argument]: column for column in given}
+        return {BESIDE[column.argument]: column for column in given}
 
     def check_times(
         self, table: Table, features: Names, units: Mapping[str, str], source: str
@@ -345,7 +357,7 @@ class _Asked(NamedTuple):
     def beside(self) -> Names:
         """Return the columns that are neither features nor targets."""
         masks = () if self.mask is None else (self.mask,)
-        return (*(column.name for column in self.noise().values()), *masks)
+        return (*(column.name for column in self.arrays().values()), *masks)
 
     def unmasked(self) -> _Asked:
         """Return what is asked without a mask."""
@@ -377,7 +389,7 @@ class _Asked(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """Column of an array about the noise of rows, and the argument that names it.
+    """Column of an array beside y, and the argument that names it.
 
     Of standard deviations, ``y_std``, the array has the squares.
     """
@@ -391,8 +403,11 @@ class _Column(NamedTuple):
         Raises
         ------
         InputError
-            For one that is negative, or is not finite in a row (r,) where it is needed.
+            For an error or a weight that is negative, or is not finite in a row (r,) where it is
+            needed.
         """
+        if self.argument in COLUMNS:  # which a likelihood checks, and a missing one misses y
+            return column
         below = {"negative": column < 0}
         if self.argument != "weight":
             below = {"zero or negative": (column < 0) | ((column == 0) & needed)}
@@ -425,9 +440,9 @@ def _append(
         )
     named = asked.like(kept)
     for name in BY_ROW[2:]:
-        if (name in present) != (name in named.noise()):
+        if (name in present) != (name in named.arrays()):
             there, remedy = ("an", "give") if name in present else ("no", "leave out")
-            options = "y_std= or y_variance=" if name == "y_variance" else "weight="
+            options = "y_std= or y_variance=" if name == "y_variance" else f"{name}="
             raise InputError(
                 f"the dataset {destination} has {there} array {name}: {remedy} {options}"
             )
@@ -445,7 +460,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
     are taken; rows are read in blocks of about ``step``.
     """
     features, what = asked.features or (kept.features if kept else ()), sources.shown(asked.source)
-    noise = tuple(asked.noise().values())
+    arrays = tuple(asked.arrays().values())
     opened = sources.open_table(asked.source, asked.targets, features, asked.beside())
     with _unlike_features(asked.beside()), opened as table:
         if not table.gridded and kept is not None and kept.choices.get("mask") == asked.mask:
@@ -454,7 +469,8 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         twice = next((name for name in beside if beside.count(name) > 1), None)
         if twice is not None:
             raise InputError(
-                f"{twice!r} has two uses among errors, weights and mask: copy the column"
+                f"{twice!r} has two uses among errors, weights, mask and what a likelihood takes: "
+                "copy the column"
             )
         _refuse_mask_of_table(table, asked.mask, what)
         check_known("column", beside, table.columns, what)
@@ -484,7 +500,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
             as_given = [NUMBERS if how is None else TIMES for how in clocks]
             numbers, before = zip(kinds, as_given, strict=True), layout.first_ends(url, kept, kinds)
             blocks = compared(blocks, dict(numbers), before, what, f"the dataset {url}")
-        yield _Plan(table, made, blocks, clocks, what, noise, zeros, missing)
+        yield _Plan(table, made, blocks, clocks, what, arrays, zeros, missing)
 
 
 def _refuse_mask_of_table(table: Table, mask: str | None, source: str) -> None:
@@ -612,7 +628,7 @@ class _Plan(NamedTuple):
     clocks: tuple[feature_units.Conversion | None, ...]
     """Conversions of columns into the units of the store, times above all."""
     source: str
-    noise: tuple[_Column, ...]
+    arrays: tuple[_Column, ...]
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
     missing: _Missing
@@ -635,9 +651,9 @@ class _Plan(NamedTuple):
             X, y, more = np.split(block, [d, d + p], axis=1)
             columns.check(X)
             needed = ~np.isnan(block[:, : d + p]).any(axis=1)  # others are not fitted
-            for j, own in enumerate(self.noise):
+            for j, own in enumerate(self.arrays):
                 needed &= (more[:, j] != 0) | (own.argument != "weight")
-            beside = [own.values(more[:, j], needed, rows) for j, own in enumerate(self.noise)]
+            beside = [own.values(more[:, j], needed, rows) for j, own in enumerate(self.arrays)]
             writer.append(X, y if table.targets else None, *beside)
             rows += len(X)
         if rows == 0:
@@ -800,7 +816,7 @@ def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
     twice = next((name for name in beside if name in (*names, *table.targets)), None)
     if twice is not None:
         raise InputError(
-            f"{twice!r} is used for the noise or a mask and also as a feature or target: leave "
-            "one out"
+            f"{twice!r} is used for the noise, a mask or a likelihood and also as a feature or "
+            "target: leave one out"
         )
     return names

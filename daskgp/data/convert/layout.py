@@ -15,12 +15,12 @@ from daskgp.data.convert.table import NUMBERS, TIMES, Names, add_ends, no_ends
 from daskgp.data.feature_units import DAYS
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
-from daskgp.data.writers import APPENDING
+from daskgp.data.writers import APPENDING, COLUMNS
 from daskgp.errors import InputError, StoreError
 
 CHOICES = "converted_from"
 """Attribute of a dataset store with the columns of its source that other arrays came from."""
-NAMED = ("y_std", "y_variance", "weight", "mask")
+NAMED = ("y_std", "y_variance", "weight", "mask", *COLUMNS)
 """Arguments of `convert` that name such columns."""
 
 
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
     """Names of columns and the units of some; ``said`` is False where a store gives no units.
 
     ``geographic`` are the features that are longitude and latitude, if they are known; ``choices``
-    the columns of errors, weights and a mask, by the arguments of `convert` that name them.
+    the columns of errors, weights and the like, by the arguments of `convert` that name them.
     """
 
     features: Names

@@ -65,7 +65,7 @@ def cross_sums(
     count : int
         Number M of experts.
     """
-    X, y, _ = block
+    X, y = block.X, block.y
     F = np.empty((count, len(X) * y.shape[1]))  # outputs side by side
     for f, (rows, weights) in zip(F, experts, strict=True):
         f[...] = to_host(times(theta.kernel, X, rows, weights)).ravel()

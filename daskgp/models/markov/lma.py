@@ -305,7 +305,7 @@ class LMA(Additive):
 
         ``features`` are those of each block, if known.
         """
-        X, y, noise = theta.scaled(rows_of(blocks[-1], blocks[:-1]))
+        X, y, noise, _ = theta.scaled(rows_of(blocks[-1], blocks[:-1]))
         own = theta.around(X)
         known = None if features is None else namespace(X).concatenate(features)
         A = self.features(own, state, X) if known is None else known

@@ -289,7 +289,7 @@ class Vecchia(LMA):
         """
         if self._together(theta):
             return super().condition(theta, _of_lma(state), blocks, features)
-        X, y, noise = rows_of(blocks[-1], blocks[:-1])
+        X, y, noise, _ = rows_of(blocks[-1], blocks[:-1])
         if features is None:
             return Rows(X, y, noise, self.features(theta, state, X))
         return Rows(X, y, noise, namespace(X).concatenate(features))
@@ -580,20 +580,20 @@ def compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
     number[-1] = -1
     xp = namespace(rows.X)
     kept = rows.at(xp.asarray(np.flatnonzero(used)))
-    return Conditionals(*kept, xp.asarray(number[own]), xp.asarray(number[near]))
+    return Conditionals(*kept[:3], xp.asarray(number[own]), xp.asarray(number[near]))
 
 
 def _earliest(model: Vecchia, piece: Piece, *shared: Any) -> First:
     """Return the earliest rows of a piece."""
     assert piece.places is not None
-    own = First(piece.places, *piece.own)
+    own = First(piece.places, *piece.own[:3])
     return _least(model, own)
 
 
 def _earlier_of(model: Vecchia, a: First, b: First) -> First:
     """Return the earliest rows of two sets of them."""
     both = Block.join([Block(*a[1:]), Block(*b[1:])])
-    return _least(model, First(np.concatenate([a.places, b.places]), *both))
+    return _least(model, First(np.concatenate([a.places, b.places]), *both[:3]))
 
 
 def _least(model: Vecchia, rows: First) -> First:
@@ -603,7 +603,7 @@ def _least(model: Vecchia, rows: First) -> First:
     kept = np.sort(np.argpartition(rank, FIRST)[:FIRST])
     xp = namespace(rows.X)
     at = Block(*rows[1:]).at(xp.asarray(kept))
-    return First(rows.places[kept], *at)
+    return First(rows.places[kept], *at[:3])
 
 
 def _summarise(model: Vecchia, piece: Piece, prepared: Prepared, shared: Shared) -> Stats:

@@ -91,7 +91,7 @@ def side_by_side(prepared: Prepared, windows: Sequence[Given]) -> Window:
     """Return the windows of one shape, factored and stacked."""
     c, _ = shape_of(windows[0])
     rows = [rows_of(*window) for window in windows]
-    X, y, noise = Block.join(rows)
+    X, y, noise, _ = Block.join(rows)
     xp, g, w = namespace(X), len(rows), len(rows[0].X)
     if noise is not None:
         noise = noise.reshape(g, w, 2)

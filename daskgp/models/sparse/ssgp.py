@@ -156,7 +156,7 @@ class SparseSpectrum(Additive):
         self, prepared: Prepared, block: Block, cotangent: Cotangent, near: Sequence[Block] = ()
     ) -> ThetaBar:
         """Return the gradient through a block's features: 8 n m^2 operations for a cotangent."""
-        X, y, _ = block
+        X, y = block.X, block.y
         xp, noise = namespace(X), 0.0
         scaled = Scaled.of(prepared.theta.noise_variance, block)
         W_bar, m = xp.zeros(prepared.frequencies.shape), len(prepared.frequencies)

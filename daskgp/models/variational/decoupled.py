@@ -135,6 +135,7 @@ class Decoupled(Declared):
     name: ClassVar[str] = "decoupled"
     state_type: ClassVar[Any] = State
     takes_noise: ClassVar[bool] = True
+    takes_columns: ClassVar[bool] = True
 
     @property
     def likelihood_name(self) -> str:
@@ -274,7 +275,7 @@ class Decoupled(Declared):
         if len(a):
             mean = mean + functions.mixed(residual, a, X).T
         variance = _positive(kernel.diag(X) + rows.less)
-        likelihood = prepared.likelihood.of_rows(block.noise)
+        likelihood = observed_by(prepared, block)
         expected = likelihood.expected(block.y, mean, variance)
         g = (weight * expected.by_mean).astype(X.dtype, copy=False)
         s = (weight * expected.by_variance.sum(axis=1)).astype(X.dtype, copy=False)
@@ -433,6 +434,12 @@ def _with_mean(gradient: Parameters, bars: Through) -> Parameters:
 def _as(parts: Any, dtype: Any) -> Any:
     """Return a tuple of arrays, cast to a dtype."""
     return type(parts)(*(part.astype(dtype, copy=False) for part in parts))
+
+
+def observed_by(prepared: Prepared, block: Block) -> Likelihood:
+    """Return the likelihood of the rows of a block."""
+    found = prepared.likelihood.of_rows(block.noise)
+    return found if block.observed is None else found.with_columns(block.observed.given)
 
 
 def _positive(variance: Array) -> Array:

@@ -6,7 +6,7 @@ values alone, whatever the place, and ``over`` says what becomes of the distribu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -113,6 +113,10 @@ class Layer:
         return 1.0
 
     # -- values ----------------------------------------------------------------------------------
+
+    def of_rows(self, beside: Mapping[str, Any]) -> Layer:
+        """Return the layer of rows with numbers (n,) that a likelihood takes beside y."""
+        return self
 
     @property
     def graded(self) -> bool:

@@ -84,6 +84,10 @@ class Outer:
         """True if quantiles say something of what is predicted."""
         return all(layer.graded for layer in self.layers)
 
+    def of_rows(self, beside: Mapping[str, Any]) -> Outer:
+        """Return the layers of rows with numbers (n,) that a likelihood takes beside y."""
+        return Outer([layer.of_rows(beside) for layer in self.layers]) if beside else self
+
     def moments(self, inner: Moments) -> Moments:
         """Return mean and variance of what is predicted, given those of the Gaussian."""
         for layer in self.layers:

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,11 @@ class Response(Layer):
     @property
     def graded(self) -> bool:
         return not self.likelihood.classes
+
+    def of_rows(self, beside: Mapping[str, Any]) -> Response:
+        scale = np.ravel(self.scale)[0]  # rows of several targets have no bounds
+        own = {k: a / scale if k in self.likelihood.in_units else a for k, a in beside.items()}
+        return replace(self, likelihood=self.likelihood.with_columns(own))
 
     def over(self, inner: Distribution) -> Distribution:
         return Mixture(inner.mean, inner.std, self.likelihood, self.scale)
