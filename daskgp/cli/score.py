@@ -36,7 +36,6 @@ def score(
     """
     from daskgp.assess.scores import scores
     from daskgp.cli.sources import rows_to_compare
-    from daskgp.data import beside_in_store
     from daskgp.estimators import load_one
     from daskgp.fit.scratch import scratch_rows
 
@@ -50,6 +49,5 @@ def score(
         rows(url) as (X, y, more),
         cluster.executor(posterior.device) as executor,
     ):
-        estimator._fitted.refuse_without_columns(beside_in_store(y), {})
         figures = scores(posterior, X, y, executor, estimator.fill_values)
     result(**figures, **more, seconds=since(began))

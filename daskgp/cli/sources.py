@@ -67,10 +67,17 @@ def rows_to_compare(model: GaussianProcess, source: str, columns: dict[str, Any]
 
     The model reads as missing what ``--fill`` gives, too.
     """
+    from daskgp.data import beside_in_store, open_dataset
     from daskgp.models.columns import refuse_other
 
     posterior = read_fills(model, columns["fill_values"])
     columns = columns | {"fill_values": model.fill_values}
     names = columns["features"] or posterior.feature_names
     refuse_other(columns["geographic"], names, posterior.columns)
-    return training_rows(source, columns, until="again", model=posterior)
+    rows = training_rows(source, columns, until="again", model=posterior)
+    if columns["target"] is None:
+        present = {*beside_in_store(open_dataset(source)[1])}
+    else:
+        present = {name for name, value in columns.items() if value is not None}
+    model._fitted.refuse_without_columns(present, {})
+    return rows

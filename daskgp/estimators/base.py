@@ -353,13 +353,16 @@ class GaussianProcess(FittedGP):
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
             hyper-parameters, a row of weight 2 counts as the same row twice if it has no
             ``y_variance``; one of weight 0 is left out.
-        trials : float or array-like (n,) or (n, 1), optional
-            Number of trials of each row, of which y succeeded; for ``likelihood="binomial"``.
-        exposure, offset : float or array-like (n,) or (n, 1), optional
+        trials : float, array-like (n,) or (n, 1), or str, optional
+            Number of trials of each row, of which y succeeded; for ``likelihood="binomial"``.  As
+            of ``y_variance``, default those of the store of y, and a name where ``y`` is one; so
+            are the following.
+        exposure, offset : float, array-like (n,) or (n, 1), or str, optional
             What multiplies the rate e^f of each row, such as an area, a time or a population, and
             what is added to f; for ``likelihood="poisson"`` or ``"negative-binomial"``.
-            Predictions are those for an exposure of 1 and an offset of 0: rates.
-        lower, upper : float or array-like (n,) or (n, 1), optional
+            Predictions are those for an exposure of 1 and an offset of 0, rates, unless `predict`
+            is given others.
+        lower, upper : float, array-like (n,) or (n, 1), or str, optional
             Bounds between which y is known to lie, infinite ones where there is none; for
             ``likelihood="censored"``.  Rows that miss one of these columns are left out.
         start : fitted estimator, optional

@@ -85,8 +85,8 @@ class Fit:
         for name in COLUMNS:
             if name in known and name not in present and given.get(name) is None:
                 raise SettingError(
-                    f"the rows of the fit had {name}, and these have none: give {name}=, or "
-                    f"{name}=False to do without"
+                    f"the rows of the fit had {name}, and these have none: give {name}= "
+                    f"(--{name} COLUMN), or {name}=False to do without"
                 )
 
     def read(self) -> Self:

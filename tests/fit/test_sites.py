@@ -168,6 +168,69 @@ def test_columns_of_rows_in_chunks_are_those_in_memory(kind, tmp_path):
     np.testing.assert_allclose(there.predict(X), here.predict(X), atol=1e-3)
 
 
+def stored(folder, X, y, own, step=13, name="rows"):
+    np.savez(folder / f"{name}.npz", u=X[:, 0], v=X[:, 1], y=y, **{f"its_{k}": own[k] for k in own})
+    names, url = {k: f"its_{k}" for k in own}, str(folder / f"{name}.zarr")
+    daskgp.convert(str(folder / f"{name}.npz"), url, "y", ["u", "v"], step, **names)
+    return url
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("poisson", "vecchia"), ("binomial", "exact"), ("censored", "exact")]
+)
+def test_a_store_keeps_columns(name, kind, tmp_path):
+    if name == "censored":
+        X, y, own = data("poisson")[0], None, {}
+        y = np.maximum(np.sin(6 * X[:, 0]), 0.0)
+        own = {"lower": np.where(y > 0, y, -np.inf), "upper": y}
+    else:
+        X, y, own = with_columns(name)
+    model = methods(len(X))[kind].set_params(likelihood=name, tol=1e-9)
+    url = stored(tmp_path, X, y, own)
+    model.fit(*daskgp.open_dataset(url))
+    assert {*own} <= {*model._fitted.seen[-1]["given"]}
+    wanted = dense(model.likelihood_.with_columns(own), X, y, X[:9])
+    mean, std = model.predict(X[:9], return_std=True)
+    np.testing.assert_allclose(mean, wanted[0], atol=2e-3)
+    np.testing.assert_allclose(std, wanted[1], rtol=1e-3)
+    rows = daskgp.open_dataset(url)
+    scores = [
+        model.score(*rows),
+        model.score(X, y, **own),
+        model.score(str(tmp_path / "rows.npz"), "y", **{k: f"its_{k}" for k in own}),
+    ]
+    np.testing.assert_allclose(scores, scores[0])
+    checks = daskgp.check(model, *rows, regions=1), daskgp.check(model, X, y, regions=1, **own)
+    assert checks[0].scores.keys() == checks[1].scores.keys()
+    np.testing.assert_allclose(*(list(one.scores.values()) for one in checks))
+
+
+def test_a_store_that_grows_brings_its_columns(tmp_path, caplog):
+    X, y, own = with_columns("poisson")
+    first = {k: a[:20] for k, a in own.items()}
+    url = stored(tmp_path, X[:20], y[:20], first)
+    model = daskgp.SGPR(KERNEL, likelihood="poisson", inducing=X[:9], **FIXED)
+    here = clone(model).fit(X[:20], y[:20], **first)
+    model.fit(*daskgp.open_dataset(url))
+    rest = {k: a[20:] for k, a in own.items()}
+    stored(tmp_path, X[20:], y[20:], rest, name="more")
+    daskgp.convert(str(tmp_path / "more.npz"), url, append=True)
+    model.update(*daskgp.open_dataset(url))
+    here.update(X[20:], y[20:], **rest)
+    np.testing.assert_allclose(model.predict(X), here.predict(X))
+    daskgp.prepare(url, str(tmp_path / "blocks.zarr"), block_rows=9)
+    again = clone(model).fit(*daskgp.open_dataset(str(tmp_path / "blocks.zarr")))
+    whole = clone(model).fit(X, y, **own)
+    np.testing.assert_allclose(again.predict(X), whole.predict(X), atol=1e-4)
+    assert not caplog.text
+    plain = daskgp.SGPR(KERNEL, inducing=X[:9], **FIXED)
+    rates = plain.fit(*daskgp.open_dataset(url)).predict(X)
+    assert "the store of y has exposure, which likelihood='gaussian' does not take" in caplog.text
+    np.testing.assert_array_equal(rates, clone(plain).fit(X, y).predict(X))
+    with pytest.raises(SettingError, match="the rows have exposure, which AutoGP gives to no"):
+        daskgp.AutoGP(progress=False).fit(*daskgp.open_dataset(url))
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("likelihood", "columns", "line"),
