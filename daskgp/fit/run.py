@@ -312,8 +312,8 @@ def _described(
     recipe: Recipe, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor
 ) -> scaling.Sums:
     """Return sums over rows; InputError for rows to which nothing can be fitted."""
-    if rows.beside and recipe.likelihood is not None:
-        targets.check_columns(rows, spans, executor, recipe.likelihood)
+    if rows.beside:
+        targets.check_columns(rows, spans, executor, recipe.observed_by)
     if recipe.codes is not None:
         targets.check(rows, spans, executor, recipe.codes)
     return described(recipe, rows, spans, executor)

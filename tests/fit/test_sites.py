@@ -296,6 +296,31 @@ def test_columns_reach_scores_updates_and_predictions(kind):
     assert np.isclose(checked.scores["rmse"], np.sqrt((error**2).mean()))
 
 
+def test_grids_of_counts_become_maps_of_rates():
+    xr = pytest.importorskip("xarray")
+    rng = np.random.default_rng(0)
+    places = {"lat": np.linspace(0.0, 1.0, 6), "lon": np.linspace(0.0, 1.0, 7)}
+    area = xr.DataArray(rng.uniform(1.0, 30.0, (6, 7)), places, ("lat", "lon"), "area")
+    rate = np.exp(np.sin(4 * area.lat) + 0.0 * area.lon)
+    counts = (0.0 * area + rng.poisson(area * rate)).rename("counts")
+    model = daskgp.SGPR(KERNEL, n_inducing=12, likelihood="poisson", geographic=False, **FIXED)
+    model.fit(counts, counts, exposure=area)
+    rates, std = model.predict(counts, return_std=True, include_noise=True)
+    found = model.predict(counts, include_noise=True, exposure=area)
+    xr.testing.assert_allclose(found, (rates * area).rename(found.name))
+    assert found.dims == ("lat", "lon")
+    parts = counts.chunk({"lat": 2}), area.chunk({"lat": 2})
+    lazy = model.predict(parts[0], include_noise=True, quantiles=(0.1, 0.9), exposure=parts[1])[1]
+    assert lazy.chunks is not None
+    here = model.predict(counts, include_noise=True, quantiles=(0.1, 0.9), exposure=area)[1]
+    xr.testing.assert_equal(lazy.compute(), here)
+    assert np.isclose(
+        model.score(*parts, exposure=area), model.score(counts, counts, exposure=area)
+    )
+    with pytest.raises(InputError, match="exposure is not on the grid of X"):
+        model.predict(counts, include_noise=True, exposure=area.assign_coords(lat=area.lat + 1.0))
+
+
 def gaussian_of(model, X):
     mean, std = model.predict(X, return_std=True)
     return mean[:, None], std[:, None] ** 2
