@@ -89,7 +89,7 @@ class Likelihood(ABC):
     columns: ClassVar[tuple[str, ...]] = ()
     """What rows may have beside y: "noise" are noise variances of their own, see ``of_rows``;
     others go to ``with_columns``."""
-    in_units: ClassVar[tuple[str, ...]] = ()
+    columns_in_units: ClassVar[tuple[str, ...]] = ()
     """Those of ``columns`` that have the unit of y."""
     sized_by_data: ClassVar[bool] = False
     """True if the number of parameters is that which ``start`` finds."""

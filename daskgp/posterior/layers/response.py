@@ -57,7 +57,8 @@ class Response(Layer):
 
     def of_rows(self, beside: Mapping[str, Any]) -> Response:
         scale = np.ravel(self.scale)[0]  # rows of several targets have no bounds
-        own = {k: a / scale if k in self.likelihood.in_units else a for k, a in beside.items()}
+        bounds = self.likelihood.columns_in_units
+        own = {name: a / scale if name in bounds else a for name, a in beside.items()}
         return replace(self, likelihood=self.likelihood.with_columns(own))
 
     def over(self, inner: Distribution) -> Distribution:
