@@ -7,19 +7,20 @@ scores and calibration are made of; a sample of the rows says beforehand where t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.special import ndtr, ndtri
+from scipy.special import betaincinv, entr, ndtr, ndtri
 
 from daskgp.arrays.backend import to_host
 from daskgp.assess.scores import (
     BINS,
     LEVELS,
     METRICS,
+    Scores,
     Sums,
     TestRows,
     aligned,
@@ -46,15 +47,20 @@ from daskgp.runtime.process import single_blas_thread
 
 SAMPLE_ROWS = 2_000
 """Rows of the sample."""
-PIT_BINS = 20
+PIT_BINS, SEED = 20, 29
+"""Classes of distribution functions, and the seed of points of steps."""
 CRITICAL = 1.358
 """Root of n times the distance of Kolmogorov that one in 20 calibrated samples exceeds."""
 VARIANCE = 1.3
 """Variance of residuals up to which, and down to its inverse, it counts as 1."""
 ERRORS, LEAST = 3.0, 0.01
 """Standard errors, and a difference, up to which a share of values inside intervals is right."""
-BY_PART = ("rmse", "spread", "bias", "z_variance", "coverage_95", "nlpd")
+BY_PART = ("rmse", "spread", "bias", "z_variance", "coverage_95", "nlpd", "brier")
 """Scores by region and by distance."""
+PROBABILITIES = 10
+"""Classes of equal width of probabilities, by which their reliability is told."""
+LEVEL = 0.95
+"""Probability of intervals of observed shares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +77,17 @@ class Check:
         ``coverage_80`` and ``coverage_95``, the shares of values inside these central intervals;
         ``z_mean`` and ``z_variance`` of the standardised residuals, 0 and 1 if calibrated;
         ``r2`` and ``nlpd_gain``, how much less ``nlpd`` is than that of one Gaussian for all rows,
-        with their own mean and variance; neither where y is constant.
+        with their own mean and variance, or of classes one probability; neither where y is
+        constant.  Counts and ordered classes have ``ranked_probability``, classes ``brier`` and
+        ``accuracy``, and nothing of intervals.
     pit : ndarray (20,)
         Shares of the values by their predictive distribution function, in 20 equal classes: all
-        0.05 if calibrated, U-shaped if the spread is too small.
+        0.05 if calibrated, U-shaped if the spread is too small.  That of a count is in the middle
+        of its step.
     pit_distance, pit_critical : float
         Distance of Kolmogorov of that distribution from the uniform one, and what one in 20 samples
         of so many independent values of a calibrated model exceeds; neighbours are not independent.
+        Classes have neither these nor ``pit``: they are empty, and NaN.
     regions, distances : list of dict
         Scores of the rows of each region, and of each class of their distance to the training
         data; the latter is empty where a method keeps nothing to measure it from.
@@ -90,6 +100,13 @@ class Check:
     feature_names : tuple of str
     note : str
         What is wrong with the tails of residuals, and what to do about it; empty if nothing is.
+    reliability : list of dict
+        Of classes 0 and 1, by tenths of the probability of 1: the number of values, their mean
+        ``probability``, the share of 1 that was ``observed``, and the ends ``low`` and ``high`` of
+        the 95 % interval of that share.
+    ranks : ndarray (20,)
+        Shares of counts and ordered classes by the distribution function at a point of its step
+        that is drawn at random, with a fixed seed: all 0.05 if calibrated, unlike those of ``pit``.
 
     Examples
     --------
@@ -114,6 +131,8 @@ class Check:
     sample: Sample
     feature_names: tuple[str, ...]
     note: str = ""
+    reliability: list[dict[str, float]] = field(default_factory=list)
+    ranks: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as numbers, lists and texts.
@@ -128,12 +147,16 @@ class Check:
         >>> found.to_dict()["n"]
         100
         """
+        calibration: dict[str, Any] = {"reliability": self.reliability}
+        if not self.reliability:
+            distance = {"pit_distance": self.pit_distance, "pit_critical": self.pit_critical}
+            calibration = {"pit": self.pit.tolist(), **distance}
+        if len(self.ranks):
+            calibration["ranks"] = self.ranks.tolist()
         return {
             "n": self.n,
             **self.scores,
-            "pit": self.pit.tolist(),
-            "pit_distance": self.pit_distance,
-            "pit_critical": self.pit_critical,
+            **calibration,
             "regions": self.regions,
             "distance": self.distance,
             "distances": self.distances,
@@ -141,15 +164,12 @@ class Check:
         }
 
     def __str__(self) -> str:
-        pit = " ".join(f"{share:.3f}" for share in self.pit)
         named = [("n", self.n), *self.scores.items()]
-        told = "beyond" if self.pit_distance > self.pit_critical else "within"
+        width = max(12, *(len(name) for name, _ in named))
         parts = [
-            "\n".join(f"{name:>12}  {_text(v)}" for name, v in named),
+            "\n".join(f"{name:>{width}}  {_text(v)}" for name, v in named),
             *([self.note] if self.note else []),
-            f"PIT in {PIT_BINS} classes, each {1 / PIT_BINS:g} if calibrated:\n{pit}\n"
-            f"distance from uniform {self.pit_distance:.3g}, {told} the {self.pit_critical:.3g} of "
-            "one in 20 samples of independent values",
+            *self._calibration,
             f"by region:\n{aligned(self.regions)}",
             f"by distance to {self.distance}:\n{aligned(self.distances)}"
             if self.distances
@@ -158,6 +178,21 @@ class Check:
         return "\n\n".join(parts)
 
     __repr__ = __str__
+
+    @property
+    def _calibration(self) -> list[str]:
+        """Texts of what is right or wrong with distributions or probabilities."""
+        if self.reliability:
+            return [f"by probability of 1:\n{aligned(self.reliability)}"]
+        each = f"in {PIT_BINS} classes, each {1 / PIT_BINS:g} if calibrated"
+        if len(self.ranks):
+            return [f"randomised PIT {each}:\n{_shares(self.ranks)}"]
+        told = "beyond" if self.pit_distance > self.pit_critical else "within"
+        return [
+            f"PIT {each}:\n{_shares(self.pit)}\n"
+            f"distance from uniform {self.pit_distance:.3g}, {told} the {self.pit_critical:.3g} of "
+            "one in 20 samples of independent values"
+        ]
 
 
 class Sample(NamedTuple):
@@ -221,11 +256,6 @@ def checked(
 def refuse(posterior: Posterior, regions: Any, distances: Any = 1) -> None:
     """Raise SettingError for a model or settings that cannot be."""
     posterior.refuse_spread(include_noise=True)
-    if not posterior.outer(True).graded:
-        raise SettingError(
-            "classes have no calibration of a spread: take score and predict_proba of a model with "
-            "likelihood 'bernoulli'"
-        )
     number = whole("regions", regions, 1)
     if number & (number - 1):
         raise SettingError(f"regions={number}: a power of 2 is needed, such as 4 or 8")
@@ -340,6 +370,10 @@ class Parts:
     regions: Sums
     distances: Sums | None
     moments: tuple[np.ndarray, np.ndarray, np.ndarray]
+    probabilities: np.ndarray
+    """Number of values, their probabilities of 1 and how many were 1, by classes of these."""
+    ranks: np.ndarray
+    """Number of values by a random point of the step of their distribution function."""
 
 
 def _summed(
@@ -352,7 +386,7 @@ def _summed(
 ) -> Parts:
     posterior = opened(node)
     with single_blas_thread():
-        X, found = rows.scored(span, posterior)
+        X, found = rows.scored(span, posterior, steps=True)
         inputs = np.asarray(posterior.columns.inputs(X), np.float64)
         which = boxes.number_of(inputs)
         which[~usable_rows(posterior.scaling.inputs(inputs))] = folds.LEFT_OUT
@@ -365,7 +399,28 @@ def _summed(
         mean = np.nansum(found.y, axis=0) / np.maximum(n, 1)
         squares = np.nansum((found.y - mean) ** 2, axis=0)
         regions = Sums.of(found, which, len(boxes.parts))
-        return Parts(regions, by_distance, (n, mean, squares))
+        moments, ranks = (n, mean, squares), _ranks(found, span.start)
+        return Parts(regions, by_distance, moments, _probabilities(found), ranks)
+
+
+def _probabilities(found: Scores) -> np.ndarray:
+    """Return the number of classes, sum of probabilities and number of 1 by probability (b, 3)."""
+    known = ~np.isnan(found.right)
+    p, y = found.mean[known], found.y[known]
+    which = np.minimum((p * PROBABILITIES).astype(int), PROBABILITIES - 1)
+    sums = (np.bincount(which, w, PROBABILITIES) for w in (np.ones(len(p)), p, y))
+    return np.stack([*sums], axis=1)
+
+
+def _ranks(found: Scores, start: int) -> np.ndarray:
+    """Return the number of whole numbers (PIT_BINS,) by a point of their step, drawn at random."""
+    if found.steps is None:
+        return np.zeros(PIT_BINS)
+    below, upto = found.steps
+    share = np.random.default_rng((SEED, start)).uniform(size=below.shape)
+    at = below + share * (upto - below)
+    at = at[~np.isnan(at)]
+    return np.bincount(np.minimum((at * PIT_BINS).astype(int), PIT_BINS - 1), minlength=PIT_BINS)
 
 
 def _plus(a: Parts, b: Parts) -> Parts:
@@ -376,7 +431,8 @@ def _plus(a: Parts, b: Parts) -> Parts:
     by_distance = None
     if a.distances is not None and b.distances is not None:
         by_distance = a.distances + b.distances
-    return Parts(a.regions + b.regions, by_distance, moments)
+    both = a.probabilities + b.probabilities, a.ranks + b.ranks
+    return Parts(a.regions + b.regions, by_distance, moments, *both)
 
 
 def _checked(
@@ -395,11 +451,14 @@ def _checked(
     seen = n > 0
     if (squares[seen] > 0.0).all():  # y varies
         scores["r2"] = 1.0 - scores["rmse"] ** 2 * float(n.sum() / squares.sum())
-        log_spread = np.log(2 * np.pi * squares[seen] / n[seen]) + 1
-        constant = float((n[seen] * 0.5 * log_spread).sum() / n.sum())
-        scores["nlpd_gain"] = constant - scores["nlpd"]
-    number = int(counts.sum())
-    steps = np.append(0.0, np.cumsum(counts)) / number
+        per = 0.5 * (np.log(2 * np.pi * squares[seen] / n[seen]) + 1)
+        if total.probabilities.any():  # y is 0 or 1
+            share = total.moments[1][seen]
+            per = entr(share) + entr(1.0 - share)
+        scores["nlpd_gain"] = float((n[seen] * per).sum() / n.sum()) - scores["nlpd"]
+    number, graded = whole_.n, bool(counts.any())
+    steps = np.append(0.0, np.cumsum(counts)) / max(number, 1)
+    distance = float(np.abs(steps - np.linspace(0, 1, BINS + 1)).max())
     regions = [
         {"region": centre, **_part(total.regions.group(i))}
         for i, centre in enumerate(_centres(posterior, sample, boxes))
@@ -413,16 +472,30 @@ def _checked(
     return Check(
         number,
         scores,
-        counts.reshape(PIT_BINS, -1).sum(axis=1) / number,
-        float(np.abs(steps - np.linspace(0, 1, BINS + 1)).max()),
-        CRITICAL / math.sqrt(number),
+        counts.reshape(PIT_BINS, -1).sum(axis=1) / number if graded else np.empty(0),
+        distance if graded else math.nan,
+        CRITICAL / math.sqrt(number) if graded else math.nan,
         [row for row in regions if row["n"]],
         [row for row in classes if row["n"]],
         "this method keeps no places to measure it from" if near is None else near.describe(),
         counts,
         sample,
         feature_names,
+        reliability=_reliability(total.probabilities),
+        ranks=total.ranks / total.ranks.sum() if total.ranks.any() else np.empty(0),
     )
+
+
+def _reliability(sums: np.ndarray) -> list[dict[str, float]]:
+    """Return what was observed by classes of probability, with the intervals of binomial shares."""
+    found, outside = [], 0.5 * (1.0 - LEVEL)
+    for n, p, ones in sums[sums[:, 0] > 0].tolist():
+        # of Clopper and Pearson
+        low = float(betaincinv(ones, n - ones + 1, outside)) if ones else 0.0
+        high = float(betaincinv(ones + 1, n - ones, 1.0 - outside)) if ones < n else 1.0
+        one = {"n": int(n), "probability": p / n, "observed": ones / n, "low": low, "high": high}
+        found.append(one)
+    return found
 
 
 def _note(found: Check, remedy: str) -> str:
@@ -477,6 +550,10 @@ def _centres(posterior: Posterior, sample: Sample, boxes: Boxes) -> list[str]:
         told = (f"{names[j]} {feature_units.text_of(middle[j], units[j], '.3g')}" for j in along)
         found.append(", ".join(told))
     return found
+
+
+def _shares(values: np.ndarray) -> str:
+    return " ".join(f"{share:.3f}" for share in values)
 
 
 def _text(value: Any) -> str:

@@ -55,7 +55,8 @@ class Scores(NamedTuple):
     score and ``interval`` the score of its 95 % interval.  Density and CRPS are those of the
     Gaussian, whatever the tails of y are.  ``ranked`` is the ranked probability score of counts and
     ordered classes, of which it is the CRPS too.  ``right`` says whether a class is the likelier
-    one, and ``left_out`` how many known values could not be predicted.
+    one, ``left_out`` how many known values could not be predicted, and ``steps`` are the ends of
+    the steps of the distribution function at whole numbers y.
     """
 
     y: np.ndarray
@@ -70,6 +71,7 @@ class Scores(NamedTuple):
     ranked: np.ndarray
     right: np.ndarray
     left_out: int = 0
+    steps: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def predicted(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
@@ -89,8 +91,9 @@ def scored(
     y: np.ndarray,
     predict: Predict = predicted,
     beside: Beside | None = None,
+    steps: bool = False,
 ) -> Scores:
-    """Return predictions at rows X (n, d), in the user's units, and scores of y.
+    """Return predictions at rows X (n, d), in the user's units, and scores of y, maybe ``steps``.
 
     ``y`` (n, p) may have weights and error variances after the targets, as ``Rows.read`` has it;
     ``beside`` are numbers (n,) that the likelihood takes.
@@ -122,7 +125,8 @@ def scored(
     below, density = distribution.below(score), distribution.log_density(y)
     left_out = int(known.sum() - (~np.isnan(y)).sum())
     own = score, below, density, crps, interval, ranked, right
-    return Scores(y, mean, variance, y - mean, *own, left_out)
+    ends = distribution.steps(y) if steps else None
+    return Scores(y, mean, variance, y - mean, *own, left_out, ends)
 
 
 COLUMNS = (
@@ -242,11 +246,13 @@ class TestRows(NamedTuple):
         """The rows in spans of one length."""
         return folds.even_spans(self.rows)
 
-    def scored(self, span: Span, posterior: Posterior) -> tuple[np.ndarray, Scores]:
+    def scored(
+        self, span: Span, posterior: Posterior, steps: bool = False
+    ) -> tuple[np.ndarray, Scores]:
         """Return X (r, d) of a span in the user's units, and scores of its rows."""
         X, y = self.rows.raw(*span)
         X, beside = feature_units.converted(X, self.how), self.rows.beside_in(y)
-        return X, scored(posterior, X, y, beside=beside)
+        return X, scored(posterior, X, y, beside=beside, steps=steps)
 
 
 def rows_to_score(

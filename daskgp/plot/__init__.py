@@ -8,7 +8,7 @@ state.  Arrays are drawn as they are, so thin out those of more than a few hundr
 beforehand.
 """
 
-from daskgp.plot.checks import check, distances, pit
+from daskgp.plot.checks import check, distances, pit, ranks, reliability
 from daskgp.plot.choice import choice, spread
 from daskgp.plot.curves import (
     calibration,
@@ -32,6 +32,8 @@ __all__ = [
     "pit",
     "posterior_lines",
     "posterior_map",
+    "ranks",
+    "reliability",
     "residuals",
     "spread",
     "traces",

@@ -12,7 +12,18 @@ import numpy as np
 from daskgp.assess.check import PIT_BINS, Check
 from daskgp.checks import shown
 from daskgp.errors import InputError, StoreError
-from daskgp.plot.canvas import GREY, INK, LINES, Path, finished, panel_on, panels_on, tidy
+from daskgp.estimators.checking import check as check_of
+from daskgp.plot.canvas import (
+    GREY,
+    INK,
+    LINES,
+    Path,
+    check_matplotlib,
+    finished,
+    panel_on,
+    panels_on,
+    tidy,
+)
 from daskgp.plot.curves import calibration, counts_of
 from daskgp.plot.fields import residuals
 
@@ -63,21 +74,156 @@ def pit(
     """
     counts = counts_of(y_true, mean, variance)
     counts = counts.reshape(PIT_BINS, -1).sum(axis=1)
-    n, share = counts.sum(), 1 / PIT_BINS
+    ax = _histogram(counts / counts.sum(), int(counts.sum()), ax, path)
+    return finished(ax, title, path)
+
+
+def ranks(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+    path: Path | None = None,
+) -> Axes:
+    """Plot how often counts fall into twentieths of their predictive distribution.
+
+    The distribution function of a whole number has a step at it; a point of the step is drawn at
+    random, with a fixed seed, so that all bars have the same height if predictions are calibrated
+    (Czado, Gneiting and Held 2009).
+
+    Parameters
+    ----------
+    model : fitted estimator, or Check
+        With a likelihood of counts or ordered classes; or what `daskgp.check` returned.
+    X, y : array-like (n, d) and (n,), optional
+        Rows that the model was not fitted to, of any kind that `daskgp.check` takes; none beside a
+        check.
+    title, ax, path
+        As in `calibration`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        If y is measured or a class, or as `daskgp.check` does.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+    >>> y = rng.poisson(np.exp(1 + np.sin(6 * X[:, 0])))
+    >>> model = daskgp.SGPR(n_inducing=10, likelihood="poisson").fit(X[::2], y[::2])
+    >>> ax = daskgp.plot.ranks(model, X[1::2], y[1::2], ax=Figure().subplots())
+    >>> ax.get_ylabel()
+    'share of values'
+    """
+    found = _checked(model, X, y)
+    if not len(found.ranks):
+        other = "reliability" if found.reliability else "pit"
+        raise InputError(f"ranks are those of counts and ordered classes: take plot.{other}")
+    ax = _histogram(found.ranks, found.n, ax, path)
+    ax.set_xlabel("predictive distribution function at y, within its step at random")
+    return finished(ax, title, path)
+
+
+def reliability(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+    path: Path | None = None,
+) -> Axes:
+    """Plot the share of ones against their predicted probability, by tenths of it.
+
+    Points are on the diagonal if probabilities are calibrated; bars are 95 % intervals of the
+    shares of so many independent values (Clopper and Pearson).  Areas of points grow with the
+    number of values.
+
+    Parameters
+    ----------
+    model : fitted estimator, or Check
+        With a likelihood of classes 0 and 1; or what `daskgp.check` returned.
+    X, y : array-like (n, d) and (n,), optional
+        Rows that the model was not fitted to, of any kind that `daskgp.check` takes; none beside a
+        check.
+    title, ax, path
+        As in `calibration`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        If y is no class of two, or as `daskgp.check` does.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> from matplotlib.figure import Figure
+    >>> X, rng = np.linspace(0, 1, 200)[:, None], np.random.default_rng(0)
+    >>> y = (np.sin(6 * X[:, 0]) + 0.5 * rng.standard_normal(200) > 0).astype(float)
+    >>> model = daskgp.SGPR(n_inducing=10, likelihood="bernoulli").fit(X[::2], y[::2])
+    >>> ax = daskgp.plot.reliability(model, X[1::2], y[1::2], ax=Figure().subplots())
+    >>> ax.get_ylabel()
+    'share of ones observed'
+    """
+    found = _checked(model, X, y)
+    if not found.reliability:
+        other = "ranks" if len(found.ranks) else "pit"
+        raise InputError(f"reliability is that of classes 0 and 1: take plot.{other}")
+    names = ("n", "probability", "observed", "low", "high")
+    n, p, seen, low, high = np.array([[row[k] for k in names] for row in found.reliability]).T
+    ax = panel_on(ax, (4.6, 4.2), path)
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
+    bars: dict[str, Any] = {"color": INK, "linewidth": 1, "label": "95 % interval"}
+    ax.vlines(p, low, high, **bars)
+    ax.scatter(p, seen, 12 + 90 * n / n.max(), color=INK, zorder=3, label="observed")
+    ax.set(xlim=(0, 1), ylim=(-0.02, 1.02))
+    ax.set(xlabel="predicted probability of 1", ylabel="share of ones observed")
+    ax.legend(loc="upper left", fontsize="small", frameon=False)
+    tidy(ax)
+    return finished(ax, title, path)
+
+
+def _checked(model: Any, X: Any, y: Any) -> Check:
+    """Return a check that is given, or that of a model on rows."""
+    if isinstance(model, Check):
+        if X is not None or y is not None:
+            raise InputError("a check is drawn as it is: leave X and y out")
+        return model
+    if X is None or y is None:
+        raise InputError("X and y are missing: give rows that the model was not fitted to")
+    check_matplotlib()  # before the work
+    return check_of(model, X, y)
+
+
+def _histogram(shares: np.ndarray, n: int, ax: Axes | None, path: Path | None) -> Axes:
+    """Draw shares of n values by twentieths of a distribution function."""
+    share = 1 / PIT_BINS
     ax = panel_on(ax, (5.2, 3.4), path)
     edges = np.linspace(0, 1, PIT_BINS + 1)
     look: dict[str, Any] = {"color": INK, "alpha": 0.75, "edgecolor": "white", "label": "observed"}
-    ax.bar(edges[:-1], counts / n, share, align="edge", **look)
+    ax.bar(edges[:-1], shares, share, align="edge", **look)
     # two standard deviations of the share of independent values
     away = 2 * np.sqrt(share * (1 - share) / n)
     chance = "chance (± 2 std)"
     ax.axhspan(share - away, share + away, color=GREY, alpha=0.2, linewidth=0, label=chance)
     ax.axhline(share, color=GREY, linewidth=1, linestyle="--", label="calibrated")
-    ax.set_ylim(top=1.35 * max(counts.max() / n, share + away))
+    ax.set_ylim(top=1.35 * max(float(shares.max()), share + away))
     ax.legend(loc="upper center", ncols=2, fontsize="small", frameon=False)
     ax.set(xlim=(0, 1), xlabel="predictive distribution function at y", ylabel="share of values")
     tidy(ax)
-    return finished(ax, title, path)
+    return ax
 
 
 def distances(
@@ -123,6 +269,8 @@ def distances(
         raise InputError(f"found is {shown(found)}: give what daskgp.check returned")
     if not found.distances:
         raise InputError(f"there are no distances: {found.distance}")
+    if found.reliability:
+        raise InputError("classes have no spread to be right by distance: see Check.distances")
     along = np.arange(len(found.distances))
     panels = panels_on(axes, 2, (9.0, 3.6), path)
 
@@ -160,8 +308,9 @@ def check(found: Check, folder: Path) -> list[str]:
     Returns
     -------
     list of str
-        Files: ``pit.png`` and ``calibration.png``, ``distances.png`` where there are distances, and
-        ``residuals.png`` of up to 2,000 rows of two features and one target.
+        Files: ``pit.png`` and ``calibration.png``, or of counts ``ranks.png`` too;
+        ``distances.png`` where there are distances, and ``residuals.png`` of up to 2,000 rows of
+        two features and one target.  Of classes there is ``reliability.png`` alone.
 
     Raises
     ------
@@ -188,9 +337,13 @@ def check(found: Check, folder: Path) -> list[str]:
     except OSError as error:
         raise StoreError(f"cannot make the folder {os.fspath(folder)}: {error.strerror}") from error
     drawn: dict[str, Callable[..., Any]] = {"pit": pit, "calibration": calibration}
+    if len(found.ranks):
+        drawn["ranks"] = ranks
     if found.distances:
         drawn["distances"] = distances
-    if found.sample.X.shape[1] == 2 and found.sample.y.shape[1] == 1:
+    if found.reliability:
+        drawn = {"reliability": reliability}
+    elif found.sample.X.shape[1] == 2 and found.sample.y.shape[1] == 1:
         drawn["residuals"] = _residuals
     files = {name: str(Folder(folder, f"{name}.png")) for name in drawn}
     for name, draw in drawn.items():

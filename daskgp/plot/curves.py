@@ -179,6 +179,8 @@ def counts_of(y_true: Any, mean: Any, variance: Any) -> np.ndarray:
     if isinstance(y_true, Check):
         if mean is not None or variance is not None:
             raise InputError("a check is drawn as it is: leave mean and variance out")
+        if y_true.reliability:
+            raise InputError("classes have no distribution function: take plot.reliability")
         return y_true.counts
     rows = in_memory(*_on_one_grid(y_true, mean, variance))
     metrics.nlpd(*rows)  # which refuses what has no score

@@ -1,6 +1,7 @@
 """Checks of a fitted model: sums by chunk against scores of all rows."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,10 +9,10 @@ import pytest
 from commands import invoke
 from scipy.spatial import cKDTree
 from scipy.special import ndtr
-from scipy.stats import kstest
+from scipy.stats import binomtest, chisquare, kstest
 
 import daskgp
-from daskgp import kernels, metrics
+from daskgp import kernels, likelihoods, metrics
 from daskgp.errors import InputError, SettingError
 from tests.contract import cases
 
@@ -233,9 +234,57 @@ def test_what_cannot_be_checked_is_refused(fitted):
     for given in ("y_variance", "sample_weight"):
         with pytest.raises(SettingError, match=f"{given} is given and the likelihood is"):
             daskgp.check(robust, X, y, **{given: 1.0})
-    classes = daskgp.SVGP(likelihood="bernoulli", n_inducing=5, max_iter=2).fit(X, y > 0)
-    with pytest.raises(SettingError, match="classes have no calibration"):
-        daskgp.check(classes, X, y > 0)
+
+
+def of_kind(name):
+    """A fit to classes or counts, and other rows."""
+    X, y = rows()
+    likelihood = likelihoods.by_name(name)
+    y = likelihood.sample(1.5 * y, np.random.default_rng(0)).astype(float)
+    model = daskgp.SGPR("rbf", n_inducing=12, likelihood=name, max_iter=5)
+    return model.fit(X[::2], y[::2]), X[1::2], y[1::2]
+
+
+def test_classes_have_reliability(make_store, tmp_path):
+    model, X, y = of_kind("bernoulli")
+    found, p = daskgp.check(model, X, y, regions=2), model.predict_proba(X)[:, 1]
+    assert sum(row["n"] for row in found.reliability) == found.n == len(y)
+    for row in found.reliability:
+        own = np.floor(10 * p) == np.floor(10 * row["probability"])
+        wanted = binomtest(int(y[own].sum()), int(own.sum())).proportion_ci(0.95)
+        assert row["probability"] == pytest.approx(p[own].mean())
+        assert row["observed"] == pytest.approx(y[own].mean())
+        assert (row["low"], row["high"]) == pytest.approx((wanted.low, wanted.high))
+    assert found.scores["brier"] == pytest.approx(metrics.brier(y, p))
+    assert found.scores["r2"] == pytest.approx(1 - metrics.brier(y, p) / y.var())
+    share = y.mean()
+    constant = -share * np.log(share) - (1 - share) * np.log1p(-share)
+    assert found.scores["nlpd_gain"] == pytest.approx(constant - found.scores["nlpd"])
+    json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert "by probability of 1:" in str(found)
+    assert not len(found.pit)
+    with pytest.raises(InputError, match=r"take plot\.reliability"):
+        daskgp.plot.pit(found)
+    with pytest.raises(InputError, match=r"take plot\.reliability"):
+        daskgp.plot.ranks(model, X, y)
+    files = daskgp.plot.check(found, tmp_path / "figures")
+    assert [Path(file).name for file in files] == ["reliability.png"]
+    again = daskgp.check(model, *daskgp.open_dataset(make_store(X, y, 30)), regions=2)
+    assert [row["n"] for row in again.reliability] == [row["n"] for row in found.reliability]
+
+
+def test_counts_have_ranks_that_are_uniform():
+    model, X, y = of_kind("poisson")
+    found = daskgp.check(model, X, y)
+    assert found.ranks.sum() == pytest.approx(1.0)
+    assert (found.ranks == daskgp.check(model, X, y).ranks).all()
+    assert chisquare(found.n * found.ranks).pvalue > 0.01
+    assert found.to_dict()["ranks"] == found.ranks.tolist()
+    assert "randomised PIT in 20 classes" in str(found)
+    with pytest.raises(InputError, match=r"take plot\.ranks"):
+        daskgp.plot.reliability(found)
+    with pytest.raises(InputError, match="leave X and y out"):
+        daskgp.plot.ranks(found, X, y)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,14 @@ def drawings():
         "residuals": lambda o: plot.residuals(points, x, x, values, **o),
         "variogram": lambda o: plot.variogram(points, x, **o),
         "choice": lambda o: plot.choice(board, **o),
+        "ranks": lambda o: plot.ranks(of("poisson"), points, x, **o),
+        "reliability": lambda o: plot.reliability(of("bernoulli"), points, x % 2, **o),
     }
+
+    def of(likelihood):
+        kind = daskgp.ExactGP("rbf(1.0)", likelihood=likelihood, optimizer=None, progress=False)
+        return kind.fit(points, x % 2)
+
     model = daskgp.ExactGP(optimizer=None).fit(points, x)
     found = daskgp.check(model, points + 0.1, x)
     dims, coords = ("knot",), {"x0": ("knot", x), "x1": ("knot", x[::-1])}

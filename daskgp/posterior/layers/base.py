@@ -247,6 +247,10 @@ class Distribution:
         """Return the log density of values y (...); that of the Gaussian, whatever the tails."""
         return -0.5 * (np.log(2 * np.pi * self.std**2) + self.score(y) ** 2)
 
+    def steps(self, y: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return P(y' < y) and P(y' <= y) at values y (...); None unless y is a whole number."""
+        return None
+
     def ranked(self, y: Any) -> np.ndarray:
         """Return the ranked probability scores of values y (...), NaN unless they are whole."""
         return np.full(np.shape(y), np.nan)

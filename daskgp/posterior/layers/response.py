@@ -137,6 +137,13 @@ class Mixture(Distribution):
         density = self.likelihood.log_density(y / self.scale, mean, variance)
         return np.asarray(density - np.log(self.scale))
 
+    def steps(self, y: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return P(y' < y) and P(y' <= y) at counts and ordered classes y (...)."""
+        if self.likelihood.classes or not self.likelihood.discrete:
+            return None
+        whole = np.nan_to_num(y)
+        return self._known(self._cdf(whole - 1.0), y), self._known(self._cdf(whole), y)
+
     def ranked(self, y: Any) -> np.ndarray:
         """Return the ranked probability scores of counts and ordered classes y (...)."""
         if self.likelihood.classes or not self.likelihood.discrete:
