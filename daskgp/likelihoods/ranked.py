@@ -82,8 +82,9 @@ def _below(
     number = 2.0 * FAR / FINE * changes
     wide = number <= MOST
     found, rest = np.zeros(k.shape), math.sqrt(1.0 - PART**2) * std
+    inside = np.where(wide, k, 0.0)
     for x, w in zip(*_nodes(np.max(number, where=wide, initial=0.0)), strict=True):
-        found += w * likelihood.below(k, mean + std * x)
+        found += w * likelihood.below(inside, mean + std * x)
     if wide.all():
         return found
     narrow = np.zeros(k.shape)

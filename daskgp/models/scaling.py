@@ -498,8 +498,8 @@ def warn_of_few_values(
         )
     else:
         logger.warning(
-            "%s only %d distinct values in %d rows%s: for classes or counts choose SVGP or "
-            "DecoupledGP with a likelihood",
+            "%s only %d distinct values in %d rows%s: for classes or counts choose a likelihood, "
+            "such as likelihood='bernoulli' or 'poisson'",
             *(what, number, sums.rows, rounded),
         )
 
