@@ -39,7 +39,8 @@ from daskgp.train import callbacks
 logger = logging.getLogger("daskgp")
 
 SHARE = 0.6
-"""Share of new sites in those that follow, which is halved where the bound falls."""
+"""Share of new sites in those that follow, which is halved where the bound falls although
+hyper-parameters are as they were."""
 TRAINED = 6
 """Most turns in which hyper-parameters are trained."""
 
@@ -105,9 +106,10 @@ class _Turns:
 
     def taken(self, stored: sites.Stored) -> list[Fit]:
         """Return the fit of each class to its last sites."""
-        inner, share, bounds = sites.gaussian(self.recipe), SHARE, [-np.inf]
+        inner, share, bounds, trained = sites.gaussian(self.recipe), SHARE, [-np.inf], True
         rows, starts, errors = self._first(stored), list[warm.Other](), list[np.ndarray | None]()
         for i in range(sites.MOST):
+            held, trained = not trained, inner.optimizer is not None
             with sites.silent():
                 fits = self._fitted(inner, rows, i, starts)
             if not i:
@@ -115,14 +117,16 @@ class _Turns:
                 rows = self._first(stored)
             rows, value, n = self._following(stored, rows, fits, share, i)
             bounds.append(value + sum(fit.objective or 0.0 for fit in fits))
-            gained, tol = bounds[-1] - bounds[-2], self.recipe.tol * max(1.0, n / sites.SETTLED)
+            gained = bounds[-1] - bounds[-2]
+            tol = len(fits) * self.recipe.tol * max(1.0, n / sites.SETTLED)
             logger.info("sites of classes, turn %d: the bound is %.8g nats", i + 1, bounds[-1])
             if inner.optimizer is not None:
                 errors, before, starts = [fit.errors for fit in fits], starts, self._starts(fits)
                 still = bool(before) and _moved(before, starts) < sites.STILL
                 if still or i + 1 >= TRAINED:
                     inner = inner.changed(optimizer=None)
-            if gained < -tol:
+            inner = replace(inner, begun_from=fits[0].posterior.token)
+            if gained < -tol and held:  # not as hyper-parameters have moved
                 share = max(0.5 * share, sites.LEAST_SHARE)
             if abs(gained) < tol or not callbacks.has_room(0.0):
                 break
@@ -149,7 +153,9 @@ class _Turns:
             sums = sampling.describe(own, recipe.spans(own), home.executor)
             start = starts[c] if starts else None
             if fits and start is None and recipe.optimizer is not None:  # the kernel of the first
-                start = warm.Other(fits[0].posterior, recipe.inputs)
+                first = fits[0].posterior
+                start = warm.Other(first, recipe.inputs)
+                recipe = replace(recipe, begun_from=first.token)
             given = home.executor, self.fills, recipe, own, sums, None, place, start
             fits.append(run.solved(*given))
         return fits

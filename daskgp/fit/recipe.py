@@ -177,6 +177,10 @@ class Trainer(ABC):
         """Return the work of a fit, from that of the arrangement and the method alone."""
         return work
 
+    def takes_curvature(self, recipe: Recipe, rows: data.Rows) -> bool:
+        """Return whether training begins with the curvature of a subset's evidence."""
+        return True
+
     def begin(self, problem: Problem) -> Start:
         """Return a start that is better than one from a sample, where the trainer has one."""
         return problem.start

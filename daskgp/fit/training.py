@@ -114,6 +114,10 @@ class OnNearby(OnBlocks):
         spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
         return usual and not recipe.inputs.trained and spatial
 
+    def takes_curvature(self, recipe: Recipe, rows: data.Rows) -> bool:
+        """Return whether training begins with the curvature of a subset's evidence."""
+        return not self.on_rows(recipe, rows)
+
     def check_number(self, recipe: Recipe, rows: data.Rows, n: int) -> None:
         """Raise SettingError for a draw of rows that says nothing about hyper-parameters."""
         if recipe.optimizer is not None and self.on_rows(recipe, rows):

@@ -47,7 +47,9 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums, other: Other
     theta = recipe.constraints(theta, stage.scaling).started(theta)
     sampled = hyperparameters.Sampled.of(recipe, stage, sums)
     theta = replace(theta, inputs=_inputs(sampled, theta, other))
-    begun, evidence = subset.Start(theta), sampled.evidence()
+    begun, evidence = subset.Start(theta), None
+    if recipe.trainer.takes_curvature(recipe, stage.rows):
+        evidence = sampled.evidence()
     if evidence is not None:
         begun = subset.at(evidence, replace(theta, inputs=None))._replace(theta=theta)
     return begun._replace(sample=sampled.sample.rows.X)

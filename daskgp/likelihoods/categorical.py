@@ -26,8 +26,8 @@ BELOW, BEYOND = 4.0, 17.0
 """How far below the largest f and beyond it t may be."""
 REACH = 5.0
 """Standard deviations of f from its mean that count for the ends of t."""
-ROWS = 512
-"""Rows of which arrays are made at a time."""
+ROWS = 128
+"""Rows of which arrays are made at a time, which stay in a processor's cache."""
 SMALLEST = 1e-290
 
 
@@ -74,14 +74,16 @@ def _expected(mean: np.ndarray, variance: np.ndarray) -> Categories:
     nodes, weights = np.array(hermite()).T
     factors = np.exp(np.sqrt(2.0) * nodes * deviation[:, :, None])
     probability, spread = np.zeros(mean.shape), np.zeros(mean.shape)
-    below = np.zeros(len(mean))
+    below, rates, parts = np.zeros(len(mean)), np.empty_like(factors), np.empty_like(factors)
     for k in range(NODES):
         # far beyond the ends of t all of these are 0 or 1
         base = np.exp(np.clip(mean - (low + k * step)[:, None], -300.0, 300.0))
-        rates = base[:, :, None] * factors
-        parts = weights * np.exp(-rates)
+        np.multiply(base[:, :, None], factors, out=rates)
+        np.exp(np.negative(rates, out=parts), out=parts)
+        parts *= weights
+        rates *= parts
         # sums along rows of their own, whose bits do not depend on other rows
-        distribution, density = parts.sum(axis=2), (rates * parts).sum(axis=2)
+        distribution, density = parts.sum(axis=2), rates.sum(axis=2)
         distribution = np.maximum(distribution, SMALLEST)
         product = np.exp(np.log(distribution).sum(axis=1))
         ratio = density / distribution
