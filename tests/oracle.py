@@ -133,10 +133,10 @@ def _is_factor(a):
     return a.ndim == 2 and a.shape[0] == a.shape[1] > 2 and not np.triu(a, 1).any()
 
 
-def gaussian_approximation(likelihood, K, y, steps=200):
+def gaussian_approximation(likelihood, K, y, steps=200, share=0.5):
     """Mean (n,) and covariance (n, n) of the Gaussian q(f) of the largest bound, and the bound.
 
-    Natural-gradient steps on dense arrays: q's precision is K^-1 plus a diagonal.
+    Natural-gradient steps on dense arrays, a share of each: q's precision is K^-1 plus a diagonal.
     """
     n = len(y)
     m, precision, shift = np.zeros(n), np.full(n, 0.1), np.zeros(n)
@@ -145,8 +145,8 @@ def gaussian_approximation(likelihood, K, y, steps=200):
         m = V @ shift
         found = likelihood.expected(y[:, None], m[:, None], np.diag(V))
         step = np.maximum(-2.0 * found.by_variance[:, 0], 1e-4)
-        precision = 0.5 * precision + 0.5 * step
-        shift = 0.5 * shift + 0.5 * (found.by_mean[:, 0] + step * m)
+        precision = (1 - share) * precision + share * step
+        shift = (1 - share) * shift + share * (found.by_mean[:, 0] + step * m)
     V = np.linalg.inv(np.linalg.inv(K) + np.diag(precision))
     m = V @ shift
     found = likelihood.expected(y[:, None], m[:, None], np.diag(V))

@@ -221,8 +221,8 @@ class Recipe:
         Identity of the model that training begins from; None for a search for a start.
     likelihood : Likelihood, optional
         Likelihood that Gaussian sites stand for; None for that of the method.
-    latent : bool
-        Whether targets are those of sites, which have the units of the latent function.
+    latent : float, optional
+        Unit of the latent function, where targets are those of sites.
     others
         As the settings of an estimator.
     """
@@ -256,7 +256,7 @@ class Recipe:
     progress: ShowProgress
     begun_from: str | None = None
     likelihood: Likelihood | None = None
-    latent: bool = False
+    latent: float | None = None
 
     @property
     def observed_by(self) -> Likelihood:

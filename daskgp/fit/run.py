@@ -163,8 +163,8 @@ def run(
         return solved(executor, fills, recipe, rows, sums, checkpoint, keep, start), sums
     solve = partial(solved, executor, fills)
     given = recipe, rows, sums, executor, checkpoint, keep, start
-    fit, likelihood = sites.run(solve, *given)
-    return fit.of(fit.posterior.observed_by(likelihood)), sums
+    fit, observed = sites.run(solve, *given)
+    return fit.of(fit.posterior.observed_by(observed)), sums
 
 
 def solved(
@@ -406,8 +406,8 @@ def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scali
         scale = replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
     else:
         scale = means.of_columns(scale, rows, int(sums.rows))
-    if recipe.latent:
-        scale = replace(scale, y_scale=np.ones(p))
+    if recipe.latent is not None:
+        scale = replace(scale, y_scale=np.full(p, recipe.latent))
     names = rows.columns.inputs_names, rows.target_names
     scaling.check_range(sums, scale, recipe.dtype, *names)
     return scale

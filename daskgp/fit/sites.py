@@ -10,6 +10,9 @@ on the bound
 
 where Z is the evidence of the regression.  Given the sites, its gradient by the hyper-parameters is
 that of log Z, so that training takes turns with sites; parameters of the likelihood follow the sum.
+
+Where targets are measured, likelihood and sites are those of targets in a unit of their own, their
+spread, as are the parameters of the likelihood; rows have pseudo-targets in the unit of y.
 """
 
 from __future__ import annotations
@@ -33,7 +36,6 @@ from daskgp.data.partition import Span, alone, default_block_rows
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores import groups
 from daskgp.data.stores.checkpoints import Place
-from daskgp.errors import InputError
 from daskgp.fit import hyperparameters, rounds, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit
@@ -42,6 +44,7 @@ from daskgp.fit.scratch import ordered
 from daskgp.likelihoods import Expectation, Likelihood
 from daskgp.models import scaling
 from daskgp.models.values import Want
+from daskgp.posterior.layers import Response
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor, map_all, node
 from daskgp.runtime.process import single_blas_thread
@@ -73,8 +76,9 @@ TINY = 1e-12
 """Least variance of f."""
 SOME = 20_000
 """Targets by which a likelihood begins, about."""
-SPREADS = 0.02, 50.0
-"""Least and largest spread of targets that are measured, which sites do not standardise."""
+WIDE = 2.0
+"""Spread with which measured targets with outliers begin, so that the first fit takes them for
+noise: f would follow them for good."""
 SHIFT = 0.02
 """Difference of the log of a parameter by which its curvature is found."""
 REACH = 0.5
@@ -138,7 +142,7 @@ start."""
 
 
 class Begun(NamedTuple):
-    """Beginning of sites: a likelihood, and q at the rows.
+    """Beginning of sites: a likelihood, q at the rows, and the unit of targets.
 
     q is that of each row alone with a prior mean ``offset``, or that of a ``posterior``.
     """
@@ -146,6 +150,7 @@ class Begun(NamedTuple):
     likelihood: Likelihood
     offset: float
     posterior: Posterior | None = None
+    unit: float = 1.0
 
     @classmethod
     def of(
@@ -159,21 +164,22 @@ class Begun(NamedTuple):
         assert likelihood is not None
         before = None if start is None else start.posterior.likelihood
         if start is not None and before is not None and before.name == likelihood.name:
-            return cls(before, 0.0, start.posterior)
-        some, beside = stored.some()
-        if likelihood.standardised:
-            _check_spread(likelihood, rows.target_names[0], some)
+            return cls(before, 0.0, start.posterior, start.posterior.latent_unit)
+        (some, beside), unit = stored.some(), 1.0
         if likelihood.sized_by_data:  # the last class may be in none of them
             some = np.append(some, largest)
-        if not likelihood.standardised:
-            likelihood = likelihood.start(some, beside)
+        if likelihood.standardised and recipe.standardize:
+            unit = likelihood.spread(some, beside) or 1.0
+            some, beside = some / unit, {name: own / unit for name, own in beside.items()}
+        wide = 1.0 if likelihood.log_concave or not likelihood.standardised else WIDE
+        likelihood = likelihood.start(wide * some, beside)
         free = not (isinstance(recipe.mean, str) and recipe.mean == "zero")
         usual = likelihood
         if rows.beside:
-            known, _, first = observed(rows, Span(0, min(len(rows), FIRST)))
+            known, _, first = observed(rows, Span(0, min(len(rows), FIRST)), unit)
             usual = likelihood.with_columns(first) if known.any() else likelihood
         offset = float(usual.offset(np.array([y_mean]))[0]) if free else 0.0
-        return cls(likelihood, offset)
+        return cls(likelihood, offset, unit=unit)
 
 
 class Turn(NamedTuple):
@@ -198,8 +204,8 @@ def run(
     checkpoint: Place | None,
     keep: str,
     start: warm.Other | None,
-) -> tuple[Fit, Likelihood]:
-    """Return the Gaussian regression on the last sites of rows, and the likelihood.
+) -> tuple[Fit, Response]:
+    """Return the Gaussian regression on the last sites of rows, and the layer of the likelihood.
 
     The objective of the fit is the bound.
 
@@ -228,9 +234,10 @@ def run(
     turns = _Turns(solve, recipe, sums, checkpoint, begun)
     try:
         with callbacks.ended() as ended:
-            return turns.taken(stored, start, ended)
+            fit, likelihood = turns.taken(stored, start, ended)
     finally:
         stored.clear()
+    return fit, Response(likelihood, begun.unit, of_method=False)
 
 
 @dataclass(frozen=True)
@@ -257,7 +264,8 @@ class _Turns:
         self, stored: Stored, start: warm.Other | None, ended: Callable[[], bool]
     ) -> tuple[Fit, Likelihood]:
         """Return the fit to the last sites, or to those at which training ended; likelihood."""
-        inner, likelihood, other = gaussian(self.recipe), self.begun.likelihood, start
+        begun = self.begun
+        inner, likelihood, other = gaussian(self.recipe, begun.unit), begun.likelihood, start
         sites, share, errors, history = stored.first(self.begun), 1.0, None, list[dict[str, Any]]()
         bound, was, moves = -np.inf, None, np.inf
         for i in range(MOST):
@@ -452,14 +460,17 @@ def _told(history: list[dict[str, Any]], likelihood: Likelihood) -> list[dict[st
     return [{k: v for k, v in entry.items() if k != NOISE} | own for entry in history]
 
 
-def gaussian(recipe: Recipe) -> Recipe:
-    """Return the recipe of the regression on sites, which have noise variances of their own."""
+def gaussian(recipe: Recipe, unit: float = 1.0) -> Recipe:
+    """Return the recipe of the regression on sites, which have noise variances of their own.
+
+    ``unit`` is that of the latent function, in the one of targets.
+    """
     asked = recipe.asked
-    fixed = {**fixed_values(asked.fixed), NOISE: NO_NOISE}
+    fixed = {**fixed_values(asked.fixed), NOISE: NO_NOISE * unit**2}  # in the units of the data
     return replace(
         recipe,
         likelihood=None,
-        latent=True,
+        latent=unit,
         asked=Asked(fixed, asked.limits, asked.prior),
         noise_variance=NO_NOISE,
         calibrate=None,
@@ -481,10 +492,10 @@ def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> li
 
 def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:
     """Return the sites of rows whose f have a prior of their own."""
-    known, y, beside = observed(rows, span)
+    known, y, beside = observed(rows, span, begun.unit)
     likelihood = begun.likelihood.with_columns(beside)
     prior = np.full(y.shape, begun.offset), np.full(y.shape, ALONE)
-    return *sited(known, *_at_modes(likelihood, y, *prior)), None
+    return *sited(known, *_at_modes(likelihood, y, *prior), begun.unit), None
 
 
 def _at_modes(
@@ -502,23 +513,17 @@ def _at_modes(
     return _natural(likelihood.expected(y, mode, 1.0 / precision[:, 0]), mode)
 
 
-def observed(rows: data.Rows, span: Span) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Return which rows of a span miss nothing (r,), their targets (n, 1) and columns beside."""
+def observed(
+    rows: data.Rows, span: Span, unit: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Return which rows of a span miss nothing (r,), their targets (n, 1) and columns beside.
+
+    Those of targets that are measured are in a ``unit``.
+    """
     X, y = rows.raw(*span)
     known = scaling.complete_rows(X, y)
-    return known, np.asarray(y[known, :1], np.float64), rows.beside_in(y[known])
-
-
-def _check_spread(likelihood: Likelihood, name: str, y: np.ndarray) -> None:
-    """Raise InputError for measured targets whose unit does not suit sites."""
-    low, high = np.quantile(y, [0.16, 0.84]) if len(y) else (0.0, 0.0)
-    spread = 0.5 * float(high - low)
-    if spread and not SPREADS[0] <= spread <= SPREADS[1]:
-        raise InputError(
-            f"target {name!r} has a spread of {spread:.3g}, and likelihood={likelihood.name!r} "
-            f"takes targets in units in which it is about 1 ({SPREADS[0]:g} to {SPREADS[1]:g}): "
-            f"divide {name} by {spread:.1g}"
-        )
+    beside = {name: own / unit for name, own in rows.beside_in(y[known]).items()}
+    return known, np.asarray(y[known, :1], np.float64) / unit, beside
 
 
 def _some(
@@ -538,11 +543,15 @@ def _natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def sited(
-    known: np.ndarray, first: np.ndarray, second: np.ndarray
+    known: np.ndarray, first: np.ndarray, second: np.ndarray, unit: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return pseudo-targets and their noise variances (n,), of rows that are ``known``."""
+    """Return pseudo-targets and their noise variances (n,), of rows that are ``known``.
+
+    They are in the unit of y, t / v and 1 / v in a ``unit`` of it.
+    """
     targets, variances = np.full(len(known), np.nan), np.ones(len(known))
-    targets[known], variances[known] = first / second, 1.0 / second - NO_NOISE
+    targets[known] = first / second * unit
+    variances[known] = (1.0 / second - NO_NOISE) * unit**2
     return targets, variances
 
 
@@ -562,7 +571,8 @@ def _joining(
     rows: data.Rows, span: Span, posterior: Posterior
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the sites of rows that join those of a posterior, and what these add to the bound."""
-    known, y, beside = observed(rows, span)
+    unit = posterior.latent_unit
+    known, y, beside = observed(rows, span, unit)
     X, likelihood = rows.raw(*span)[0][known], posterior.likelihood
     assert likelihood is not None
     first, second, value = np.zeros(len(y)), np.ones(len(y)), 0.0
@@ -574,9 +584,10 @@ def _joining(
         spread: Any = prior.variance if alone else prior.covariance
         joint = np.diag(spread[:, 0]) if alone else spread[:, :, 0]
         of_group = likelihood.with_columns({name: values[group] for name, values in beside.items()})
-        first[group], second[group], own = _together(of_group, y[group], prior.mean, joint)
+        given = of_group, y[group], prior.mean / unit, joint / unit**2
+        first[group], second[group], own = _together(*given)
         value += own
-    return *sited(known, first, second), value
+    return *sited(known, first, second, unit), value
 
 
 def _near(X: np.ndarray) -> list[np.ndarray]:
@@ -623,28 +634,29 @@ def _following(
     posterior: Posterior,
 ) -> tuple[np.ndarray, np.ndarray, Sums | None]:
     """Return the next sites of rows, a share of them new, and sums under q, which has ``sites``."""
-    known, y, beside = observed(rows, span)
+    unit = posterior.latent_unit
+    known, y, beside = observed(rows, span, unit)
     likelihood = likelihood.with_columns(beside)
     with single_blas_thread():
         found = posterior.moments(rows.raw(*span)[0][known], "variance", gaussian=True)
     assert found.variance is not None
-    mean, variance = found.mean, found.variance[:, 0]
+    mean, variance = found.mean / unit, found.variance[:, 0] / unit**2
     expected = likelihood.expected(y, mean, variance)
     first, second = _natural(expected, mean)
     if sites is None:
-        return *sited(known, first, second), None
+        return *sited(known, first, second, unit), None
     own = sites.raw(*span)[1][known]
-    t, v = own[:, 0], own[:, -1] + NO_NOISE
+    t, v = own[:, 0] / unit, own[:, -1] / unit**2 + NO_NOISE
     of_sites = np.log(2 * np.pi * v) + ((t - mean[:, 0]) ** 2 + variance) / v
     value = expected.value + 0.5 * float(of_sites.sum())
     slopes, logs = [expected.by_log], likelihood.log_parameters
-    for unit in np.eye(len(logs)):
-        shifted = likelihood.with_log_parameters(logs + SHIFT * unit)
+    for axis in np.eye(len(logs)):
+        shifted = likelihood.with_log_parameters(logs + SHIFT * axis)
         slopes.append(shifted.expected(y, mean, variance).by_log)
     sums = Sums(value, slopes[0], np.reshape(slopes[1:], (len(logs), len(logs))), len(y))
     first = (1.0 - share) * t / v + share * first
     second = (1.0 - share) / v + share * second
-    return *sited(known, first, second), sums
+    return *sited(known, first, second, unit), sums
 
 
 @contextmanager

@@ -220,7 +220,7 @@ class OnRows(OnNearby):
         """Train from the best start that some conditionals tell, and solve for all rows."""
         conditionals.warn_of_kernel(self.model, problem.theta)
         recipe = problem.recipe
-        if recipe.optimizer is not None and not (recipe.latent and recipe.begun_from):
+        if recipe.optimizer is not None and (recipe.latent is None or not recipe.begun_from):
             problem = problem._replace(start=self._started(problem))
         return super().learn(problem)
 

@@ -198,6 +198,23 @@ class Likelihood(ABC):
         """
         return self
 
+    def spread(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> float:
+        """Return the spread of measured targets, by which they may be divided; 0 if there is none.
+
+        Parameters
+        ----------
+        y, beside
+            As for ``start``.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import StudentT
+        >>> StudentT().spread(np.array([0.0, 10.0, 20.0, 30.0, 1e6]))
+        14.826
+        """
+        known = y[np.isfinite(y)]
+        return float(known.std()) if len(known) else 0.0
+
     def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> Likelihood:
         """Return the likelihood that training begins from, given some targets.
 

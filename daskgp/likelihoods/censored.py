@@ -57,7 +57,7 @@ class Censored(Likelihood):
     def name(self) -> str:
         return "censored"
 
-    def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> Censored:
+    def spread(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> float:
         values = y
         if beside:
             low, high = (np.asarray(beside.get(name, y)) for name in ("lower", "upper"))
@@ -65,8 +65,10 @@ class Censored(Likelihood):
                 np.where(np.isfinite(low), low, high) + np.where(np.isfinite(high), high, low)
             )
             values = np.where((low == high) | ~np.isfinite(inner), y, inner)
-        values = values[np.isfinite(values)]
-        spread = float(values.std()) if len(values) else 0.0
+        return super().spread(values)
+
+    def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> Censored:
+        spread = self.spread(y, beside)
         return self._with(sigma=self.sigma * spread) if spread > 0 else self
 
     def log_p(self, y: Array, f: Array) -> LogDensity:

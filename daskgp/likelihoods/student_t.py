@@ -81,12 +81,14 @@ class StudentT(Likelihood):
         scale, df = np.exp(logs_of(self.parameter_names, values))
         return replace(self, scale=float(scale), df=float(df))
 
-    def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> StudentT:
+    def spread(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> float:
         known = y[np.isfinite(y)]
         if not len(known):
-            return self
-        spread = DEVIATION * float(np.median(np.abs(known - np.median(known))))
-        spread = spread or float(known.std())
+            return 0.0
+        return DEVIATION * float(np.median(np.abs(known - np.median(known)))) or float(known.std())
+
+    def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> StudentT:
+        spread = self.spread(y, beside)
         return replace(self, scale=self.scale * spread) if spread > 0 else self
 
     def log_p(self, y: Array, f: Array) -> LogDensity:

@@ -138,10 +138,10 @@ class Posterior:
         """Return the posterior with more layers, or others of the same kind, which no store has."""
         return replace(self, layers=chain.joined(*self.layers, *layers), origin=None)
 
-    def observed_by(self, likelihood: Likelihood) -> Posterior:
+    def observed_by(self, response: Response) -> Posterior:
         """Return the posterior of f as that of what a likelihood says is observed."""
         kept = (layer for layer in self.layers if not isinstance(layer, Noise))
-        return replace(self, layers=chain.joined(*kept, Response(likelihood, of_method=False)))
+        return replace(self, layers=chain.joined(*kept, response))
 
     def layer(self, kind: type[L]) -> L | None:
         """Return the layer of a kind, if there is one."""
@@ -273,6 +273,11 @@ class Posterior:
         """True if Gaussian sites stand for the likelihood."""
         response = self.layer(Response)
         return response is not None and not response.of_method
+
+    @property
+    def latent_unit(self) -> float:
+        """Unit of the latent function of sites, in that of y; y_scale of the one target."""
+        return float(self.scaling.y_scale[0])
 
     @property
     def known(self) -> Known | None:

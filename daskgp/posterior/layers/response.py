@@ -82,8 +82,9 @@ class Response(Layer):
     def described(self) -> Any:
         if self.of_method:
             return None
-        own = self.likelihood
-        return {"likelihood": own.name, "log_parameters": own.log_parameters.tolist()}
+        own, scale = self.likelihood, float(self.scale)
+        units = {} if scale == 1.0 else {"scale": scale}
+        return {"likelihood": own.name, "log_parameters": own.log_parameters.tolist(), **units}
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -96,7 +97,7 @@ class Response(Layer):
     @classmethod
     def restored(cls, described: Any, arrays: dict[str, np.ndarray]) -> Response:
         own = likelihoods.by_name(described["likelihood"], described["log_parameters"])
-        return cls(own, of_method=False)
+        return cls(own, described.get("scale", 1.0), of_method=False)
 
 
 @dataclass(frozen=True, eq=False)
