@@ -154,3 +154,31 @@ def gaussian_approximation(likelihood, K, y, steps=200, share=0.5):
     divergence = 0.5 * (np.trace(ratio) - n - np.linalg.slogdet(ratio)[1])
     divergence += 0.5 * m @ np.linalg.solve(K, m)
     return m, V, found.value - divergence
+
+
+def sampled_posterior(likelihood, K, y, draws=30_000, seed=0):
+    """Mean (n,) and standard deviation (n,) of f given y, by elliptical slice sampling."""
+    rng, n = np.random.default_rng(seed), len(y)
+    root, f = np.linalg.cholesky(K + 1e-10 * np.eye(n)), np.zeros(n)
+
+    def log_p(f):
+        return float(likelihood.log_p(y[:, None], f[:, None]).value.sum())
+
+    first = second = np.zeros(n)
+    height = log_p(f)
+    for i in range(draws):
+        other, level = root @ rng.standard_normal(n), height + np.log(rng.uniform())
+        angle = rng.uniform(0.0, 2 * np.pi)
+        least, most = angle - 2 * np.pi, angle
+        while True:
+            tried = f * np.cos(angle) + other * np.sin(angle)
+            height = log_p(tried)
+            if height > level:
+                break
+            least, most = (angle, most) if angle < 0 else (least, angle)
+            angle = rng.uniform(least, most)
+        f = tried
+        if i >= draws // 10:
+            first, second = first + f, second + f**2
+    count = draws - draws // 10
+    return first / count, np.sqrt(second / count - (first / count) ** 2)

@@ -331,7 +331,7 @@ def described(
     work.check(recipe, rows, int(sums.rows))
     scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     measured: Sequence[str] = rows.target_names if recipe.codes is None else ()
-    if measured:
+    if measured and not rows.beside:  # values at a limit are repeated
         scaling.warn_of_few_values(sums, measured, np.dtype(rows.y.dtype))
     names = rows.columns.inputs_names
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))

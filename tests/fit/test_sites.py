@@ -11,7 +11,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import kernels
 from daskgp.errors import DaskgpError, InputError, SettingError
-from daskgp.likelihoods import by_name
+from daskgp.likelihoods import REGISTRY, by_name
 from tests import oracle
 
 KERNEL = kernels.Matern32(lengthscale=0.4, variance=1.3)
@@ -62,6 +62,43 @@ def in_units_of_y(model):
     """The likelihood of a model, whose first parameter is a spread of y."""
     own, unit = model.likelihood_, model.solved_.latent_unit
     return own.with_log_parameters([np.log(unit) + own.log_parameters[0], *own.log_parameters[1:]])
+
+
+def some(name, rng, n=30):
+    """Rows of a likelihood, and columns beside them."""
+    X = rng.uniform(size=(n, 2))
+    f = np.linalg.cholesky(KERNEL(X) + 1e-10 * np.eye(n)) @ rng.standard_normal(n)
+    if name == "ordinal":
+        return X, np.digitize(f + rng.standard_normal(n), [-0.7, 0.6]).astype(float), {}
+    if name == "censored":
+        y = f + 0.3 * rng.standard_normal(n)
+        limit = np.quantile(y, 0.3)
+        own = {"lower": np.where(y < limit, -np.inf, y), "upper": np.maximum(y, limit)}
+        return X, own["upper"], own
+    own = {"trials": np.full(n, 5.0)} if name == "binomial" else {}
+    likelihood = by_name(name).with_columns(own) if own else by_name(name)
+    return X, np.asarray(likelihood.sample(f, rng), np.float64), own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*REGISTRY} - {"gaussian"}))
+def test_the_posterior_is_near_the_true_one(name):
+    X, y, own = some(name, np.random.default_rng(3))
+    model = daskgp.ExactGP(KERNEL, likelihood=name, tol=1e-5, **FIXED).fit(X, y, **own)
+    mean, std = model.predict(X, return_std=True)
+    likelihood = in_units_of_y(model) if model.likelihood_.standardised else model.likelihood_
+    likelihood = likelihood.with_columns(own) if own else likelihood
+    true, spread = oracle.sampled_posterior(likelihood, KERNEL(X), y)
+    assert np.sqrt(np.mean(((mean - true) / spread) ** 2)) < 0.12
+    assert 0.9 < np.mean(std / spread) < 1.06
+
+
+def test_values_at_a_limit_are_not_taken_for_classes(caplog):
+    X, y, own = some("censored", np.random.default_rng(3))
+    own = {**own, "upper": np.full(len(y), -0.5), "lower": np.full(len(y), -np.inf)}
+    with caplog.at_level("WARNING", "daskgp"):
+        daskgp.ExactGP(KERNEL, likelihood="censored", **FIXED).fit(X, own["upper"], **own)
+    assert "distinct values" not in caplog.text
 
 
 def test_parameters_of_a_likelihood_are_those_of_the_largest_bound():
