@@ -542,8 +542,24 @@ def beside_in_store(
     group = store_behind(getattr(y, "array", y), "y")
     if group is None:
         return {}
-    url, present = remote.address(group), [name for name in names if name in group]
-    return {name: _numeric_array(group, name, url, (1, 2)) for name in present}
+    url, n = remote.address(group), getattr(y, "array", y).shape[0]
+    present = [name for name in names if name in group]
+    own = [name for name in present if name in GIVEN or _has_rows(group, name, n)]
+    return {name: _numeric_array(group, name, url, (1, 2)) for name in own}
+
+
+def _has_rows(group: zarr.Group, name: str, n: int) -> bool:
+    """Return whether an array has a number for each of n rows; others of its name are no columns.
+
+    StoreError for one that cannot be read.
+    """
+    try:
+        array = group[name]
+    except Exception as error:
+        raise StoreError(f"cannot read array {name!r}: {groups.first_line(error)}") from error
+    if not isinstance(array, zarr.Array):
+        return False
+    return array.shape in ((n,), (n, 1)) and np.dtype(array.dtype).kind in groups.NUMERIC
 
 
 def warn_of_left_behind(y: Any) -> None:
