@@ -314,15 +314,22 @@ def test_rows_without_columns_that_those_of_the_fit_had_are_refused():
     assert model.score(X, y, exposure=False, offset=False) < model.score(X, y, **own)
 
 
-@pytest.mark.parametrize("kind", ["vecchia", "svgp"])
-def test_columns_reach_scores_updates_and_predictions(kind):
+def test_batches_take_columns():
+    X, y, own = with_columns("binomial", 3)
+    more = {"inducing": X, "natural": 0.5, "batch_rows": 36, "validation": None, "max_iter": 30}
+    model = daskgp.SVGP(KERNEL, likelihood="binomial", standardize=False, **more, **FIXED)
+    mean, std = model.fit(X, y, **own).predict(X[:9], return_std=True)
+    wanted = dense(by_name("binomial").with_columns(own), X, y, X[:9])
+    np.testing.assert_allclose(mean, wanted[0], atol=0.02)
+    np.testing.assert_allclose(std, wanted[1], rtol=0.02)
+    np.testing.assert_allclose(model.objective_, wanted[2], atol=0.02)
+    with pytest.raises(InputError, match="trials holds 1"):
+        model.partial_fit(X[:5], 2.0 + y[:5], trials=1.0)
+
+
+def test_columns_reach_scores_and_predictions():
     X, y, own = with_columns("poisson", 3)
-    settings = {"likelihood": "poisson", "mean": "zero", "progress": False}
-    if kind == "svgp":
-        more = {"inducing": X[:9], "natural_gradient": 0.5, "batch_rows": 36, "max_iter": 30}
-        model = daskgp.SVGP(KERNEL, optimizer=None, **more, **settings)
-    else:
-        model = daskgp.VecchiaGP(KERNEL, optimizer=None, **settings)
+    model = daskgp.VecchiaGP(KERNEL, likelihood="poisson", n_neighbours=36, **FIXED)
     model.fit(X, y, **own)
     Z, rate = X[:12], np.exp(own["offset"]) * own["exposure"]
     here = {name: values[:12] for name, values in own.items()}
