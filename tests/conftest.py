@@ -38,7 +38,7 @@ LONG, KEPT = 2, 8
 """Cases from which on a promise is long, and of how many of them one is not slow."""
 SAMPLED = {
     *("settings", "idle_settings", "same_bits", "rows_of_the_caller", "pickle", "save_load"),
-    *("quantiles", "bad_rows", "noise_refused", "update_refused"),
+    *("quantiles", "bad_rows", "noise_refused", "update_refused", "likelihoods"),
 }
 """Checks of ``daskgp.testing`` whose promise what all methods share keeps."""
 
