@@ -409,6 +409,21 @@ class Likelihood(ABC):
         terms = (math.log(w) + self.log_p(y, mean + x * spread).value for x, w in hermite())
         return log_sum_exp(terms, xp)
 
+    def is_density(self, y: np.ndarray) -> Any:
+        """Return True where ``log_density`` of y (n, p) is that of a density, in the unit of y.
+
+        It is that of a probability where y is known by bounds alone.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Censored
+        >>> bounds = {"lower": np.array([1.0, -np.inf]), "upper": np.array([1.0, 0.5])}
+        >>> Censored().with_columns(bounds).is_density(np.array([[1.0], [0.5]]))
+        array([[ True],
+               [False]])
+        """
+        return True
+
     def cdf(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         """Return the integral of P(y' <= y | f) q(f) df, for means and standard deviations (...).
 

@@ -172,6 +172,10 @@ class _CensoredRows(Censored):
         log_p = xp.where(xp.isnan(y), xp.nan, found.log_p)
         return xp.where(measured, super().log_density(y, mean, variance), log_p)
 
+    def is_density(self, y: np.ndarray) -> Any:
+        low, high = self._bounds(y)
+        return low == high
+
     def _bounds(self, like: Array) -> tuple[Array, Array]:
         """Return bounds (n, 1), far ones where a side is open."""
         xp = namespace(like)

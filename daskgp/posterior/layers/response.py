@@ -136,7 +136,7 @@ class Mixture(Distribution):
         """Return the log density of values y (...)."""
         mean, variance = self.mean / self.scale, (self.std / self.scale) ** 2
         density = self.likelihood.log_density(y / self.scale, mean, variance)
-        return np.asarray(density - np.log(self.scale))
+        return np.asarray(density - self.likelihood.is_density(y) * np.log(self.scale))
 
     def steps(self, y: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Return P(y' < y) and P(y' <= y) at counts and ordered classes y (...)."""
