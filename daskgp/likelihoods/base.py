@@ -571,17 +571,24 @@ class Likelihood(ABC):
         By the false position of normal scores, which are nearly linear in z, with every third step
         a halving of the bracket.
         """
-        (low, high), goal = ends, ndtri(level)
+        goal, shape = ndtri(level), mean.shape
+        mean, std, low, high = (np.ravel(a) for a in (mean, std, *ends))
         below, above = np.full(mean.shape, -SCORES) - goal, np.full(mean.shape, SCORES) - goal
+        found, left = np.empty(mean.shape), np.arange(mean.size)  # those that have not settled
         for i in range(Z_STEPS):
             at = 0.5 * (low + high) if i % 3 == 2 else low - below * (high - low) / (above - below)
             score = ndtri(np.clip(self.cdf(to_y(at), mean, std), TINY, 1.0 - EPS)) - goal
             under = score < 0
             low, below = np.where(under, at, low), np.where(under, score, below)
             high, above = np.where(under, high, at), np.where(under, above, score)
-            if (np.minimum(np.abs(score), high - low) <= Z_SETTLED).all():
+            found[left] = np.where(np.abs(below) < np.abs(above), low, high)
+            moving = ~(np.minimum(np.abs(score), high - low) <= Z_SETTLED)
+            if not moving.any():
                 break
-        return to_y(np.where(np.abs(below) < np.abs(above), low, high))
+            low, high, below, above, mean, std, left = (
+                a[moving] for a in (low, high, below, above, mean, std, left)
+            )
+        return to_y(found.reshape(shape))
 
     _takes: ClassVar[str] = "finite numbers: leave the others out"
 
