@@ -890,6 +890,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         With a trend that is integrated over it is the restricted one, of contrasts that have none.
 
+        Raises
+        ------
+        SettingError
+            If the method has no evidence, or rows have bounds.
+
         Examples
         --------
         >>> import numpy as np, daskgp
@@ -906,6 +911,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
         if not self.solved_.method.has_evidence:
             raise SettingError(
                 f"{type(self).__name__} has no evidence, as its method says: see objective_"
+            )
+        if bounds := [name for name in self.solved_.own_columns if name in ("lower", "upper")]:
+            raise SettingError(
+                f"rows with {' and '.join(bounds)} have densities in the unit of y and "
+                "probabilities, which have none: compare fits to the same rows by objective_"
             )
         scale = self.solved_.scaling
         slopes = 0.0 if scale.transform is None else scale.transform.log_slopes

@@ -188,6 +188,8 @@ def test_values_between_bounds_are_those_of_dense_variational_inference():
     wanted = dense(likelihood, X, y, X[:9])
     np.testing.assert_allclose(model.predict(X[:9]), wanted[0], atol=5e-3)
     assert model.predict(X)[y == 0].min() < -0.1
+    with pytest.raises(SettingError, match="rows with lower and upper have densities"):
+        model.log_marginal_likelihood()
     density = likelihood.log_density(y[:, None], *gaussian_of(model, X))
     found = daskgp.check(model, X, y, regions=1, **own).scores["nlpd"]
     np.testing.assert_allclose(found, -density.mean())
