@@ -32,6 +32,7 @@ Near: TypeAlias = Callable[[Any, Theta, Any, Sequence[Block]], Any]
 
 
 def _conditioned(model: Any, theta: Theta, state: Any, blocks: Sequence[Block]) -> Any:
+    """Return the method's condition of blocks."""
     return model.condition(theta, state, blocks)
 
 
