@@ -110,7 +110,7 @@ def stepped(likelihood: str, machine: Machine, dtype: str) -> list:
     )
     model = decoupled.Decoupled(likelihood=likelihood, jitter=1e-6)
     host = model.prepare(kernel, own, np.zeros(1), dtype)
-    X, y, _ = machine.rows(ROWS, D, dtype)
+    X, y, *_ = machine.rows(ROWS, D, dtype)
     if likelihood != "gaussian":
         y = (y > 0).astype(np.float64)
         y += 0.5 * (likelihood in ("gamma", "lognormal"))
