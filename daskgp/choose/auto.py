@@ -639,7 +639,8 @@ def _without_columns(y: Any, beside: Beside | None) -> Beside:
         if name in present or not (given is None or given is False):
             raise SettingError(
                 f"the rows have {name}, which AutoGP gives to no method: fit VecchiaGP, LMA or "
-                f"SVGP with likelihood={likelihood!r}, or leave it out, {name}=False"
+                f"SVGP with likelihood={likelihood!r} (--model vecchia --set "
+                f"likelihood={likelihood}), or leave it out, {name}=False in Python"
             )
     return dict.fromkeys(COLUMNS, False) | {k: a for k, a in beside.items() if k not in COLUMNS}
 

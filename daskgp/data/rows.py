@@ -43,6 +43,7 @@ COLUMNS = dict(
     zip(writers.COLUMNS, ("binomial", "poisson", "poisson", "censored", "censored"), strict=True)
 )
 """Numbers of each row that likelihoods take beside y, and a likelihood that does."""
+BOUNDS = "lower", "upper"
 ARGUMENTS = {**GIVEN, **dict(zip(COLUMNS, COLUMNS, strict=True))}
 """Names of all arguments of ``fit`` that arrays (n,) come from."""
 Beside: TypeAlias = Mapping[str, Any]
@@ -192,13 +193,18 @@ class Rows:
     def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return what ``read`` does without a trend, but X (r, d) as it is stored.
 
-        y also has the columns ``beside``, last; a row that misses one of them misses its y.
+        y also has the columns ``beside``, last; a row that misses one of them misses its y.  A
+        bound that is missing leaves its side open, and y is known where both are.
         """
         X, y, parts = self._with_noise(start, stop)
         if not self.beside:
             return X, y
         own = np.column_stack([np.asarray(parts[name]).reshape(len(y)) for name in self.beside])
         y, own = y.astype(np.float64), own.astype(np.float64)
+        names = [*self.beside]
+        if {*BOUNDS} <= {*names}:
+            both = [names.index(name) for name in BOUNDS]
+            own[:, both] = _opened(own[:, both], y[:, :1])
         y[np.isnan(own).any(axis=1)] = np.nan
         return X, np.concatenate([y, own], axis=1)
 
@@ -364,6 +370,13 @@ def refuse_lost(rows: Rows, usable: float) -> None:
                 f"no usable rows: {remote.address(array)} lacks {lost} of {number} chunks, which "
                 "read as missing values: write them again"
             )
+
+
+def _opened(bounds: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return bounds (n, 2) without missing ones, given y (n, 1)."""
+    missing = np.isnan(bounds)
+    sides = np.where(missing.all(axis=1, keepdims=True), y, [-np.inf, np.inf])
+    return np.where(missing, sides, bounds)
 
 
 def warn_of_packed(X: Any = None, features: Sequence[str] = (), **beside: Any) -> None:

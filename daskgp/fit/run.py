@@ -288,7 +288,7 @@ def _say_unused(recipe: Recipe, y: Any, given: Beside) -> None:
     for name in data.beside_in_store(y, asked):
         logger.warning(
             "the store of y has %s, which likelihood=%r does not take, so that it is not used: fit "
-            "with likelihood=%r, or give %s=False",
+            "with likelihood=%r, or give %s=False in Python",
             *(name, recipe.observed_by.name, COLUMNS[name], name),
         )
 

@@ -42,7 +42,7 @@ class Bernoulli(Likelihood):
     discrete: ClassVar[bool] = True
     classes: ClassVar[bool] = True
     interval: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    _takes: ClassVar[str] = "only 0 and 1: code the two classes as 0 and 1"
+    _takes: ClassVar[str] = "only 0 and 1: code the two classes as 0 and 1, or take GPClassifier"
 
     def __post_init__(self) -> None:
         if self.link not in ("probit", "logit"):

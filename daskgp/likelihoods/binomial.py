@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import betainc, expit, logit
 
 from daskgp.arrays.backend import namespace, number, special
+from daskgp.errors import InputError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity, beside
 from daskgp.likelihoods.beta import shares
 from daskgp.likelihoods.quadrature import (
@@ -121,7 +122,10 @@ class Binomial(Likelihood):
         return super().supports(y) & ((y <= self._trials(y)) | np.isnan(y))
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
-        share = np.asarray(y_mean, np.float64) / np.mean(self._trials(np.zeros(1)))
+        trials = np.mean(self._trials(np.zeros(1)))
+        if trials == 0:
+            raise InputError("trials are 0 in all rows: give rows that have some")
+        share = np.asarray(y_mean, np.float64) / trials
         return logit(np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE))
 
     def _trials(self, like: Array) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskgp.arrays.backend import namespace, number
+from daskgp.errors import SettingError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity, beside
 from daskgp.likelihoods.gaussian import Gaussian
 from daskgp.likelihoods.intervals import OPEN, Interval, interval
@@ -104,7 +105,13 @@ class Censored(Likelihood):
         return Gaussian(self.sigma**2)
 
     def _of_columns(self, values: Mapping[str, Array]) -> Censored:
-        return _CensoredRows(self.sigma, *(values.get(name) for name in self.columns))
+        for name, other in (self.columns, self.columns[::-1]):
+            if other not in values:
+                raise SettingError(
+                    f"rows have {name} without {other}, so that none would be measured: give both, "
+                    "which are y itself where it is measured, and -inf or inf where a side is open"
+                )
+        return _CensoredRows(self.sigma, *(values[name] for name in self.columns))
 
     def _wrong(
         self, name: str, y: np.ndarray, given: Mapping[str, np.ndarray]
@@ -124,7 +131,7 @@ _SIDES = ("lower", -math.inf), ("upper", math.inf)
 
 @dataclass(frozen=True, eq=False)
 class _CensoredRows(Censored):
-    """Values of rows with their own bounds (n,), or None for a side that is open."""
+    """Values of rows with their own bounds (n,)."""
 
     lower: Any = None
     upper: Any = None
@@ -179,10 +186,7 @@ class _CensoredRows(Censored):
     def _bounds(self, like: Array) -> tuple[Array, Array]:
         """Return bounds (n, 1), far ones where a side is open."""
         xp = namespace(like)
-        low, high = (
-            xp.full((len(like), 1), end) if own is None else xp.clip(beside(own, like), -OPEN, OPEN)
-            for own, end in ((self.lower, -OPEN), (self.upper, OPEN))
-        )
+        low, high = (xp.clip(beside(own, like), -OPEN, OPEN) for own in (self.lower, self.upper))
         return low, high
 
     def _standardised(

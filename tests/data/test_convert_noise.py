@@ -93,6 +93,7 @@ def test_errors_of_a_grid_follow_its_points(tmp_path):
             {"target": "y", "features": ["x", "w"], "weight": "w"},
             "'w' is used for the noise",
         ),
+        ({"target": "y", "exposure": "y"}, "'y' is used for the noise, a mask or a likelihood"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given, says, table, tmp_path):

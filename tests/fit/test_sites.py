@@ -195,6 +195,18 @@ def test_values_between_bounds_are_those_of_dense_variational_inference():
     np.testing.assert_allclose(found, -density.mean())
 
 
+def test_missing_bounds_leave_a_side_open_and_one_alone_is_refused(tmp_path):
+    X, y, own = some("censored", np.random.default_rng(3))
+    measured = own["lower"] == own["upper"]
+    blank = {"lower": np.full(len(y), np.nan), "upper": np.where(measured, np.nan, own["upper"])}
+    one = daskgp.ExactGP(KERNEL, likelihood="censored", **FIXED)
+    wanted = clone(one).fit(X, y, **own).predict(X)
+    np.testing.assert_array_equal(clone(one).fit(X, y, **blank).predict(X), wanted)
+    for name, column in own.items():
+        with pytest.raises(SettingError, match=f"rows have {name} without"):
+            clone(one).fit(X, y, **{name: column})
+
+
 @pytest.mark.parametrize("kind", ["dask", "zarr", "number"])
 def test_columns_of_rows_in_chunks_are_those_in_memory(kind, tmp_path):
     X, y, own = with_columns("negative-binomial")

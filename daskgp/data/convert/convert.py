@@ -793,6 +793,7 @@ def _distinct(what: str, choice: str | Sequence[str] | None) -> Names:
 
 
 def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
+    _refuse_twice(beside, table.targets)
     if not named:
         others = {*table.targets, *beside}
         names = tuple(name for name in table.defaults if name not in others)
@@ -813,10 +814,14 @@ def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
     both = [name for name in names if name in table.targets]
     if both:
         raise InputError(f"{both[0]!r} is the target and among the features: leave one out")
-    twice = next((name for name in beside if name in (*names, *table.targets)), None)
+    _refuse_twice(beside, names)
+    return names
+
+
+def _refuse_twice(beside: Names, others: Names) -> None:
+    twice = next((name for name in beside if name in others), None)
     if twice is not None:
         raise InputError(
             f"{twice!r} is used for the noise, a mask or a likelihood and also as a feature or "
-            "target: leave one out"
+            "target: leave one out, or give a copy of the column"
         )
-    return names
