@@ -4,7 +4,7 @@ Estimators
     AutoGP, which chooses among
     SGPR, LMA, PIC, VecchiaGP, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP,
     SparseSpectrumGP, ExactGP
-    GPClassifier, around any of them with a likelihood
+    GPClassifier, around any of them with a likelihood; HurdleGP, around two, for many zeros
 Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ExactGP,
         ExpertsGP,
         GPClassifier,
+        HurdleGP,
         OptiComGP,
         SparseSpectrumGP,
         VecchiaGP,
@@ -63,6 +64,7 @@ __all__ = [
     "ExactGP",
     "ExpertsGP",
     "GPClassifier",
+    "HurdleGP",
     "InputError",
     "OptiComGP",
     "SparseSpectrumGP",
@@ -99,6 +101,7 @@ _HOMES = {
     "ExactGP": "daskgp.estimators",
     "ExpertsGP": "daskgp.estimators",
     "GPClassifier": "daskgp.estimators",
+    "HurdleGP": "daskgp.estimators",
     "InputError": "daskgp.errors",
     "OptiComGP": "daskgp.estimators",
     "SparseSpectrumGP": "daskgp.estimators",

@@ -58,6 +58,7 @@ def test_the_exports_are_those_of_the_interface():
     assert set(daskgp.__all__) == {estimator.__name__ for estimator in METHODS} | {
         "AutoGP",
         "GPClassifier",
+        "HurdleGP",
         "open_dataset",
         "convert",
         "prepare",

@@ -11,6 +11,7 @@ from daskgp.estimators.cross_validation import cross_validate
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
+from daskgp.estimators.hurdle import HurdleGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.loading import ESTIMATORS, load, load_one, register
 from daskgp.estimators.opticom import OptiComGP
@@ -34,6 +35,7 @@ __all__ = [
     "ExpertsGP",
     "GPClassifier",
     "GaussianProcess",
+    "HurdleGP",
     "OptiComGP",
     "SparseSpectrumGP",
     "VecchiaGP",

@@ -10,15 +10,15 @@ import dask.array as da
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp import data
 from daskgp.checks import choice, flags, shown
-from daskgp.data import grids, reading
+from daskgp.data import grids
 from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
 from daskgp.estimators.vecchia import VecchiaGP
@@ -223,7 +223,9 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         means = [field.predict(X) for field in self.fields_]
         if len(means) == 1:
             return means[0]
-        return _of_rows(np.asarray, means, "decision", "posterior mean of f", labels=self.classes_)
+        return composite.of_rows(
+            np.asarray, means, "decision", "posterior mean of f", labels=self.classes_
+        )
 
     def predict_proba(self, X: Any) -> Any:
         """Return probabilities (n, C) of the classes, in the order of ``classes_``.
@@ -248,7 +250,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         both = [field.predict(X, return_std=True) for field in self.fields_]
         moments = [mean for mean, _ in both] + [std for _, std in both]
         said = "probability of the class"
-        return _of_rows(_probabilities, moments, "probability", said, labels=self.classes_)
+        return composite.of_rows(_probabilities, moments, "probability", said, labels=self.classes_)
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class at X: lazy for a dask X, on the grid of an xarray object.
@@ -269,7 +271,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         function, dtype = partial(_most_probable, classes=self.classes_), self.classes_.dtype
         p = [self.predict_proba(X)]
-        return _of_rows(function, p, "label", "most probable class", dtype)
+        return composite.of_rows(function, p, "label", "most probable class", dtype)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose class is predicted, by weight if weights are given.
@@ -363,21 +365,7 @@ def _labels(y: Any) -> Any:
 
     InputError for what are none.
     """
-    if y is None:
-        raise InputError("GPClassifier requires y to be passed, but the target y is None")
-    if isinstance(y, str):
-        raise InputError(f"y={y!r} is a name: give GPClassifier the labels as an array (n,)")
-    if grids.is_xarray(y):
-        return y
-    y = reading.from_zarr(y) if data.is_zarr(y) else y
-    y = y.to_dask_array(lengths=True) if hasattr(y, "to_dask_array") else y
-    y = y if isinstance(y, da.Array) else np.asarray(y)
-    if y.ndim == 2 and y.shape[1] > 1:
-        raise InputError(
-            f"y has shape {y.shape}, several labels a row: GPClassifier takes one, fit each column "
-            "on its own"
-        )
-    return y.reshape(-1) if isinstance(y, da.Array) else column_or_1d(y, warn=True)
+    return composite.target(y, "GPClassifier", "labels", "labels")
 
 
 def _classes(y: Any, least: int = 2) -> np.ndarray:
@@ -420,30 +408,6 @@ def _known(y: np.ndarray) -> np.ndarray:
     """Return which labels of an array are no missing ones: NaN, or None."""
     known = np.asarray(y == y)
     return known & np.array([one is not None for one in y]) if y.dtype.kind == "O" else known
-
-
-def _of_rows(
-    function: Any,
-    parts: list[Any],
-    name: str,
-    said: str,
-    dtype: Any = np.float64,
-    labels: np.ndarray | None = None,
-) -> Any:
-    """Return what a function gives of rows of parts side by side, as the kind of object they are.
-
-    It gives a value of each row, or one of each of the labels.
-    """
-    if grids.is_xarray(parts[0]):
-        return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels)
-    if not isinstance(parts[0], da.Array):
-        return function(np.column_stack(parts))
-    rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else parts[0]
-    rows = rows.rechunk({1: -1})
-    if labels is None:
-        return da.map_blocks(function, rows, dtype=dtype, meta=np.empty(0, dtype), drop_axis=[1])
-    chunks, meta = (rows.chunks[0], (len(labels),)), np.empty((0, 0), dtype)
-    return da.map_blocks(function, rows, dtype=dtype, meta=meta, chunks=chunks)
 
 
 def _coded(y: Any, classes: np.ndarray) -> Any:

@@ -27,6 +27,7 @@ from daskgp.estimators.classifier import GPClassifier
 from daskgp.estimators.decoupled import DecoupledGP
 from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
+from daskgp.estimators.hurdle import HurdleGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.saving import REGRESSOR, SETTING
@@ -143,7 +144,7 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> Any:
     -------
     estimator
         Of the class named in the store, looked up in the registry, ready to predict: a
-        `GaussianProcess`, or a `GPClassifier` of several.
+        `GaussianProcess`, or a `GPClassifier` or `HurdleGP` of several.
 
     Raises
     ------
@@ -176,7 +177,10 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> Any:
         return COMPOSED[described["kind"]]._of_parts(described, parts)
 
 
-COMPOSED = {kind.__name__: kind for kind in (GPClassifier,)}
+COMPOSED: dict[str, type[GPClassifier] | type[HurdleGP]] = {
+    "GPClassifier": GPClassifier,
+    "HurdleGP": HurdleGP,
+}
 """Estimators whose stores have several models."""
 
 

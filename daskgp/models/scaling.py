@@ -8,7 +8,9 @@ values and infinite entries.  The means, scales and the linear trend all follow 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -432,9 +434,22 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     return slope, np.where(spread > np.maximum(rounding, 1e-14 * size), spread, stand_in)
 
 
+_on_purpose: ContextVar[bool] = ContextVar("missing_on_purpose", default=False)
+
+
+@contextmanager
+def missing_on_purpose() -> Iterator[None]:
+    """Fit without a warning of rows with missing values, which the caller has made missing."""
+    token = _on_purpose.set(True)
+    try:
+        yield
+    finally:
+        _on_purpose.reset(token)
+
+
 def warn_of_missing(count: float, weighted: bool = False) -> None:
     """Log a warning with the number of rows that are not used; ``weighted`` ones may weigh 0."""
-    if count:
+    if count and not _on_purpose.get():
         are = "is" if count == 1 else "are"
         what = "missing values or a weight of zero" if weighted else "missing values"
         logger.warning("%s with %s %s left out", checks.rows(count), what, are)

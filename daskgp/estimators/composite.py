@@ -1,0 +1,59 @@
+"""What estimators made of several others share: a target of any kind, and values of their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from sklearn.utils import column_or_1d
+
+from daskgp import data
+from daskgp.data import grids, reading
+from daskgp.errors import InputError
+
+
+def target(y: Any, name: str, what: str, several: str) -> Any:
+    """Return one target (n,) as an array, a lazy one as a dask array, that of a grid as it is.
+
+    InputError for what is none, which names the estimator, what it takes and what several are.
+    """
+    if y is None:
+        raise InputError(f"{name} requires y to be passed, but the target y is None")
+    if isinstance(y, str):
+        raise InputError(f"y={y!r} is a name: give {name} the {what} as an array (n,)")
+    if grids.is_xarray(y):
+        return y
+    y = reading.from_zarr(y) if data.is_zarr(y) else y
+    y = y.to_dask_array(lengths=True) if hasattr(y, "to_dask_array") else y
+    y = y if isinstance(y, da.Array) else np.asarray(y)
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise InputError(
+            f"y has shape {y.shape}, several {several} a row: {name} takes one, fit each column "
+            "on its own"
+        )
+    return y.reshape(-1) if isinstance(y, da.Array) else column_or_1d(y, warn=True)
+
+
+def of_rows(
+    function: Any,
+    parts: list[Any],
+    name: str,
+    said: str,
+    dtype: Any = np.float64,
+    labels: np.ndarray | None = None,
+) -> Any:
+    """Return what a function gives of rows of parts side by side, as the kind of object they are.
+
+    It gives a value of each row, or one of each of the labels.
+    """
+    if grids.is_xarray(parts[0]):
+        return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels)
+    if not isinstance(parts[0], da.Array):
+        return function(np.column_stack(parts))
+    rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else parts[0]
+    rows = rows.rechunk({1: -1})
+    if labels is None:
+        return da.map_blocks(function, rows, dtype=dtype, meta=np.empty(0, dtype), drop_axis=[1])
+    chunks, meta = (rows.chunks[0], (len(labels),)), np.empty((0, 0), dtype)
+    return da.map_blocks(function, rows, dtype=dtype, meta=meta, chunks=chunks)

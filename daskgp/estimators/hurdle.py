@@ -1,0 +1,453 @@
+"""Targets with many exact zeros: whether there is any, times how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.metrics import r2_score
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from daskgp.checks import shown
+from daskgp.data import grids
+from daskgp.data.stores import locks, models
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators import composite
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.settings import check_settings
+from daskgp.estimators.vecchia import VecchiaGP
+from daskgp.likelihoods import Likelihood
+from daskgp.models import scaling
+
+OCCURRENCE = ("bernoulli-logit", "bernoulli")
+AMOUNT = ("gamma", "lognormal")
+LEAST_LEVEL = 1e-10
+HALVINGS = 60
+
+
+class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
+    """Amounts with many exact zeros, such as rain: whether there is any, times how much.
+
+    A hurdle model [1]_, [2]_ of two estimators: ``occurrence`` is fitted to all rows, with 1 where
+    y > 0 and else 0, and ``amount`` to the rows with y > 0.
+
+    Parameters
+    ----------
+    occurrence : estimator, optional
+        One with ``likelihood="bernoulli-logit"`` or ``"bernoulli"``; default
+        ``VecchiaGP(likelihood="bernoulli-logit")``.  Its settings are nested ones,
+        ``occurrence__n_neighbours``.
+    amount : estimator, optional
+        One with ``likelihood="gamma"`` or ``"lognormal"``; default
+        ``VecchiaGP(likelihood="gamma")``.
+
+    Attributes
+    ----------
+    occurrence_, amount_ : fitted estimators
+    n_features_in_, feature_names_in_, n_rows_
+
+    References
+    ----------
+    .. [1] Cragg (1971), Some statistical models for limited dependent variables with application to
+       the demand for durable goods, Econometrica 39.
+    .. [2] Mullahy (1986), Specification and testing of some modified count data models, Journal of
+       Econometrics 33.
+
+    Examples
+    --------
+    >>> import numpy as np, daskgp
+    >>> X = np.linspace(0, 1, 60)[:, None]
+    >>> y = np.maximum(np.sin(12 * X[:, 0]), 0.0)
+    >>> occurrence = daskgp.ExactGP("rbf", likelihood="bernoulli-logit", optimizer=None)
+    >>> amount = daskgp.ExactGP("rbf", likelihood="gamma", optimizer=None)
+    >>> model = daskgp.HurdleGP(occurrence, amount).fit(X, y)
+    >>> mean, std = model.predict(X[:3], return_std=True)
+    >>> mean.shape, bool((std > 0).all())
+    ((3,), True)
+    """
+
+    occurrence_: GaussianProcess
+    amount_: GaussianProcess
+
+    def __init__(
+        self,
+        occurrence: GaussianProcess | None = None,
+        amount: GaussianProcess | None = None,
+    ) -> None:
+        self.occurrence = occurrence
+        self.amount = amount
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether there is a fit, for scikit-learn."""
+        return "amount_" in vars(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return what rows it takes, for scikit-learn."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags = self._part("amount", AMOUNT).__sklearn_tags__().input_tags
+        tags.target_tags.positive_only = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to rows and their amounts.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As for the estimators.
+        y : array-like (n,)
+            Zero or positive numbers; a dask array is read in a pass first.  With an xarray object a
+            DataArray on its grid.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If a target is negative, or none is zero, or none is positive.
+        SettingError
+            If a setting or a likelihood cannot be used.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> daskgp.HurdleGP(*parts).fit(X, np.maximum(X[:, 0] - 0.4, 0.0)).n_rows_
+        60
+        """
+        occurrence, amount = self._part("occurrence", OCCURRENCE), self._part("amount", AMOUNT)
+        for part in (occurrence, amount):
+            check_settings(part)
+        y = composite.target(y, type(self).__name__, "amounts", "amounts")
+        _check_amounts(y)
+        occurrence.fit(X, _of_target(_occurs, y))
+        with scaling.missing_on_purpose():
+            amount.fit(X, _of_target(_positive, y))
+        self.occurrence_, self.amount_ = occurrence, amount
+        return self
+
+    def _part(self, name: str, names: Sequence[str]) -> GaussianProcess:
+        """Return an unfitted copy of an estimator, which has one of some likelihoods."""
+        given = getattr(self, name)
+        part = VecchiaGP(likelihood=names[0]) if given is None else given
+        if not isinstance(part, GaussianProcess):
+            raise SettingError(
+                f"{name}={shown(part)}: give an estimator, such as "
+                f"VecchiaGP(likelihood={names[0]!r})"
+            )
+        if part.likelihood not in names:
+            takes = " or ".join(repr(one) for one in names)
+            raise SettingError(
+                f"{name} has likelihood={part.likelihood!r}: HurdleGP takes {takes} there"
+            )
+        copied: GaussianProcess = clone(part)
+        return copied
+
+    # -- what a fit has found ----------------------------------------------------------------
+
+    @property
+    def n_rows_(self) -> int:
+        """Number of rows that nothing is missing of."""
+        check_is_fitted(self)
+        return self.occurrence_.n_rows_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features."""
+        check_is_fitted(self)
+        return self.occurrence_.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of features."""
+        check_is_fitted(self)
+        return self.occurrence_.feature_names_in_
+
+    # -- predictions -------------------------------------------------------------------------
+
+    def predict(
+        self, X: Any, return_std: bool = False, *, quantiles: Sequence[float] | None = None
+    ) -> Any:
+        """Return the mean of a new observation, and on request its standard deviation, quantiles.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Lazy for a dask array, on the grid of an xarray object.  Rows with a missing feature
+            give NaN.
+        return_std : bool
+            Also return the standard deviation.
+        quantiles : sequence of float, optional
+            Levels between 0 and 1: also return these quantiles (n, q), which are 0 up to the
+            probability of zero; not on a grid.
+
+        Returns
+        -------
+        mean, or a tuple of the mean and, in this order, the standard deviation and the quantiles
+
+        Raises
+        ------
+        SettingError
+            If a level is not between 0 and 1, or quantiles are asked for on a grid.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> model = daskgp.HurdleGP(*parts).fit(X, np.maximum(X[:, 0] - 0.4, 0.0))
+        >>> mean, found = model.predict(X[::30], quantiles=[0.05, 0.9])
+        >>> found.shape, float(found[0, 0])
+        ((2, 2), 0.0)
+        """
+        check_is_fitted(self)
+        levels = None if quantiles is None else _levels(quantiles)
+        if levels is not None and grids.is_xarray(X):
+            raise SettingError(
+                "HurdleGP has no quantiles on a grid: ask for them at an array of its cells (n, d)"
+            )
+        p = self.occurrence_.predict(X, include_noise=True)
+        moments = self.amount_.predict(X, return_std=True, include_noise=True)
+        found = [composite.of_rows(_mean, [p, *moments], "mean", "mean of new observations")]
+        if return_std:
+            said = "standard deviation of new observations"
+            found.append(composite.of_rows(_deviation, [p, *moments], "std", said))
+        if levels is not None:
+            function = partial(_quantiles, levels=levels, likelihood=self.amount_.likelihood_)
+            latent = self.amount_.predict(X, return_std=True)
+            found.append(
+                composite.of_rows(function, [p, *latent], "quantile", "quantile", labels=levels)
+            )
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probabilities (n, 2) of zero and of a positive amount at X.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> model = daskgp.HurdleGP(*parts).fit(X, np.maximum(X[:, 0] - 0.4, 0.0))
+        >>> model.predict_proba(X[::59]).argmax(axis=1)
+        array([0, 1])
+        """
+        check_is_fitted(self)
+        return self.occurrence_.predict_proba(X)
+
+    def predict_exceedance(self, X: Any, threshold: float) -> Any:
+        """Return the probability that a new observation at X exceeds a threshold of 0 or more.
+
+        Raises
+        ------
+        SettingError
+            If the threshold is negative.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> model = daskgp.HurdleGP(*parts).fit(X, np.maximum(X[:, 0] - 0.4, 0.0))
+        >>> bool(model.predict_exceedance(X[-1:], 0.1)[0] > 0.5)
+        True
+        """
+        check_is_fitted(self)
+        if not (np.ndim(threshold) == 0 and 0 <= threshold < math.inf):
+            raise SettingError(
+                f"threshold={shown(threshold)}: give a finite number of 0 or more, as no amount is "
+                "negative"
+            )
+        p = self.occurrence_.predict(X, include_noise=True)
+        over = self.amount_.predict_exceedance(X, threshold, include_noise=True)
+        said = f"probability of exceeding {threshold:g}"
+        return composite.of_rows(_product, [p, over], "exceedance", said)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination R² of the mean at X against y; 1 is perfect.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> y = np.maximum(X[:, 0] - 0.4, 0.0)
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> daskgp.HurdleGP(*parts).fit(X, y).score(X, y) > 0.8
+        True
+        """
+        y = composite.target(y, type(self).__name__, "amounts", "amounts")
+        found = self.predict(X)
+        if grids.is_xarray(found):
+            found, y = grids.scored_arrays(found, y, vector=True)
+            found, y = dask.compute(found, y)
+            known = np.isfinite(y) & np.isfinite(found)
+            found, y = found[known], y[known]
+        return float(r2_score(np.asarray(y), np.asarray(found), sample_weight=sample_weight))
+
+    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+        """Write the fitted model to a new store; ``daskgp.load`` reads it back.
+
+        Parameters
+        ----------
+        url : str
+            Store to write, which has a model store of each of the two estimators inside.
+        wait, clear_lock
+            As for ``save`` of an estimator.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> model = daskgp.HurdleGP(*parts).fit(X, np.maximum(X[:, 0] - 0.4, 0.0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/model.zarr")
+        ...     loaded = daskgp.load(f"{folder}/model.zarr")
+        >>> bool((loaded.predict(X) == model.predict(X)).all())
+        True
+        """
+        check_is_fitted(self)
+        own = {"occurrence": self.occurrence, "amount": self.amount}
+        given = {name: part is not None for name, part in own.items()}
+        parts = {"occurrence": self.occurrence_.save, "amount": self.amount_.save}
+        with locks.hold(str(url), wait, clear_lock, resume=True):
+            models.write_parts(str(url), {"kind": type(self).__name__, "given": given}, parts)
+
+    @classmethod
+    def _of_parts(cls, described: Mapping[str, Any], parts: list[GaussianProcess]) -> Self:
+        """Return the model that a store describes, of the estimators inside."""
+        fitted = dict(zip(described["parts"], parts, strict=True))
+        given = described["given"]
+        model = cls(**{name: clone(part) for name, part in fitted.items() if given[name]})
+        model.occurrence_, model.amount_ = fitted["occurrence"], fitted["amount"]
+        return model
+
+
+def _check_amounts(y: Any) -> None:
+    """Raise InputError for targets of which some are negative, none zero or none positive."""
+    values = y.data if grids.is_xarray(y) else y
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"y has the type {values.dtype}: give HurdleGP amounts as numbers")
+    if not isinstance(values, da.Array):
+        values = np.asarray(values)
+    negative, zeros, positive = dask.compute(
+        (values < 0).sum(), (values == 0).sum(), (values > 0).sum()
+    )
+    if negative:
+        raise InputError(
+            f"y has {negative:,} negative values, and amounts are 0 or more: set them to 0, or "
+            "leave these rows out"
+        )
+    if not positive:
+        raise InputError("y has no positive value, so there is no amount to learn: give such rows")
+    if not zeros:
+        raise InputError(
+            "y has no zeros, so there is no occurrence to learn: fit the estimator of the amount "
+            "alone, such as VecchiaGP(likelihood='gamma')"
+        )
+
+
+def _of_target(function: Any, y: Any) -> Any:
+    """Return a function of targets, as the kind of object these are."""
+    if grids.is_xarray(y):
+        return grids.of_parts(function, [y], y.name or "amount", {})
+    if isinstance(y, da.Array):
+        return da.map_blocks(function, y, dtype=np.float64, meta=np.empty(0))
+    return function(y)
+
+
+def _occurs(y: np.ndarray) -> np.ndarray:
+    """Return (n,) 1 of positive values, 0 of zeros and NaN of missing ones."""
+    y = y.reshape(-1).astype(np.float64)
+    return np.where(np.isfinite(y), y > 0, y)
+
+
+def _positive(y: np.ndarray) -> np.ndarray:
+    """Return the positive values (n,), NaN elsewhere."""
+    y = y.reshape(-1).astype(np.float64)
+    return np.where(y > 0, y, np.nan)
+
+
+def _mean(rows: np.ndarray) -> np.ndarray:
+    p, mean, _ = rows.T
+    return np.asarray(p * mean)
+
+
+def _deviation(rows: np.ndarray) -> np.ndarray:
+    p, mean, std = rows.T
+    return np.asarray(np.sqrt(p * (std**2 + (1.0 - p) * mean**2)))
+
+
+def _product(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows[:, 0] * rows[:, 1])
+
+
+def _levels(quantiles: Sequence[float]) -> np.ndarray:
+    levels = np.asarray(quantiles, dtype=np.float64)
+    if levels.ndim != 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
+        raise SettingError(
+            f"quantiles={shown(quantiles)}: give a sequence of levels between 0 and 1"
+        )
+    return levels
+
+
+def _quantiles(rows: np.ndarray, levels: np.ndarray, likelihood: Likelihood) -> np.ndarray:
+    """Return quantiles (n, q), for probabilities and the moments of f of the amount (n, 3).
+
+    Those of amounts at levels of each row are found by halving the log of a bracket.
+    """
+    found = np.full((len(rows), len(levels)), np.nan)
+    known = np.isfinite(rows).all(axis=1)
+    p, mean, std = rows[known].T
+    own = np.zeros((len(p), len(levels)))
+    for column, level in enumerate(levels):
+        wet = level > 1.0 - p
+        at = np.clip((level - (1.0 - p[wet])) / p[wet], LEAST_LEVEL, level)
+        own[wet, column] = _at_levels(likelihood, at, mean[wet], std[wet])
+    found[known] = own
+    return found
+
+
+def _at_levels(
+    likelihood: Likelihood, levels: np.ndarray, mean: np.ndarray, std: np.ndarray
+) -> np.ndarray:
+    """Return the quantiles (n,) of amounts, each at a level of its own."""
+    if not len(levels):
+        return np.empty(0)
+    ends = (likelihood.quantile(float(a), mean, std) for a in (levels.min(), levels.max()))
+    low, high = (np.log(end) for end in ends)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        under = likelihood.cdf(np.exp(middle), mean, std) < levels
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+        if (high - low).max() < 1e-12:
+            break
+    return np.asarray(np.exp(0.5 * (low + high)))

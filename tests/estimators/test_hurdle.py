@@ -1,0 +1,127 @@
+"""HurdleGP: moments and probabilities against draws of its two parts, and what it refuses."""
+
+import logging
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import daskgp
+from daskgp import HurdleGP, kernels
+from daskgp.errors import InputError, SettingError
+
+KERNEL = kernels.RBF(lengthscale=0.3, variance=1.0)
+FIXED = {"optimizer": None, "progress": False, "mean": "zero"}
+
+
+def hurdle(likelihood="gamma"):
+    parts = ("bernoulli-logit", likelihood)
+    return HurdleGP(*(daskgp.ExactGP(KERNEL, likelihood=one, **FIXED) for one in parts))
+
+
+def rows(n=40):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 1))
+    wet = np.sin(8 * X[:, 0]) + 0.3 * rng.standard_normal(n) > 0
+    return X, wet * np.exp(X[:, 0]) * rng.gamma(3.0, 1 / 3, n)
+
+
+@pytest.mark.parametrize("likelihood", ["gamma", "lognormal"])
+def test_predictions_are_those_of_draws_of_the_parts(likelihood):
+    X, y = rows()
+    model = hurdle(likelihood).fit(X, y)
+    T, levels = np.array([[0.1], [0.45], [0.8]]), [0.1, 0.6, 0.95]
+    mean, std, quantiles = model.predict(T, return_std=True, quantiles=levels)
+    rng, draws = np.random.default_rng(1), 200_000
+    f, spread = model.amount_.predict(T, return_std=True)
+    p = model.predict_proba(T)[:, 1]
+    sampled = model.amount_.likelihood_.sample(
+        f + spread * rng.standard_normal((draws, len(T))), rng
+    )
+    drawn = np.where(rng.uniform(size=sampled.shape) < p, sampled, 0.0)
+    np.testing.assert_allclose(mean, drawn.mean(axis=0), rtol=0.03)
+    np.testing.assert_allclose(std, drawn.std(axis=0), rtol=0.06)
+    np.testing.assert_allclose(
+        quantiles, np.quantile(drawn, levels, axis=0).T, rtol=0.04, atol=1e-2
+    )
+    np.testing.assert_allclose(
+        model.predict_exceedance(T, 0.7), (drawn > 0.7).mean(axis=0), atol=0.01
+    )
+    np.testing.assert_allclose(model.predict_exceedance(T, 0.0), p, rtol=1e-12)
+
+
+def test_zeros_are_no_missing_values(caplog):
+    X, y = rows()
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        model = hurdle().fit(X, y)
+    assert "missing values" not in caplog.text
+    assert (model.n_rows_, model.amount_.n_rows_) == (len(y), (y > 0).sum())
+
+
+def test_rows_of_dask_and_of_a_grid_are_those_in_memory(tmp_path):
+    X, y = rows()
+    model = hurdle().fit(X, y)
+    lazy = hurdle().fit(da.from_array(X, chunks=(15, 1)), da.from_array(y, chunks=15))
+    wanted = model.predict(X, return_std=True, quantiles=[0.3, 0.9])
+    found = lazy.predict(da.from_array(X, chunks=(15, 1)), return_std=True, quantiles=[0.3, 0.9])
+    for one, other in zip(wanted, found, strict=True):
+        assert isinstance(other, da.Array)
+        assert other.shape == one.shape
+        np.testing.assert_allclose(other.compute(), one, rtol=1e-6, atol=1e-9)
+    order = np.argsort(X[:, 0])
+    grid = xr.DataArray(y[order], coords={"x": X[order, 0]}, dims="x", name="rain")
+    there = grid.coords.to_dataset()
+    on_grid = hurdle().fit(there, grid)
+    np.testing.assert_allclose(on_grid.predict(there).values, wanted[0][order], rtol=1e-6)
+    assert on_grid.score(there, grid) == pytest.approx(model.score(X, y), rel=1e-6)
+    with pytest.raises(SettingError, match="no quantiles on a grid"):
+        on_grid.predict(there, quantiles=[0.5])
+    model.save(str(tmp_path / "model.zarr"))
+    for again in (pickle.loads(pickle.dumps(model)), daskgp.load(tmp_path / "model.zarr")):
+        np.testing.assert_array_equal(again.predict(X), wanted[0])
+        assert repr(again) == repr(model)
+
+
+def test_it_is_a_regressor_of_scikit_learn():
+    X, y = rows()
+    model = clone(hurdle()).set_params(amount__likelihood="lognormal")
+    assert model.get_params()["amount__likelihood"] == "lognormal"
+    scores = cross_val_score(make_pipeline(StandardScaler(), model), X, y, cv=2)
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda y: y - 0.1, "negative values, and amounts are 0 or more"),
+        (lambda y: y + 0.1, "no zeros, so there is no occurrence to learn: fit the estimator"),
+        (lambda y: 0.0 * y, "no positive value"),
+        (lambda y: None, "HurdleGP requires y"),
+        (lambda y: y.astype(str), "give HurdleGP amounts as numbers"),
+    ],
+)
+def test_amounts_that_cannot_be_fitted_are_refused(change, message):
+    X, y = rows()
+    with pytest.raises(InputError, match=message):
+        hurdle().fit(X, change(y))
+
+
+def test_settings_that_cannot_be_used_are_refused():
+    X, y = rows()
+    for settings in ({"amount": daskgp.ExactGP()}, {"occurrence": daskgp.ExactGP()}):
+        with pytest.raises(SettingError, match="has likelihood='gaussian': HurdleGP takes"):
+            HurdleGP(**settings).fit(X, y)
+    with pytest.raises(SettingError, match="give an estimator, such as"):
+        HurdleGP(amount="gamma").fit(X, y)
+    model = hurdle().fit(X, y)
+    with pytest.raises(SettingError, match="0 or more"):
+        model.predict_exceedance(X, -1.0)
+    with pytest.raises(SettingError, match="levels between 0 and 1"):
+        model.predict(X, quantiles=[1.0])
