@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,7 @@ def fit(
     name, searched = search_settings(described.model, described.config, search)
     estimator = build_estimator(*described._replace(model=name), searched | settings_in(columns))
     write_report = reporter(report)
+    _refuse_columns(estimator, columns)
     columns |= {name: getattr(estimator, name) for name in SETTINGS}
     training = training_rows(data, columns, ignore_errors)
     begun = None if start is None else load_one(start)
@@ -127,6 +128,15 @@ def _reserved(url: str, claim: Claim, resume: bool) -> Iterator[Group]:
         if resume and models.kept_of(group) is None:
             note(f"model store {url} has nothing to resume: the fit starts anew")
         yield group
+
+
+def _refuse_columns(estimator: Any, columns: Mapping[str, Any]) -> None:
+    """Raise SettingError for a column that the estimator's likelihood does not take."""
+    from daskgp.data.rows import COLUMNS
+    from daskgp.fit import work
+
+    if hasattr(estimator, "recipe"):  # AutoGP refuses all of them
+        work.check_columns(estimator.recipe(), [c for c in COLUMNS if columns[c] is not None])
 
 
 def _best(estimator: Any) -> Any:

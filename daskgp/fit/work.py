@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 
 import numpy as np
 from distributed.system import MEMORY_LIMIT
@@ -34,7 +35,7 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     if recipe.likelihood is not None:
         check_sites(recipe.likelihood, rows)
     else:
-        check_columns(recipe, rows)
+        check_columns(recipe, rows.beside)
     check_noise(recipe.method, rows, name)
     check_arrangement(recipe.method, arrangement, name)
     arrangement.check(rows, name)
@@ -94,10 +95,10 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
     return 0 if known else 8 * len(rows) * rows.n_targets
 
 
-def check_columns(recipe: Recipe, rows: Rows) -> None:
+def check_columns(recipe: Recipe, given: Iterable[str]) -> None:
     """Raise SettingError for numbers beside y that the likelihood of a method does not take."""
     taken = recipe.columns if recipe.method.takes_columns else ()
-    column = next((name for name in rows.beside if name not in taken), None)
+    column = next((name for name in given if name not in taken), None)
     if column is not None:
         raise SettingError(
             f"{column} is given, and {recipe.name} with likelihood={recipe.observed_by.name!r} "
