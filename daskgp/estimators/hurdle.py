@@ -113,7 +113,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If a target is negative, or none is zero, or none is positive.
+            If a target is negative or infinite, or none is zero, or none is positive.
         SettingError
             If a setting or a likelihood cannot be used.
 
@@ -288,6 +288,8 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the coefficient of determination R² of the mean at X against y; 1 is perfect.
 
+        Rows without a target, or without a prediction, are left out.
+
         Examples
         --------
         >>> import numpy as np, daskgp
@@ -304,10 +306,10 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         found = self.predict(X)
         if grids.is_xarray(found):
             found, y = grids.scored_arrays(found, y, vector=True)
-            found, y = dask.compute(found, y)
-            known = np.isfinite(y) & np.isfinite(found)
-            found, y = found[known], y[known]
-        return float(r2_score(np.asarray(y), np.asarray(found), sample_weight=sample_weight))
+        found, y = (np.asarray(one) for one in dask.compute(found, y))
+        known = np.isfinite(y) & np.isfinite(found)
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(r2_score(y[known], found[known], sample_weight=weight))
 
     def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store; ``daskgp.load`` reads it back.
@@ -358,9 +360,13 @@ def _check_amounts(y: Any) -> None:
         raise InputError(f"y has the type {values.dtype}: give HurdleGP amounts as numbers")
     if not isinstance(values, da.Array):
         values = np.asarray(values)
-    negative, zeros, positive = dask.compute(
-        (values < 0).sum(), (values == 0).sum(), (values > 0).sum()
-    )
+    counts = (values < 0).sum(), (values == 0).sum(), (values > 0).sum(), (values == math.inf).sum()
+    negative, zeros, positive, infinite = dask.compute(*counts)
+    if infinite:
+        raise InputError(
+            f"y has {infinite:,} infinite values: correct them, or set them to NaN to leave these "
+            "rows out"
+        )
     if negative:
         raise InputError(
             f"y has {negative:,} negative values, and amounts are 0 or more: set them to 0, or "

@@ -94,6 +94,12 @@ def test_it_is_a_regressor_of_scikit_learn():
     assert model.get_params()["amount__likelihood"] == "lognormal"
     scores = cross_val_score(make_pipeline(StandardScaler(), model), X, y, cv=2)
     assert np.isfinite(scores).all()
+    model.fit(X, y)
+    weight = np.r_[0.0, np.ones(len(y) - 1)]
+    wanted = model.score(X, y, sample_weight=weight)
+    gap = np.r_[np.nan, y[1:]]
+    assert model.score(X, gap) == pytest.approx(wanted)
+    assert model.score(X, gap, sample_weight=weight) == pytest.approx(wanted)
 
 
 @pytest.mark.whole
@@ -103,6 +109,7 @@ def test_it_is_a_regressor_of_scikit_learn():
         (lambda y: y - 0.1, "negative values, and amounts are 0 or more"),
         (lambda y: y + 0.1, "no zeros, so there is no occurrence to learn: fit the estimator"),
         (lambda y: 0.0 * y, "no positive value"),
+        (lambda y: np.where(y > 0, np.inf, y), "infinite values: correct them"),
         (lambda y: None, "HurdleGP requires y"),
         (lambda y: y.astype(str), "give HurdleGP amounts as numbers"),
     ],
