@@ -5,7 +5,8 @@ The registry names every kernel that text and stores may use.
 
 from __future__ import annotations
 
-from daskgp.kernels.base import REGISTRY, Kernel, KernelGradient, Pullback, Unit
+from daskgp.kernels.base import REGISTRY, Derived, Kernel, KernelGradient, Pullback, Unit
+from daskgp.kernels.categories import Categorical, Coregion, with_levels
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.numbers import Numbers
@@ -16,7 +17,10 @@ from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, Rationa
 __all__ = [
     "RBF",
     "REGISTRY",
+    "Categorical",
     "Constant",
+    "Coregion",
+    "Derived",
     "Kernel",
     "KernelGradient",
     "Linear",
@@ -33,4 +37,5 @@ __all__ = [
     "from_dict",
     "parse",
     "register",
+    "with_levels",
 ]

@@ -67,6 +67,21 @@ class Unit(NamedTuple):
     of_target: int = 0
 
 
+class Derived(NamedTuple):
+    """Number that follows from hyper-parameters; ``gradient`` (k,) is by their logarithms.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import Coregion
+    >>> Coregion(0, variance=(1.0, 1.0), angle=[np.pi / 2]).derived()[0].name
+    'correlation[0,1]'
+    """
+
+    name: str
+    value: float
+    gradient: np.ndarray
+
+
 class Pullback(Protocol):
     """Function from the cotangent K_bar (n, m) to the gradient; may be called more than once.
 
@@ -403,6 +418,33 @@ class Kernel(ABC):
         >>> from daskgp.kernels import RBF
         >>> RBF().tied_columns(3), RBF(ard=True).tied_columns(3)
         (((0, 1, 2),), ())
+        """
+        return ()
+
+    def categories(self, d: int) -> tuple[int, ...]:
+        """Return the columns, of d, that hold codes of categories: they are not standardised.
+
+        Raises
+        ------
+        InputError
+            If the kernel's columns do not fit d.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF, Coregion
+        >>> (RBF(active_dims=0) * Coregion(1)).categories(2)
+        (1,)
+        """
+        return ()
+
+    def derived(self) -> tuple[Derived, ...]:
+        """Return numbers that follow from the hyper-parameters; a fit gives their errors too.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> RBF(1.0).derived()
+        ()
         """
         return ()
 

@@ -196,7 +196,7 @@ def dimensions(value: Any, name: str) -> Dims | None:
         return None
     entries = (value,) if isinstance(value, int | np.integer | str) else tuple(value)
     dims = tuple(
-        tuple(map(_column, entry)) if isinstance(entry, tuple | list) else _column(entry)
+        tuple(map(column_of, entry)) if isinstance(entry, tuple | list) else column_of(entry)
         for entry in entries
     )
     each = flat(dims)
@@ -208,7 +208,7 @@ def dimensions(value: Any, name: str) -> Dims | None:
     return dims
 
 
-def _column(value: Any) -> int | str | None:
+def column_of(value: Any) -> int | str | None:
     """Return a column number or name; None for anything else."""
     if isinstance(value, str):
         return value or None

@@ -10,7 +10,9 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
+from daskgp.kernels.categories import Table
 from daskgp.kernels.checks import flat, members
+from daskgp.kernels.compose import tables
 from daskgp.kernels.radial import replaced
 from daskgp.kernels.units import reopened
 
@@ -25,7 +27,7 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
     ----------
     kernel : Kernel
         Its ``active_dims`` are names or numbers of features; where each feature has a lengthscale
-        of its own, a group of columns gets one.
+        of its own, a group of columns gets one.  Without, it acts on all but those of categories.
     names : sequence of str
         Names of the features.
     where : sequence of int or tuple of int
@@ -37,9 +39,34 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
         If there is no feature of a name, one of a group is named without the others, or the number
         of lengthscales is another.
     """
+    codes = {_number(one, one.column, names) for one in tables(kernel) if one.column is not None}
+    if codes:
+        kernel = _restricted(kernel, tuple(j for j in range(len(names)) if j not in codes))
+    return _placed(kernel, names, where)
+
+
+def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
+    """Return a kernel whose parts that act on all features act on some alone."""
     if hasattr(kernel, "parts"):
-        parts = tuple(on_columns(part, names, where) for part in kernel.parts)
+        parts = tuple(_restricted(part, features) for part in kernel.parts)
         return kernel if parts == kernel.parts else type(kernel)(parts)  # type: ignore[call-arg]
+    if getattr(kernel, "active_dims", features) is not None:
+        return kernel
+    if not features:
+        raise SettingError(
+            f"{type(kernel).__name__} acts on the columns beside those of categories, and there "
+            "are none: give another feature, or leave it out"
+        )
+    return replaced(kernel, active_dims=features)
+
+
+def _placed(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
+    """Return a kernel with numbers of columns for names of features."""
+    if hasattr(kernel, "parts"):
+        parts = tuple(_placed(part, names, where) for part in kernel.parts)
+        return kernel if parts == kernel.parts else type(kernel)(parts)  # type: ignore[call-arg]
+    if isinstance(kernel, Table):
+        return _of_codes(kernel, names, where)
     if not hasattr(kernel, "active_dims"):
         return kernel
     dims, shares = kernel.active_dims, any(isinstance(entry, tuple) for entry in where)
@@ -51,6 +78,20 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
     if not _separate(kernel):
         return replaced(kernel, active_dims=tuple(flat(entries)))
     return replaced(kernel, active_dims=entries, **_counted(kernel, entries, names, where))
+
+
+def _of_codes(kernel: Table, names: Sequence[str], where: Where) -> Kernel:
+    """Return a kernel over categories with the number of its column."""
+    if kernel.column is None:
+        return kernel
+    feature = _number(kernel, kernel.column, names)
+    column = where[feature]
+    if isinstance(column, tuple):
+        raise SettingError(
+            f"{type(kernel).__name__} has column={kernel.column!r}, which is a coordinate on the "
+            "sphere: give the column of the codes"
+        )
+    return kernel if column == kernel.column else replaced(kernel, column=column)
 
 
 def _separate(kernel: Any) -> bool:
@@ -86,8 +127,9 @@ def _number(kernel: Kernel, column: int | str, names: Sequence[str]) -> int:
     if isinstance(column, str) and column in names:
         return names.index(column)
     if isinstance(column, str) or column >= len(names):
+        setting = "column" if isinstance(kernel, Table) else "active_dims with"
         raise SettingError(
-            f"{type(kernel).__name__} has active_dims with {shown(column)}, but the features are "
+            f"{type(kernel).__name__} has {setting} {shown(column)}, but the features are "
             f"{shown(', '.join(names))}: give names of these or numbers from 0 to {len(names) - 1}"
         )
     return column
@@ -125,6 +167,9 @@ def of_features(kernel: Kernel, where: Where) -> Kernel:
     """
     if hasattr(kernel, "parts"):
         return type(kernel)(tuple(of_features(part, where) for part in kernel.parts))  # type: ignore[call-arg]
+    if isinstance(kernel, Table) and isinstance(kernel.column, int):
+        feature = next(j for j, own in enumerate(where) if own == kernel.column)
+        return replaced(kernel, column=feature)
     dims = getattr(kernel, "active_dims", None)
     if dims is None:
         return kernel

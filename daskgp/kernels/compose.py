@@ -16,7 +16,16 @@ from scipy.linalg import block_diag
 from daskgp.arrays.backend import namespace, number
 from daskgp.checks import logs_of, shown
 from daskgp.errors import SettingError
-from daskgp.kernels.base import OPERATORS, VARIANCE_BOUNDS, Kernel, KernelGradient, Pullback, Unit
+from daskgp.kernels.base import (
+    OPERATORS,
+    VARIANCE_BOUNDS,
+    Derived,
+    Kernel,
+    KernelGradient,
+    Pullback,
+    Unit,
+)
+from daskgp.kernels.categories import Table
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -110,6 +119,18 @@ class Composite(Kernel):
 
     def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
         return united(group for part in self.parts for group in part.tied_columns(d))
+
+    def categories(self, d: int) -> tuple[int, ...]:
+        return tuple(sorted({j for part in self.parts for j in codes_of(part, d)}))
+
+    def derived(self) -> tuple[Derived, ...]:
+        found: list[Derived] = []
+        for i, (part, where) in enumerate(self._slices()):
+            for name, value, gradient in part.derived():
+                by_all = np.zeros(len(self.parameter_names))
+                by_all[where] = gradient
+                found.append(Derived(f"{i}.{name}", value, by_all))
+        return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
         self._check_registered()
@@ -278,10 +299,16 @@ class Product(Composite):
     _spare: ClassVar[int] = 1
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        """Return units as if the first part carried that of the target and the others none."""
-        first, *others = (part.units(n_features) for part in self.parts)
-        plain = (unit._replace(of_target=0) for units in others for unit in units)
-        return (*first, *plain)
+        """Return units as if one part carried that of the target and the others none.
+
+        It is the first over categories, or the first of all.
+        """
+        own = _carrier(self)
+        return tuple(
+            unit if i == own else unit._replace(of_target=0)
+            for i, part in enumerate(self.parts)
+            for unit in part.units(n_features)
+        )
 
     def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
         if len(self._tiles()) != 1:
@@ -430,6 +457,18 @@ class Constant(Kernel):
         return np.array([self._height * number(cotangent.sum(dtype=np.float64))])
 
 
+def codes_of(kernel: Kernel, d: int) -> tuple[int, ...]:
+    """Return the columns, of d, that hold codes of categories; most kernels have none."""
+    return () if type(kernel).categories is Kernel.categories else kernel.categories(d)
+
+
+def tables(kernel: Kernel) -> tuple[Table, ...]:
+    """Return the parts of a kernel that are over categories."""
+    if isinstance(kernel, Table):
+        return (kernel,)
+    return tuple(table for part in getattr(kernel, "parts", ()) for table in tables(part))
+
+
 def redundant(kernel: Kernel) -> tuple[tuple[str, ...], ...]:
     """Return groups of variances that no data tell apart, since factors of a product have them.
 
@@ -444,6 +483,36 @@ def redundant(kernel: Kernel) -> tuple[tuple[str, ...], ...]:
         each = [names for i, part in enumerate(parts) if (names := _numbered(i, _scaling(part)))]
         groups += [tuple(name for names in each for name in names)] if len(each) > 1 else []
     return tuple(groups)
+
+
+def held(kernel: Kernel) -> dict[str, tuple[str, ...]]:
+    """Return variances that training holds, each with those that say the same.
+
+    In a product with a part over categories, whose variances are those of the levels, they are one
+    of each other factor.
+
+    >>> from daskgp.kernels import Coregion, Matern32
+    >>> held(Matern32() * Coregion(2, levels=2))
+    {'0.variance': ('1.variance[0]', '1.variance[1]')}
+    """
+    parts = getattr(kernel, "parts", ())
+    found = {
+        f"{i}.{name}": _numbered(i, others)
+        for i, part in enumerate(parts)
+        for name, others in held(part).items()
+    }
+    if isinstance(kernel, Product) and tables(kernel):
+        own = _carrier(kernel)
+        instead = _numbered(own, _scaling(parts[own]))
+        for i, part in enumerate(parts):
+            if i != own and instead and (names := _numbered(i, _scaling(part))):
+                found[names[0]] = instead
+    return found
+
+
+def _carrier(kernel: Product) -> int:
+    """Return the number of the factor whose variances have the unit of the target."""
+    return next((i for i, part in enumerate(kernel.parts) if tables(part)), 0)
 
 
 def _scaling(kernel: Kernel) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskgp.kernels import Kernel
+from daskgp.kernels.compose import codes_of
 
 REFINED, FINE = 2, 65
 """How often the interval of a length is refined, and the places in it."""
@@ -19,15 +20,17 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
     That is half-way from one to its lowest value, so that a constant part does not count: within
     ten times the ranges ``spread`` (d,) or, of a stationary kernel, at any distance, so that
     lengths beyond the ranges keep their proportions.  It is infinite for a column that the kernel
-    does not depend on.
+    does not depend on, and for one of categories.
     So distances can be measured alike for every kernel.  Columns that the kernel ties are evaluated
     over the largest of their ranges, so that their lengths have the proportions of the kernel.
     """
     spread = np.array(spread, np.float64)
     for group in map(list, kernel.tied_columns(len(spread))):
         spread[group] = np.where(spread[group] > 0, spread[group].max(), 0.0)
-    lengths = np.full(len(spread), np.inf)
+    lengths, codes = np.full(len(spread), np.inf), codes_of(kernel, len(spread))
     for j, width in enumerate(spread):
+        if j in codes:  # there is nothing between two levels
+            continue
         steps, correlation = NEAR, _correlation(kernel, j, NEAR * width, len(spread))
         if not width > 0 or not correlation.min() < 1 - 1e-6:  # it says nothing
             continue

@@ -57,13 +57,24 @@ def _leaf(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
     for keyword in node.keywords:
         if keyword.arg is None:
             raise _unknown(keyword.value, "settings are name=value")
-    values = [_value(argument) for argument in node.args]
-    named = {str(k.arg): _value(k.value, k.arg == "active_dims") for k in node.keywords}
+    fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    longer = [""] * len(node.args)
+    values = [
+        _setting(name, argument) for name, argument in zip(fields + longer, node.args, strict=False)
+    ]
+    named = {str(k.arg): _setting(str(k.arg), k.value) for k in node.keywords}
     return build(kind, values, named, ast.unparse(node))
 
 
+def _setting(name: str, node: ast.expr) -> Any:
+    """Return the value of a setting by name; a column may be named without quotes."""
+    if name == "column" and isinstance(node, ast.Name) and node.id.lower() not in WORDS:
+        return node.id
+    return _value(node, name in ("active_dims", "column", "levels"))
+
+
 def _value(node: ast.expr, named: bool = False) -> Any:
-    """Return the value of a setting, which may hold text if it is ``named`` by its features."""
+    """Return the value of a setting, which may hold text if it is ``named``, as columns are."""
     if named and isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -16,6 +16,7 @@ import numpy as np
 
 from daskgp.arrays.backend import namespace
 from daskgp.kernels.base import Kernel
+from daskgp.kernels.categories import Categorical, Coregion, Table, check_codes
 from daskgp.kernels.checks import groups_of
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
@@ -25,7 +26,7 @@ from daskgp.typing import Array
 
 MOST_TERMS = 32
 """Most terms of a program, and most leaves."""
-CONSTANT, LINEAR, PERIODIC, RBF_CODE, MATERN12, MATERN32, MATERN52, RATIONAL = range(8)
+CONSTANT, LINEAR, PERIODIC, RBF_CODE, MATERN12, MATERN32, MATERN52, RATIONAL, TABLE = range(9)
 CODES: dict[type[Kernel], int] = {
     Constant: CONSTANT,
     Linear: LINEAR,
@@ -35,6 +36,8 @@ CODES: dict[type[Kernel], int] = {
     Matern32: MATERN32,
     Matern52: MATERN52,
     RationalQuadratic: RATIONAL,
+    Coregion: TABLE,
+    Categorical: TABLE,
 }
 """Code of each class; of no class derived from it, whose values may be others."""
 
@@ -46,12 +49,25 @@ class Program(NamedTuple):
     ``columns`` of each leaf; ``columns`` (c, 2) the number of a column and of the hyper-parameter
     that scales it; ``values`` (l,) the hyper-parameters, or (g, l) those of each of g sets of rows;
     ``terms`` (t, f) the leaves whose product is a term, -1 where it has fewer.
+
+    ``levels`` (L, 3) are the number of levels of each leaf over categories, where in ``tables`` its
+    B begins, and how many derivatives by hyper-parameters of its own follow; ``values`` has these
+    too, but they do not enter it.
     """
 
     leaves: np.ndarray
     columns: np.ndarray
     values: np.ndarray
     terms: np.ndarray
+    levels: np.ndarray
+    tables: np.ndarray
+
+    def check(self, X: Array) -> None:
+        """Raise InputError unless rows X (..., d) have codes where leaves are over categories."""
+        for (code, _, start, _), (count, *_) in zip(self.leaves, self.levels, strict=True):
+            if code == TABLE:
+                column = int(self.columns[start, 0])
+                check_codes(X[..., column], int(count), column)
 
 
 def program(kernel: Kernel, d: int) -> Program | None:
@@ -77,9 +93,16 @@ def program(kernel: Kernel, d: int) -> Program | None:
         return None
     leaves: list[tuple[int, int, int, int]] = []
     columns: list[tuple[int, int]] = []
+    levels: list[tuple[int, int, int]] = []
+    tables: list[np.ndarray] = [np.zeros(0)]
     first = 0
     for leaf in flat:
         leaf.diag(np.zeros((1, d)))  # checks the number of columns
+        levels.append((0, 0, 0))
+        if isinstance(leaf, Table):
+            B, slopes = leaf.covariance, leaf.slopes()
+            levels[-1] = len(B), sum(map(len, tables)), len(slopes)
+            tables += [B.ravel(), slopes.ravel()]
         own = list(_columns(leaf, first, d))
         leaves.append((CODES[type(leaf)], first, len(columns), len(columns) + len(own)))
         columns += own
@@ -90,6 +113,8 @@ def program(kernel: Kernel, d: int) -> Program | None:
         np.array(columns, np.int64).reshape(-1, 2),
         np.exp(kernel.log_parameters),
         np.array([term + (-1,) * (longest - len(term)) for term in terms], np.int64),
+        np.array(levels, np.int64),
+        np.concatenate(tables),
     )
 
 
@@ -121,6 +146,9 @@ def _columns(leaf: Any, first: int, d: int) -> Iterator[tuple[int, int]]:
     """Yield the columns of a leaf, each with the number of the hyper-parameter that scales it."""
     if isinstance(leaf, Constant):
         return
+    if isinstance(leaf, Table):
+        yield from ((j, first) for j in leaf.categories(d))
+        return
     scale = leaf.variance if isinstance(leaf, Linear) else leaf.lengthscale
     after = 0 if isinstance(leaf, Linear) else 2 if isinstance(leaf, Periodic) else 1
     for i, group in enumerate(groups_of(leaf.active_dims, d)):
@@ -142,6 +170,7 @@ def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Arra
     """
     xp = namespace(X)
     X = X.astype(np.float64, copy=False)
+    program.check(X)
     leaves = [_leaf(xp, program, i, X, slopes) for i in range(len(program.leaves))]
     terms = [[i for i in term if i >= 0] for term in program.terms.tolist()]
     K = sum(math.prod(leaves[i][0] for i in term) for term in terms)
@@ -170,6 +199,8 @@ def _leaf(
         return K, {first: K}
     if code == LINEAR:
         return _linear(xp, columns, values, X)
+    if code == TABLE:
+        return _table(xp, program, i, X)
     v = values[first]
     squares = {p: xp.zeros(shape) for _, p in columns}
     turned = xp.zeros(shape)
@@ -196,6 +227,17 @@ def _leaf(
     if by_shape is not None:
         by_log[columns[-1][1] + 1] = by_shape
     return K, by_log
+
+
+def _table(xp: Any, program: Program, i: int, X: Array) -> tuple[Array, dict[int, Array]]:
+    """Return the tile of a leaf over categories, and its derivatives."""
+    _, first, start, _ = program.leaves[i].tolist()
+    count, begin, number = program.levels[i].tolist()
+    end = begin + (1 + number) * count**2
+    tables = xp.asarray(program.tables[begin:end]).reshape(1 + number, count, count)
+    codes = X[:, :, program.columns[start, 0]].astype(np.int64)
+    K, *slopes = tables[:, codes[:, :, None], codes[:, None, :]]
+    return K, {first + p: slope for p, slope in enumerate(slopes)}
 
 
 def _linear(

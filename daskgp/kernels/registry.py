@@ -12,6 +12,7 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import REGISTRY, Kernel
+from daskgp.kernels.categories import Categorical, Coregion
 from daskgp.kernels.compose import COMPOSITES, Constant
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.parse import WORDS
@@ -35,6 +36,8 @@ for _kind in (
     Periodic,
     Linear,
     Constant,
+    Coregion,
+    Categorical,
 ):
     REGISTRY[_kind.name] = _kind
 

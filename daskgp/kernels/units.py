@@ -13,7 +13,7 @@ from daskgp.kernels.radial import replaced
 
 K = TypeVar("K", bound=Kernel)
 
-NUMBERS = ("lengthscale", "period", "variance")
+NUMBERS = ("lengthscale", "period", "variance", "angle", "correlation")
 """Fields of kernels that fits find where they are left open."""
 Size = Callable[[Unit], float | None]
 """Returns the size of a unit of the model in the user's; None if there is no such size."""

@@ -23,6 +23,8 @@ LAWS: list[Law] = []
 RTOL = 1e-6
 WIDTHS = (3, 2, 1, 4, 5, 6, 7, 8)
 """Numbers of columns that are tried, as a kernel may have one lengthscale for each of its own."""
+LEVELS = (4, 3, 2, 1)
+"""Numbers of levels of categories that are tried."""
 
 promise = partial(promised, CHECKS)
 
@@ -49,11 +51,13 @@ def rows(kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     for d in WIDTHS:
         X = rng.uniform(-1.5, 1.5, (15, d))
-        try:
-            kernel(X[:1])
-        except (ValueError, IndexError):  # it has other columns
-            continue
-        return X[:9], X[9:]
+        for levels in LEVELS:
+            try:
+                X[:, list(kernel.categories(d))] = (np.arange(15) % levels)[:, None]
+                kernel(X)
+            except (ValueError, IndexError):  # it has other columns, or levels
+                continue
+            return X[:9], X[9:]
     raise ValueError(f"{kernel!r} takes rows of none of {min(WIDTHS)} to {max(WIDTHS)} columns")
 
 
@@ -87,7 +91,7 @@ def _diagonal(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float) -> None
         lambda v: float(bar @ kernel.with_log_parameters(v).diag(X)), kernel.log_parameters
     )
     agree(gradient.log_parameters, wanted, "diagonal", **close)
-    wanted = central_differences(lambda A: float(bar @ kernel.diag(A)), X)
+    wanted = _by_rows(kernel, lambda A: float(bar @ kernel.diag(A)), X)
     agree(gradient.X, wanted, "diagonal", **close)
 
 
@@ -135,10 +139,28 @@ def _gradient(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float) -> None
                 lambda v: contracted(kernel.with_log_parameters(v), X, Z), kernel.log_parameters
             ),
         ),
-        ("X", found.X, central_differences(lambda A: contracted(kernel, A, Z), X)),
-        ("Z", found.Z, central_differences(lambda A: contracted(kernel, X, A), Z)),
+        ("X", found.X, _by_rows(kernel, lambda A: contracted(kernel, A, Z), X)),
+        ("Z", found.Z, _by_rows(kernel, lambda A: contracted(kernel, X, A), Z)),
     ):
         agree(gradient, wanted, f"gradient with respect to {what}", rtol, scale)
+
+
+def _by_rows(kernel: Kernel, function: Callable[[np.ndarray], float], X: np.ndarray) -> np.ndarray:
+    """Return the gradient (n, d) of a function of rows X, 0 for codes of categories."""
+    gradient, others = np.zeros_like(X), _measured(kernel, X.shape[1])
+
+    def of_others(values: np.ndarray) -> float:
+        moved = X.copy()
+        moved[:, others] = values
+        return function(moved)
+
+    gradient[:, others] = central_differences(of_others, X[:, others])
+    return gradient
+
+
+def _measured(kernel: Kernel, d: int) -> list[int]:
+    """Return the columns of d that do not hold codes of categories."""
+    return [j for j in range(d) if j not in kernel.categories(d)]
 
 
 @_law("columns that share a hyper-parameter are tied, in groups that do not overlap")
@@ -155,7 +177,8 @@ def _tied_columns(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float) -> 
     K = odd(X, Z)
     if np.array_equal(K, resolved(X, Z)):  # they do not enter it, as those of ``Numbers``
         return
-    seen = [j for j in range(d) if not np.allclose(odd(X, Z + 0.1 * np.eye(d)[j]), K)]
+    measured = _measured(kernel, d)
+    seen = [j for j in measured if not np.allclose(odd(X, Z + 0.1 * np.eye(d)[j]), K)]
     for i, j in combinations(seen, 2):
         line = list(range(d))
         line[i], line[j] = j, i
@@ -202,7 +225,9 @@ def _in_other_units(kernel: Kernel) -> None:
         for unit in kernel.units(X.shape[1])
     ]
     moved = kernel.with_log_parameters(kernel.log_parameters + powers)
-    found = moved(of_inputs * X, of_inputs * Z)
+    factors = np.ones(X.shape[1])
+    factors[_measured(kernel, len(factors))] = of_inputs
+    found = moved(factors * X, factors * Z)
     np.testing.assert_allclose(found, of_target**2 * kernel(X, Z), rtol=1e-8, atol=1e-12)
 
 

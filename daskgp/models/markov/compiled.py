@@ -6,7 +6,7 @@ rows, and rows beyond w, the columns of y, follow; where L is, the diagonal hold
 Rows that are not there are rows of the identity.
 
 - F: features of the columns of leaves, (3 columns, w): x / scale; sqrt(v) x of linear leaves; of
-  periodic ones all cosines, all sines, all angles
+  periodic ones all cosines, all sines, all angles; codes of those over categories
 - V, S, B: tiles of leaves, their -2 dk/dr^2 and derivatives by the logarithm of their shape
 - M: the covariance, then L
 - E: vectors w, then [beta, 0] of each column of y
@@ -52,13 +52,14 @@ from daskgp.kernels.program import (
     MATERN52,
     PERIODIC,
     RATIONAL,
+    TABLE,
     Program,
 )
 from daskgp.models.markov.search import Tree
 
 __all__ = ["Tree", "combined", "windows"]
 
-REVISION = 2
+REVISION = 3
 """Number to raise when what is taken from other files changes: numba looks at this file alone."""
 TINY = 1e-150
 """Stands for a distance of zero where it is divided by."""
@@ -66,6 +67,7 @@ TINY = 1e-150
 _list = types.Array(types.int64, 1, "C", readonly=True)
 _lists = types.Array(types.int64, 2, "C", readonly=True)
 _table = types.Array(types.float64, 2, "C", readonly=True)
+_vector = types.Array(types.float64, 1, "C", readonly=True)
 
 
 @inlined
@@ -110,13 +112,15 @@ def _take_features(leaves, leaf_count, columns, P, scales, X, d, rows, w, F):
             column, by = columns[2 * e], columns[2 * e + 1] * LANES
             if code == LINEAR:
                 store(scales, 0, root(load(P, by)))
+            elif code == TABLE:
+                store(scales, 0, fill(1.0))
             else:
                 store(scales, 0, fill(1.0) / load(P, by))
             feature = moved(F, (2 * start + e) * w * LANES)
             for t in range(w * LANES):
                 own = rows[last + t % LANES]
                 row = rows[t] if rows[t] >= 0 else own
-                centre = 0.0 if code == LINEAR else X[own * d + column]
+                centre = 0.0 if code in (LINEAR, TABLE) else X[own * d + column]
                 # differences lose no digits
                 turns = (X[row * d + column] - centre) * scales[t % LANES]
                 feature[t] = turns
@@ -135,6 +139,14 @@ def _squared(F, count, w, i, j):
         step = load(F, e + i * LANES) - load(F, e + j * LANES)
         squares = muladd(step, step, squares)
     return squares
+
+
+@inlined
+def _looked_up(F, tables, begin, count, i, j, into):
+    """Put the entries of a table for the codes of rows i and j in ``into``."""
+    for lane in range(LANES):
+        row, column = int(F[i * LANES + lane]), int(F[j * LANES + lane])
+        into[lane] = tables[begin + row * count + column]
 
 
 @inlined
@@ -200,7 +212,7 @@ def _radial(code, v, alpha, V, entries, S, B, slopes):
 
 
 @part
-def _take_leaves(leaves, leaf_count, columns, P, F, w, V, S, B, slopes):
+def _take_leaves(leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, slopes):
     """Put the tiles of the leaves in V, with S and B if ``slopes``."""
     entries = LANES * (w * (w + 1) // 2)
     for f in range(leaf_count):
@@ -217,10 +229,13 @@ def _take_leaves(leaves, leaf_count, columns, P, F, w, V, S, B, slopes):
             for j in range(i + 1):
                 if code == LINEAR:
                     store(tile, at, _multiplied(features, number, w, i, j))
+                elif code == TABLE:
+                    count, begin = levels[3 * f], levels[3 * f + 1]
+                    _looked_up(features, tables, begin, count, i, j, moved(tile, at))
                 else:
                     store(tile, at, _squared(features, number, w, i, j))
                 at += LANES
-        if code != LINEAR:
+        if code not in (LINEAR, TABLE):
             shape = columns[2 * stop - 1] + 1 if code == RATIONAL else first
             v, alpha = moved(P, first * LANES), moved(P, shape * LANES)
             S_f, B_f = moved(S, f * entries), moved(B, f * entries)
@@ -387,14 +402,18 @@ def _add_row(R, E, w, vectors, i, G):
 
 
 @part
-def _take_row(code, kind, count, w, F, V, S, B, O, i, R):
+def _take_row(code, kind, count, w, F, V, S, B, O, tables, begin, i, R):
     """Put O times the derivative of row i of a leaf by one of its logarithms in R.
 
-    ``kind`` 0 is that of a variance, 1 of the scale of the first features, 2 of what is last.
+    ``kind`` 0 is that of a variance, 1 of the scale of the first features, 2 of what is last.  That
+    of a leaf of ``count`` categories begins at ``begin`` in the tables.
     """
     for j in range(i + 1):
         at = j * LANES
-        if kind == 0:
+        if code == TABLE:
+            _looked_up(F, tables, begin, count, i, j, moved(R, at))
+            slope = load(R, at)
+        elif kind == 0:
             slope = load(V, at)
         elif code == LINEAR:
             slope = _multiplied(F, count, w, i, j)
@@ -409,7 +428,7 @@ def _take_row(code, kind, count, w, F, V, S, B, O, i, R):
 
 @part
 def _add_slopes(
-    leaves, leaf_count, columns, value_count, terms, term_count, longest, w,
+    leaves, leaf_count, columns, levels, tables, value_count, terms, term_count, longest, w,
     F, V, S, B, O, R, E, vectors, G,
 ):  # fmt: skip
     """Add w'dK_j v to G for the hyper-parameters j of all leaves, row by row of their dK."""
@@ -425,8 +444,11 @@ def _add_slopes(
                 store(O, j, _terms(terms, term_count, longest, V, entries, _row(i, w) + j, f))
         end = start
         for p in range(first, after):
-            begin, kind, count = end, 1, stop - start
-            if p == first and code != LINEAR:
+            begin, kind, count, table = end, 1, stop - start, 0
+            if code == TABLE:
+                begin, count = start, levels[3 * f]
+                table = levels[3 * f + 1] + (1 + p - first) * count * count
+            elif p == first and code != LINEAR:
                 kind = 0
             elif p == after - 1 and code in (PERIODIC, RATIONAL):
                 kind = 2
@@ -438,8 +460,9 @@ def _add_slopes(
                 count = end - begin
             features = moved(F, (2 * start + begin) * w * LANES)
             _take_row(
-                code, kind, count, w, features, moved(V, own), moved(S, own), moved(B, own), O, i, R
-            )
+                code, kind, count, w, features, moved(V, own), moved(S, own), moved(B, own), O,
+                tables, table, i, R,
+            )  # fmt: skip
             _add_row(R, E, w, vectors, i, moved(G, p * vectors * LANES))
 
 
@@ -464,13 +487,13 @@ def _take_noise_slopes(N, w, E, vectors, G):
 
 
 @entry(
-    *(_lists, _lists, _table, _lists),
+    *(_lists, _lists, _table, _lists, _lists, _vector),
     *(_table, _table, _list, _lists, _table, _table),
     *(types.float64, _list, types.int64[::1], types.float64[::1]),
     *(types.float64[:, ::1], types.float64[:, ::1], types.float64[:, :, ::1]),
 )
 def _windows(
-    leaves_, columns_, values_, terms_, X_, noise_, own_, near_, A_, y_,
+    leaves_, columns_, values_, terms_, levels_, tables_, X_, noise_, own_, near_, A_, y_,
     least_pivot, starts, rows_, work, weights, z, slopes,
 ):  # fmt: skip
     """Put weights (g, w) or, unless it is empty, derivatives in the last two arguments."""
@@ -480,6 +503,7 @@ def _windows(
         pointer(values_),
         pointer(terms_),
     )
+    levels, tables = pointer(levels_), pointer(tables_)
     X, noise, own, near = pointer(X_), pointer(noise_), pointer(own_), pointer(near_)
     A, y, rows, memory = pointer(A_), pointer(y_), pointer(rows_), pointer(work)
     leaf_count, count = len(leaves_), len(own_)
@@ -506,7 +530,7 @@ def _windows(
         _take_rows(own, near, first, count, w, rows)
         _take_values(values, step, kernel_count + 1, first, count, P)
         _take_features(leaves, leaf_count, columns, P, scales, X, X_.shape[1], rows, w, F)
-        _take_leaves(leaves, leaf_count, columns, P, F, w, V, S, B, wanted)
+        _take_leaves(leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, wanted)
         for at in range(0, entries, LANES):
             if terms_.size == 1:
                 store(M, at, load(V, at))
@@ -530,7 +554,7 @@ def _windows(
         for t in range(0, kernel_count * size, LANES):
             store(G, t, fill(0.0))
         _add_slopes(
-            leaves, leaf_count, columns, kernel_count, terms, terms_.shape[0],
+            leaves, leaf_count, columns, levels, tables, kernel_count, terms, terms_.shape[0],
             terms_.shape[1], w, F, V, S, B, O, R, E, q + 1, G,
         )  # fmt: skip
         _take_noise_slopes(N, w, E, q + 1, moved(G, kernel_count * size))
@@ -594,7 +618,7 @@ def windows(
     z = np.empty((g if slopes else 0, q + 1))
     by_log = np.empty((len(z), values.shape[1], q + 1))
     _windows(
-        known.leaves, known.columns, values, known.terms,
+        known.leaves, known.columns, values, known.terms, known.levels, known.tables,
         X, np.zeros((0, 2)) if noise is None else noise, own, near,
         np.zeros((0, 0)) if features is None else features, y,
         least_pivot, starts, np.empty(w * LANES, np.int64), _aligned(starts[-1]),

@@ -348,7 +348,10 @@ def _form(kernel: Kernel, c: Conditionals) -> _Form | None:
         return None
     known = program(kernel, c.X.shape[1])
     code = None if known is None else compiled()
-    return None if code is None or known is None else (code, known)
+    if code is None or known is None:
+        return None
+    known.check(c.X)  # compiled code takes codes as they are
+    return code, known
 
 
 def _plain(c: Conditionals) -> Conditionals:
