@@ -245,6 +245,8 @@ def structure(kernel: Kernel, features: Sequence[str]) -> str:
     It names the features of a kernel that has not all of them.
     """
     parts = getattr(kernel, "parts", None)
+    if isinstance(kernel, kernels.Rotated):
+        return f"rotated {structure(kernel.kernel, features)}"
     if parts is not None:
         sign = " + " if kernel.name == "sum" else " * "
         return sign.join(structure(part, features) for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ from daskgp import kernels, train
 from daskgp.data.blocks import sampling
 from daskgp.errors import NumericalError
 from daskgp.fit import rounds
-from daskgp.kernels import Kernel
-from daskgp.kernels.units import left_open
+from daskgp.kernels import Kernel, rotated
+from daskgp.kernels.units import has_rotation, left_open
 from daskgp.models.exact import Exact
 from daskgp.models.values import Block, Shape, Theta
 from daskgp.runtime.process import solve_threads
@@ -53,6 +54,8 @@ PEAKS, LEAST_PLACES = 4, 8
 """Most peaks of a spectrum that periods start at, and least distinct places for a spectrum."""
 MOST_CYCLES, FINENESS = 4096, 5
 """Most cycles over the range of a column in a spectrum, and frequencies per cycle."""
+FOUND = ("lengthscale", "period", "variance", "angle")
+"""Hyper-parameters that a kernel may have values of, which a search then keeps."""
 TRIED = 4
 """Most starts that are trained on the subset."""
 
@@ -275,7 +278,8 @@ def search(
     starts = [
         best
         for own in periods.apart
-        for best in _apart(_candidates(choices[0], noise_variance, distances, own), screen.value)
+        for turned in _candidates(choices[0], noise_variance, distances, own)
+        for best in _apart(turned, screen.value)
     ]
     if len(starts) > TRIED:
         starts = sorted(starts, key=screen.value, reverse=True)[:TRIED]
@@ -299,9 +303,9 @@ def search(
 
 
 def given(kernel: Kernel, d: int) -> np.ndarray:
-    """Return a mask (k,) of the lengthscales, periods and variances that a kernel has values of."""
+    """Return a mask (k,) of lengthscales, periods, variances and angles that a kernel has set."""
     names = kernel.resolve(np.ones(d), 1.0).parameter_names
-    known = [any(word in name for word in ("lengthscale", "period", "variance")) for name in names]
+    known = [any(word in name for word in FOUND) for name in names]
     return np.array(known, dtype=bool) & ~left_open(kernel, d)
 
 
@@ -404,14 +408,22 @@ def at(evidence: Evidence, theta: Theta) -> Start:
 
 def _candidates(
     kernel: Kernel, noise_variance: float, distances: Distances, periods: Periods
-) -> list[Theta]:
-    """Return starts on several parts of the ridge, the one at median distances first."""
-    pairs: dict[tuple[Kernel, float], None] = {}
+) -> list[list[Theta]]:
+    """Return starts on several parts of the ridge, the one at median distances first.
+
+    There is a list of them for each choice of angles.
+    """
+    d = len(distances.per_column)
+    is_open, noises = left_open(kernel, d), (noise_variance, min(noise_variance, QUIET))
+    found = []
     for shrink in SHRINK:
         resolved = periods.resolved(kernel, distances, shrink)
-        for noise in (noise_variance, min(noise_variance, QUIET)):
-            pairs[resolved, noise] = None
-    return [Theta(*pair) for pair in pairs]
+        turned = rotated.starts(resolved, is_open, d) if has_rotation(kernel) else [resolved]
+        found.append([[(one, noise) for noise in noises] for one in turned])
+    return [
+        [Theta(*pair) for pair in dict.fromkeys(itertools.chain.from_iterable(pairs))]
+        for pairs in zip(*found, strict=True)
+    ]
 
 
 def _apart(starts: Sequence[Theta], value: Callable[[Theta], float]) -> list[Theta]:

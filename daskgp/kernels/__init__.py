@@ -12,6 +12,7 @@ from daskgp.kernels.linear import Linear
 from daskgp.kernels.numbers import Numbers
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.registry import from_dict, parse, register
+from daskgp.kernels.rotated import Rotated
 from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Product",
     "Pullback",
     "RationalQuadratic",
+    "Rotated",
     "Sum",
     "Unit",
     "from_dict",

@@ -70,6 +70,8 @@ class Unit(NamedTuple):
 class Derived(NamedTuple):
     """Number that follows from hyper-parameters; ``gradient`` (k,) is by their logarithms.
 
+    One that has the name of a hyper-parameter says it in another way, and stands in its place.
+
     Examples
     --------
     >>> from daskgp.kernels import Coregion
@@ -80,6 +82,7 @@ class Derived(NamedTuple):
     name: str
     value: float
     gradient: np.ndarray
+    unit: str = ""
 
 
 class Pullback(Protocol):

@@ -541,8 +541,9 @@ def with_levels(kernel: Kernel, levels: Mapping[int | str, Any]) -> Kernel:
     """
     parts: Any = getattr(kernel, "parts", None)
     if parts is not None:
-        made: Any = type(kernel)
-        return made(tuple(with_levels(part, levels) for part in parts))
+        made: Any = kernel
+        with_those: Kernel = made.with_parts(tuple(with_levels(part, levels) for part in parts))
+        return with_those
     if not isinstance(kernel, Table) or kernel.column is None or kernel.column not in levels:
         return kernel
     kind, found = type(kernel).__name__, _levels(levels[kernel.column], type(kernel).__name__)

@@ -105,18 +105,18 @@ def groups_of(active_dims: Dims | None, d: int) -> list[tuple[int, ...]]:
     return [members(entry) for entry in (range(d) if active_dims is None else active_dims)]
 
 
-def check_dims(active_dims: Dims | None, d: int, name: str) -> None:
+def check_dims(active_dims: Dims | None, d: int, name: str, setting: str = "active_dims") -> None:
     """Raise InputError unless every active dimension is one of d columns."""
     if active_dims is None:
         return
     if named(active_dims):
         raise InputError(
-            f"{name} has active_dims={shown(active_dims)}, names of features that an estimator's "
+            f"{name} has {setting}={shown(active_dims)}, names of features that an estimator's "
             "fit knows: give column numbers to call the kernel itself"
         )
     if max(flat(active_dims)) >= d:
         raise InputError(
-            f"{name} has active_dims={shown(active_dims)}, but the inputs have {d} columns: "
+            f"{name} has {setting}={shown(active_dims)}, but the inputs have {d} columns: "
             f"dimensions count from 0 to {d - 1}"
         )
 
@@ -187,7 +187,7 @@ def positive_or_many(value: Any, name: str) -> float | tuple[float, ...]:
     return tuple(parameter(v, f"{name}[{i}]") for i, v in enumerate(value))
 
 
-def dimensions(value: Any, name: str) -> Dims | None:
+def dimensions(value: Any, name: str, setting: str = "active_dims") -> Dims | None:
     """Return distinct columns as a tuple, None for all columns, else raise SettingError.
 
     They are numbers from 0 or names; a tuple of them is a group that shares a lengthscale.
@@ -202,7 +202,7 @@ def dimensions(value: Any, name: str) -> Dims | None:
     each = flat(dims)
     if not (all(map(members, dims)) and each and None not in each and len(set(each)) == len(each)):
         raise SettingError(
-            f"active_dims of {name} must be distinct column numbers from 0 or names of features, "
+            f"{setting} of {name} must be distinct column numbers from 0 or names of features, "
             f"not {shown(value)}"
         )
     return dims

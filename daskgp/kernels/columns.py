@@ -14,6 +14,7 @@ from daskgp.kernels.categories import Table
 from daskgp.kernels.checks import flat, members
 from daskgp.kernels.compose import tables
 from daskgp.kernels.radial import replaced
+from daskgp.kernels.rotated import Rotated
 from daskgp.kernels.units import reopened
 
 Where = Sequence[int | tuple[int, ...]]
@@ -48,8 +49,10 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
 def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
     """Return a kernel whose parts that act on all features act on some alone."""
     if hasattr(kernel, "parts"):
-        parts = tuple(_restricted(part, features) for part in kernel.parts)
-        return kernel if parts == kernel.parts else type(kernel)(parts)  # type: ignore[call-arg]
+        made: Any = kernel
+        parts = tuple(_restricted(part, features) for part in made.parts)
+        of_parts: Kernel = kernel if parts == made.parts else made.with_parts(parts)
+        return of_parts
     if getattr(kernel, "active_dims", features) is not None:
         return kernel
     if not features:
@@ -63,8 +66,10 @@ def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
 def _placed(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
     """Return a kernel with numbers of columns for names of features."""
     if hasattr(kernel, "parts"):
-        parts = tuple(_placed(part, names, where) for part in kernel.parts)
-        return kernel if parts == kernel.parts else type(kernel)(parts)  # type: ignore[call-arg]
+        made: Any = _turned_on(kernel, names, where) if isinstance(kernel, Rotated) else kernel
+        parts = tuple(_placed(part, names, where) for part in made.parts)
+        of_parts: Kernel = made if parts == made.parts else made.with_parts(parts)
+        return of_parts
     if isinstance(kernel, Table):
         return _of_codes(kernel, names, where)
     if not hasattr(kernel, "active_dims"):
@@ -92,6 +97,21 @@ def _of_codes(kernel: Table, names: Sequence[str], where: Where) -> Kernel:
             "sphere: give the column of the codes"
         )
     return kernel if column == kernel.column else replaced(kernel, column=column)
+
+
+def _turned_on(kernel: Rotated, names: Sequence[str], where: Where) -> Kernel:
+    """Return a rotated kernel of features as one of the columns that hold them."""
+    chosen = [_number(kernel, j, names, "columns") for j in kernel.columns]
+    sphere = [names[j] for j in chosen if isinstance(where[j], tuple)]
+    if sphere:
+        raise SettingError(
+            f"Rotated turns {' and '.join(map(repr, sphere))}, which are one place on the sphere, "
+            "where directions change from place to place: project them to a plane (metres east and "
+            "north), or fit with geographic=False"
+        )
+    columns = tuple(where[j] for j in chosen)
+    made: Kernel = replaced(kernel, columns=columns)
+    return kernel if columns == kernel.columns else made
 
 
 def _separate(kernel: Any) -> bool:
@@ -123,11 +143,13 @@ def _entries(
     return tuple(entries)
 
 
-def _number(kernel: Kernel, column: int | str, names: Sequence[str]) -> int:
+def _number(
+    kernel: Kernel, column: int | str, names: Sequence[str], setting: str = "active_dims"
+) -> int:
     if isinstance(column, str) and column in names:
         return names.index(column)
     if isinstance(column, str) or column >= len(names):
-        setting = "column" if isinstance(kernel, Table) else "active_dims with"
+        setting = "column" if isinstance(kernel, Table) else f"{setting} with"
         raise SettingError(
             f"{type(kernel).__name__} has {setting} {shown(column)}, but the features are "
             f"{shown(', '.join(names))}: give names of these or numbers from 0 to {len(names) - 1}"
@@ -166,7 +188,12 @@ def of_features(kernel: Kernel, where: Where) -> Kernel:
     ``where`` is as there.
     """
     if hasattr(kernel, "parts"):
-        return type(kernel)(tuple(of_features(part, where) for part in kernel.parts))  # type: ignore[call-arg]
+        made: Any = kernel
+        made = made.with_parts(tuple(of_features(part, where) for part in kernel.parts))
+        if isinstance(made, Rotated):
+            made = replaced(made, columns=tuple(where.index(j) for j in made.columns))
+        of_parts: Kernel = made
+        return of_parts
     if isinstance(kernel, Table) and isinstance(kernel.column, int):
         feature = next(j for j, own in enumerate(where) if own == kernel.column)
         return replaced(kernel, column=feature)
@@ -185,7 +212,9 @@ def rescaled(kernel: Kernel, factors: np.ndarray) -> Kernel:
     is not 1.
     """
     if hasattr(kernel, "parts"):
-        return type(kernel)(tuple(rescaled(part, factors) for part in kernel.parts))  # type: ignore[call-arg]
+        made: Any = kernel
+        of_parts: Kernel = made.with_parts(tuple(rescaled(part, factors) for part in kernel.parts))
+        return of_parts
     shifts = np.zeros(len(kernel.parameter_names))
     for i, unit in enumerate(kernel.units(len(factors))):
         own = factors[list(unit.columns)]

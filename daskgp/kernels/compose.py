@@ -107,6 +107,17 @@ class Composite(Kernel):
     def resolve(self, median: np.ndarray, distance: float) -> Self:
         return type(self)(tuple(part.resolve(median, distance) for part in self.parts))
 
+    def with_parts(self, parts: Sequence[Kernel]) -> Self:
+        """Return the composite of the same kind of other parts.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF, Linear
+        >>> len((RBF() + Linear()).with_parts([RBF()]).parts)
+        1
+        """
+        return type(self)(tuple(parts))
+
     def units(self, n_features: int) -> tuple[Unit, ...]:
         return tuple(unit for part in self.parts for unit in part.units(n_features))
 
@@ -126,10 +137,10 @@ class Composite(Kernel):
     def derived(self) -> tuple[Derived, ...]:
         found: list[Derived] = []
         for i, (part, where) in enumerate(self._slices()):
-            for name, value, gradient in part.derived():
+            for name, value, gradient, unit in part.derived():
                 by_all = np.zeros(len(self.parameter_names))
                 by_all[where] = gradient
-                found.append(Derived(f"{i}.{name}", value, by_all))
+                found.append(Derived(f"{i}.{name}", value, by_all, unit))
         return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
@@ -477,6 +488,8 @@ def redundant(kernel: Kernel) -> tuple[tuple[str, ...], ...]:
     (('0.0.variance', '0.1.variance'),)
     """
     parts = getattr(kernel, "parts", ())
+    if not isinstance(kernel, Composite):  # one that holds another, whose names are as they are
+        return tuple(group for part in parts for group in redundant(part))
     inner = [(i, group) for i, part in enumerate(parts) for group in redundant(part)]
     groups = [_numbered(i, group) for i, group in inner]
     if isinstance(kernel, Product):
@@ -496,6 +509,8 @@ def held(kernel: Kernel) -> dict[str, tuple[str, ...]]:
     {'0.variance': ('1.variance[0]', '1.variance[1]')}
     """
     parts = getattr(kernel, "parts", ())
+    if not isinstance(kernel, Composite):
+        return {name: others for part in parts for name, others in held(part).items()}
     found = {
         f"{i}.{name}": _numbered(i, others)
         for i, part in enumerate(parts)
@@ -520,6 +535,8 @@ def _scaling(kernel: Kernel) -> tuple[str, ...]:
     parts = getattr(kernel, "parts", None)
     if parts is None:
         return tuple(name for name in kernel.parameter_names if name.startswith("variance"))
+    if not isinstance(kernel, Composite):
+        return _scaling(parts[0])
     each = [_numbered(i, _scaling(part)) for i, part in enumerate(parts)]
     if isinstance(kernel, Product):
         return next(filter(None, each), ())

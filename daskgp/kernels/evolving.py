@@ -79,6 +79,11 @@ def check_evolving(kernel: Kernel, d: int, logs: np.ndarray) -> Program:
     """
     check_features(kernel, d)
     known = program(kernel, d)
+    if known is not None and known.mix is not None:
+        raise SettingError(
+            "sample paths of hyper-parameters that vary over space need columns that are not "
+            "rotated: take Rotated out of the kernel, or fit with varying=None"
+        )
     if known is None:
         raise SettingError(
             "sample paths of hyper-parameters that vary over space need a kernel of at most 32 "

@@ -10,6 +10,7 @@ from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.compose import Constant, Product, Sum
+from daskgp.kernels.rotated import Rotated
 from daskgp.registry import Registry
 
 _LONGEST = 4000
@@ -59,10 +60,15 @@ def _leaf(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
             raise _unknown(keyword.value, "settings are name=value")
     fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     longer = [""] * len(node.args)
+
+    def setting(name: str, value: ast.expr) -> Any:
+        held = kind is Rotated and name == "kernel"
+        return _kernel(value, registry) if held else _setting(name, value)
+
     values = [
-        _setting(name, argument) for name, argument in zip(fields + longer, node.args, strict=False)
+        setting(name, argument) for name, argument in zip(fields + longer, node.args, strict=False)
     ]
-    named = {str(k.arg): _setting(str(k.arg), k.value) for k in node.keywords}
+    named = {str(k.arg): setting(str(k.arg), k.value) for k in node.keywords}
     return build(kind, values, named, ast.unparse(node))
 
 
@@ -70,7 +76,7 @@ def _setting(name: str, node: ast.expr) -> Any:
     """Return the value of a setting by name; a column may be named without quotes."""
     if name == "column" and isinstance(node, ast.Name) and node.id.lower() not in WORDS:
         return node.id
-    return _value(node, name in ("active_dims", "column", "levels"))
+    return _value(node, name in ("active_dims", "column", "columns", "levels"))
 
 
 def _value(node: ast.expr, named: bool = False) -> Any:

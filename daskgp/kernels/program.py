@@ -22,6 +22,8 @@ from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
+from daskgp.kernels.units import has_rotation
+from daskgp.kernels.unrolled import unrolled
 from daskgp.typing import Array
 
 MOST_TERMS = 32
@@ -53,6 +55,9 @@ class Program(NamedTuple):
     ``levels`` (L, 3) are the number of levels of each leaf over categories, where in ``tables`` its
     B begins, and how many derivatives by hyper-parameters of its own follow; ``values`` has these
     too, but they do not enter it.
+
+    Where columns are rotated, leaves are those of columns X ``mix`` (n, e), and ``gather`` (k, l)
+    makes derivatives by the k hyper-parameters of the kernel from those by ``values``.
     """
 
     leaves: np.ndarray
@@ -61,6 +66,8 @@ class Program(NamedTuple):
     terms: np.ndarray
     levels: np.ndarray
     tables: np.ndarray
+    mix: np.ndarray | None = None
+    gather: np.ndarray | None = None
 
     def check(self, X: Array) -> None:
         """Raise InputError unless rows X (..., d) have codes where leaves are over categories."""
@@ -68,6 +75,14 @@ class Program(NamedTuple):
             if code == TABLE:
                 column = int(self.columns[start, 0])
                 check_codes(X[..., column], int(count), column)
+
+    def mixed(self, X: Array) -> Array:
+        """Return the columns that leaves act on, of rows X (..., d)."""
+        return X if self.mix is None else X @ namespace(X).asarray(self.mix)
+
+    def gathered(self, slopes: Array) -> Array:
+        """Return derivatives (..., k, s) by the kernel's own hyper-parameters."""
+        return slopes if self.gather is None else namespace(slopes).asarray(self.gather) @ slopes
 
 
 def program(kernel: Kernel, d: int) -> Program | None:
@@ -85,6 +100,12 @@ def program(kernel: Kernel, d: int) -> Program | None:
     array([[0, 1],
            [0, 2]])
     """
+    if has_rotation(kernel):
+        plain = unrolled(kernel, d)
+        known = None if plain is None else program(plain.kernel, plain.mix.shape[1])
+        if known is None or plain is None:
+            return None
+        return known._replace(mix=plain.mix, gather=plain.gather)
     flat = list(_leaves(kernel))
     if len(flat) > MOST_TERMS or any(type(leaf) not in CODES for leaf in flat):
         return None
@@ -169,7 +190,7 @@ def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Arra
            [0.6065, 0.    ]])
     """
     xp = namespace(X)
-    X = X.astype(np.float64, copy=False)
+    X = program.mixed(X.astype(np.float64, copy=False))
     program.check(X)
     leaves = [_leaf(xp, program, i, X, slopes) for i in range(len(program.leaves))]
     terms = [[i for i in term if i >= 0] for term in program.terms.tolist()]
@@ -182,6 +203,8 @@ def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Arra
         factor: Any = sum(math.prod(leaves[j][0] for j in rest) for rest in others)
         for p, slope in own.items():
             by_log[p] += factor * slope
+    if program.gather is not None:
+        by_log = xp.tensordot(xp.asarray(program.gather), by_log, axes=1)
     return K, by_log
 
 

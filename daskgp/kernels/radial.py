@@ -468,6 +468,6 @@ def _with_ones(xp: Any, U: Array) -> Array:
     return xp.concatenate([U, xp.ones((len(U), 1), dtype=U.dtype)], axis=1)
 
 
-def replaced(kernel: Any, **values: Any) -> Any:
+def replaced(kernel: Any, /, **values: Any) -> Any:
     """Call ``dataclasses.replace`` on a kernel not known as a dataclass to the type checker."""
     return replace(kernel, **values)

@@ -19,6 +19,7 @@ from daskgp.kernels.parse import WORDS
 from daskgp.kernels.parse import build as _build
 from daskgp.kernels.parse import parse as _parse
 from daskgp.kernels.periodic import Periodic
+from daskgp.kernels.rotated import Rotated
 from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 from daskgp.registry import refuse_taken
 
@@ -38,6 +39,7 @@ for _kind in (
     Constant,
     Coregion,
     Categorical,
+    Rotated,
 ):
     REGISTRY[_kind.name] = _kind
 
@@ -185,7 +187,10 @@ def _from_dict(description: Any, levels: int) -> Kernel:
             raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
         composite: Any = COMPOSITES[name]
         return composite(tuple(_from_dict(part, levels - 1) for part in parts))
-    return _build(REGISTRY.find(name), [], settings, f"kernel {name!r}")
+    kind, held = REGISTRY.find(name), []
+    if kind is Rotated and isinstance(parts := settings.pop("parts", None), list):
+        held = [_from_dict(part, levels - 1) for part in parts]
+    return _build(kind, held, settings, f"kernel {name!r}")
 
 
 def _checked_name(kind: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -21,6 +21,7 @@ from daskgp.kernels.checks import flat, one_if_open
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.periodic import Periodic
+from daskgp.kernels.rotated import Rotated
 from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 
 FREEDOM: dict[type[Kernel], float] = {RBF: np.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
@@ -97,7 +98,7 @@ def random_features(
     ----------
     kernel : Kernel
         Sum of products of RBF, Matern12, Matern32, Matern52, RationalQuadratic, Periodic and
-        Constant; Linear may be a term of the sum.
+        Constant; Linear may be a term of the sum.  Parts may be Rotated.
     m : int
         Number of frequencies of each term of the sum.
     d : int
@@ -124,21 +125,21 @@ def random_features(
     """
     frequencies, amplitudes, slopes = [np.zeros((0, d))], [np.zeros(0)], [np.zeros((0, d))]
     for term in _terms(kernel):
-        variance = math.prod(part._height for part in term if type(part) is not Linear)
-        waves = [part for part in term if type(part) not in (Constant, Linear)]
-        linear = [part for part in term if type(part) is Linear]
+        variance = math.prod(part.leaf._height for part in term if part.kind is not Linear)
+        waves = [part for part in term if part.kind not in (Constant, Linear)]
+        linear = [part for part in term if part.kind is Linear]
         if linear and (waves or len(linear) > 1):
             raise _refused("a product of Linear with another kernel")
         if linear:
-            slopes.append(np.sqrt(variance) * _slopes(linear[0], d))
+            slopes.append(np.sqrt(variance) * linear[0].back(_slopes(linear[0].leaf, d)))
             continue
-        if len(waves) == 1 and type(waves[0]) in FREEDOM:
-            points, shares = _in_strata(waves[0], m, d, rng)
-            frequencies.append(points)
+        if len(waves) == 1 and waves[0].kind in FREEDOM:
+            points, shares = _in_strata(waves[0].leaf, m, d, rng)
+            frequencies.append(waves[0].back(points))
             amplitudes.append(np.sqrt(variance * shares))
             continue
         number = m if waves else 1  # a constant is the cosine of frequency 0
-        drawn = [_SPECTRA[type(part)](part, number, d, rng) for part in waves]
+        drawn = [part.back(_SPECTRA[part.kind](part.leaf, number, d, rng)) for part in waves]
         frequencies.append(np.sum([np.zeros((number, d)), *drawn], axis=0))
         amplitudes.append(np.full(number, np.sqrt(variance / number)))
     return np.concatenate(frequencies), np.concatenate(amplitudes), np.concatenate(slopes)
@@ -149,16 +150,33 @@ def check_features(kernel: Kernel, d: int) -> None:
     random_features(kernel, 1, d, np.random.default_rng(0))
 
 
-def _terms(kernel: Any) -> list[tuple[Any, ...]]:
+class _Leaf(NamedTuple):
+    """A kernel that is no sum or product, of rotated columns if there is a rotation."""
+
+    leaf: Any
+    rotated: Rotated | None
+
+    @property
+    def kind(self) -> type[Kernel]:
+        return type(self.leaf)
+
+    def back(self, points: np.ndarray) -> np.ndarray:
+        """Return frequencies or slopes (m, d) of columns from those of rotated columns."""
+        return points if self.rotated is None else points @ self.rotated.axes(points.shape[1])
+
+
+def _terms(kernel: Any, rotated: Rotated | None = None) -> list[tuple[_Leaf, ...]]:
     """Return a kernel as a sum of products of kernels that are neither."""
+    if type(kernel) is Rotated:
+        return _terms(kernel.kernel, kernel)
     if type(kernel) is Sum:
-        return [term for part in kernel.parts for term in _terms(part)]
+        return [term for part in kernel.parts for term in _terms(part, rotated)]
     if type(kernel) is Product:
-        factors = itertools.product(*map(_terms, kernel.parts))
+        factors = itertools.product(*(_terms(part, rotated) for part in kernel.parts))
         return [tuple(itertools.chain.from_iterable(term)) for term in factors]
     if type(kernel) not in (Constant, Linear, *_SPECTRA):
         raise _refused(type(kernel).__name__)
-    return [(kernel,)]
+    return [(_Leaf(kernel, rotated),)]
 
 
 def _refused(what: str) -> SettingError:

@@ -10,6 +10,7 @@ import numpy as np
 
 from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.radial import replaced
+from daskgp.kernels.rotated import Rotated, in_period
 
 K = TypeVar("K", bound=Kernel)
 
@@ -17,6 +18,18 @@ NUMBERS = ("lengthscale", "period", "variance", "angle", "correlation")
 """Fields of kernels that fits find where they are left open."""
 Size = Callable[[Unit], float | None]
 """Returns the size of a unit of the model in the user's; None if there is no such size."""
+
+
+def has_rotation(kernel: Kernel) -> bool:
+    """Return whether a kernel or a part of it is rotated.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> has_rotation(RBF() + Rotated()), has_rotation(RBF())
+    (True, False)
+    """
+    return isinstance(kernel, Rotated) or any(map(has_rotation, getattr(kernel, "parts", ())))
 
 
 def left_open(kernel: Kernel, d: int) -> np.ndarray:
@@ -30,7 +43,10 @@ def left_open(kernel: Kernel, d: int) -> np.ndarray:
     """
     parts = getattr(kernel, "parts", None)
     if parts is not None:
-        return np.concatenate([left_open(part, d) for part in parts])
+        masks = [left_open(part, d) for part in parts]
+        if isinstance(kernel, Rotated):
+            masks.append(np.full(len(kernel.angles), kernel.angle is None))
+        return np.concatenate(masks)
     near, far = (kernel.resolve(np.full(d, distance), distance) for distance in (1.0, 2.0))
     names = [name.partition("[")[0] for name in near.parameter_names]
     empty = [getattr(kernel, name, 1.0) is None for name in names]
@@ -40,14 +56,17 @@ def left_open(kernel: Kernel, d: int) -> np.ndarray:
 def in_model_units(kernel: Kernel, d: int, size: Size) -> Kernel:
     """Return a kernel of d columns with numbers in a model's units from one in the user's.
 
-    Numbers that are left open stay so; those whose unit has no size stay as they are.
+    Numbers that are left open stay so; those whose unit has no size stay as they are.  Angles are
+    in their second period, from where training can turn them either way.
     """
-    return _rescaled(kernel, d, size, -1.0)
+    made = _rescaled(kernel, d, size, -1.0)
+    return in_period(made, 1) if has_rotation(made) else made
 
 
 def in_users_units(kernel: Kernel, d: int, size: Size) -> Kernel:
     """Return a kernel of d columns with numbers in the user's units from one in a model's."""
-    return _rescaled(kernel, d, size, 1.0)
+    made = _rescaled(kernel, d, size, 1.0)
+    return in_period(made, 0) if has_rotation(made) else made
 
 
 def _rescaled(kernel: Kernel, d: int, size: Size, sign: float) -> Kernel:
@@ -72,8 +91,9 @@ def opened(kernel: K) -> K:
     """
     parts: Any = getattr(kernel, "parts", None)
     if parts is not None:
-        made: Any = type(kernel)
-        return made(tuple(map(opened, parts)))
+        like: Any = kernel
+        made: K = like.with_parts(tuple(map(opened, parts)))
+        return replaced(made, angle=None) if isinstance(made, Rotated) else made
     own = dataclasses.fields(kernel)  # type: ignore[arg-type]
     names = [field.name for field in own if field.name in NUMBERS and field.default is None]
     return replaced(kernel, **dict.fromkeys(names))
@@ -84,8 +104,10 @@ def reopened(kernel: K, like: Kernel) -> K:
     parts: Any = getattr(kernel, "parts", None)
     if parts is not None:
         pairs = zip(parts, like.parts, strict=True)  # type: ignore[attr-defined]
-        made: Any = type(kernel)
-        return made(tuple(reopened(*pair) for pair in pairs))
+        of_parts: Any = kernel
+        made: K = of_parts.with_parts(tuple(reopened(*pair) for pair in pairs))
+        is_open = isinstance(like, Rotated) and like.angle is None
+        return replaced(made, angle=None) if is_open else made
     names = (field.name for field in dataclasses.fields(like))  # type: ignore[arg-type]
     left = {name: None for name in names if getattr(like, name) is None}
     return replaced(kernel, **left)

@@ -82,12 +82,13 @@ def table(
     values = np.append(np.exp(kernel.log_parameters), posterior.theta.noise_variance)
     known = np.full(len(values), np.nan) if errors is None else np.asarray(errors)
     spreads = values * known
-    rows = [
-        Hyperparameter(
-            one.name, float(values[j] * one.size), float(spreads[j] * one.size), one.unit
-        )
-        for j, one in found.items()
-    ]
+    instead = {one.name: one for one in kernel.derived()}
+    rows = []
+    for j, one in found.items():
+        value, unit = float(values[j] * one.size), one.unit
+        if one.name in instead:  # such as an angle, which counts modulo half a turn
+            value, unit = instead[one.name].value, instead[one.name].unit
+        rows.append(Hyperparameter(one.name, value, float(spreads[j] * one.size), unit))
     rows += _of_likelihood(posterior, likelihood_errors)
     remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
     last = history[-1] if history else {}

@@ -22,6 +22,7 @@ from daskgp.kernels import (
     Periodic,
     Product,
     RationalQuadratic,
+    Rotated,
     Sum,
     from_dict,
     parse,
@@ -58,6 +59,8 @@ COMPOSITES = {
     "product of constants": Constant(0.5) * 2.0,
     "scaled": 0.1 * Linear(),
     "product": Periodic(active_dims=[1]) * RBF(ARD) * 0.5 * Matern32(2.0, active_dims=[0, 2]),
+    "rotated": Rotated(RBF(ARD, 2.0) + Linear(0.6), (2, 0), 30.0) * Matern12(1.4),
+    "rotated in space": 0.5 * Rotated(Matern32(ARD), (0, 1, 2), (10.0, 130.0, 250.0)),
     "nested": (RationalQuadratic(1.4) + 0.3) * (Linear() + Matern52(ARD)) + 0.2 * RBF() * Linear(),
 }
 LEAVES |= {

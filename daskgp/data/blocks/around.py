@@ -16,6 +16,7 @@ from scipy.spatial import cKDTree
 
 from daskgp.data.blocks.cells import Cells, in_line, nearest_to, split
 from daskgp.data.blocks.layout import Layout
+from daskgp.kernels.lengthscales import in_units
 
 LANDMARKS = 16
 """Rows of a block that stand for it when distances to it are measured."""
@@ -86,7 +87,8 @@ class _Near:
     """Base of the nearest rows and the nearest blocks: distances to landmarks.
 
     ``landmarks`` (M, r, d) in the units of X stand for the blocks, ``lengths`` (d,) are the units
-    of distance along each column, infinite for one that does not matter; at least one does.
+    of distance along each column, infinite for one that does not matter; at least one does.  They
+    are a matrix (q, d) where axes are turned, see ``kernels.lengthscales``.
     """
 
     lengths: np.ndarray
@@ -97,8 +99,7 @@ class _Near:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
-        matters = np.isfinite(self.lengths)
-        return X[..., matters] / self.lengths[matters]
+        return in_units(X, self.lengths)
 
     def _cells_beside(self, share: float) -> Cells:
         """Return cells that are small compared with a ball that holds such a share of all rows."""

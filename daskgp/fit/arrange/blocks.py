@@ -20,7 +20,7 @@ from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, SoFar
 from daskgp.fit.plan import Planned, in_blocks, rows_bytes
 from daskgp.fit.rounds import WINDOW_TASKS, Rounds
 from daskgp.fit.scratch import ordered
-from daskgp.kernels.lengthscales import correlation_lengths
+from daskgp.kernels.lengthscales import distance_units, in_units, of_scaled
 from daskgp.models.scaling import Sums
 from daskgp.models.values import Theta
 from daskgp.posterior.neighbour_rows import Nearby
@@ -180,7 +180,7 @@ class Blocks(Arrangement):
         """Return the rule for the rows that predictions are conditioned on."""
         layout, beside = _layout(stage), self.blocks_beside
         number = self.rows_around(layout.rows, layout.n_blocks)
-        lengths = _lengths(stage, theta) * stage.scaling.x_scale
+        lengths = of_scaled(_lengths(stage, theta), stage.scaling.x_scale)
         if self.near == "order" or beside == 0:
             return Band((beside or 0) // 2)
         if not np.isfinite(lengths).any():  # only the order tells which rows are near
@@ -339,15 +339,14 @@ def _places(stage: Rounds, theta: Theta) -> np.ndarray:
     """Return some rows of the blocks (M, r, d) in units of the kernel's correlation lengths."""
     assert stage.landmarks is not None
     scaled, lengths = np.asarray(stage.scaling.inputs(stage.landmarks)), _lengths(stage, theta)
-    matters = np.isfinite(lengths)
-    if not matters.any():
+    if not np.isfinite(lengths).any():
         return np.arange(len(scaled), dtype=np.float64)[:, None, None]
-    return scaled[:, :: len(scaled[0]) // APART, matters] / lengths[matters]
+    return in_units(scaled[:, :: len(scaled[0]) // APART], lengths)
 
 
 def _lengths(stage: Rounds, theta: Theta) -> np.ndarray:
-    """Return the correlation lengths (d,) of the kernel in scaled units."""
+    """Return the units of distance of the kernel in scaled units, (d,) or (q, d)."""
     centroids = np.asarray(stage.scaling.inputs(_layout(stage).centroids))
     spread = np.ptp(centroids, axis=0)
     least = np.where(stage.scaling.uses, 1.0, 0.0)
-    return correlation_lengths(theta.kernel, np.where(spread > 0, spread, least))
+    return distance_units(theta.kernel, np.where(spread > 0, spread, least))

@@ -130,7 +130,7 @@ def weights(theta: Theta, c: Conditionals, features: Array | None = None) -> Arr
         If the rows before a row determine it, so that its conditional variance is lost in rounding.
     """
     xp = namespace(c.X)
-    form = _form(theta.kernel, c)
+    form = _form(theta, c)
     if form is not None:
         c, A = _plain(c), None if features is None else _numbers(features)
         parts = [_run(form, theta, part, A, slopes=False)[0] for part in c.steps(ROWS)]
@@ -229,7 +229,7 @@ def log_densities(theta: Theta, c: Conditionals, W: Array, targets: int) -> np.n
 
 def _derivatives(theta: Theta, c: Conditionals) -> Iterator[tuple[Conditionals, _Slopes]]:
     """Yield some of the rows at a time with their derivatives."""
-    form = _form(theta.kernel, c)
+    form = _form(theta, c)
     if form is not None:
         for part in _plain(c).steps(ROWS):
             _, z, by_log = _run(form, theta, part, None, slopes=True)
@@ -342,16 +342,22 @@ def _alone() -> Iterator[None]:
 _Form: TypeAlias = tuple[ModuleType, Program]
 
 
-def _form(kernel: Kernel, c: Conditionals) -> _Form | None:
+def _form(theta: Theta, c: Conditionals) -> _Form | None:
     """Return compiled code and the kernel's program, None if there is none for the rows."""
     if namespace(c.X) is not np or c.width > MOST_COMPILED + 1:
         return None
-    known = program(kernel, c.X.shape[1])
+    known = _program(theta.kernel, c.X.shape[1], theta.varying is not None)
     code = None if known is None else compiled()
     if code is None or known is None:
         return None
     known.check(c.X)  # compiled code takes codes as they are
     return code, known
+
+
+def _program(kernel: Kernel, d: int, varies: bool) -> Program | None:
+    """Return the program of a kernel; None for one that is rotated, where its numbers vary."""
+    known = program(kernel, d)
+    return None if known is None or (varies and known.mix is not None) else known
 
 
 def _plain(c: Conditionals) -> Conditionals:
@@ -378,9 +384,15 @@ def _run(
     """Return what compiled code does; raise NumericalError for rows that are determined."""
     code, known = form
     own, near = _places(c, min(len(a) for a in (c.X, c.noise, features) if a is not None))
+    values, X = theta.at(c.X[own]), _numbers(known.mixed(c.X))
+    if known.mix is not None:
+        values = np.append(known.values, theta.noise_variance)[None]
     w, z, by_log = code.windows(
-        known, theta.at(c.X[own]), c.X, c.y, c.noise, own, near, features, slopes, LEAST_PIVOT
+        known, values, X, c.y, c.noise, own, near, features, slopes, LEAST_PIVOT
     )
+    if known.gather is not None:
+        by_kernel = known.gathered(by_log[:, :-1])
+        by_log = np.concatenate([by_kernel, by_log[:, -1:]], axis=1)
     lost = np.isnan((z if slopes else w)[:, -1])
     if lost.any():
         first = int(lost.argmax())
@@ -459,7 +471,7 @@ def _covariances(
     ``values`` (g, l) are the hyper-parameters of each set, None for those of the kernel.
     """
     xp = namespace(X)
-    known = program(kernel, X.shape[2])
+    known = _program(kernel, X.shape[2], values is not None)
     if known is not None:
         own = known if values is None else known._replace(values=values)
         K, by_log = tiles(own, X, slopes)

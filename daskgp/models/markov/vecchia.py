@@ -25,7 +25,7 @@ import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
-from daskgp.kernels.lengthscales import correlation_lengths
+from daskgp.kernels import lengthscales
 from daskgp.models.additive import order_of
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.leave_one_out import Known, less_trend, places_of, without
@@ -82,7 +82,7 @@ class First(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Units of distance (d,) and the earliest rows, which all tasks share."""
+    """Units of distance, (d,) or (q, d), and the earliest rows, which all tasks share."""
 
     lengths: np.ndarray
     first: First
@@ -107,7 +107,7 @@ class Rows(NamedTuple):
 
 
 class RowState(NamedTuple):
-    """State of LMA, and the units of distance (d,)."""
+    """State of LMA, and the units of distance, (d,) or (q, d)."""
 
     factor: Array
     inner_factor: Array
@@ -131,7 +131,7 @@ class Vecchia(LMA):
         Seed of the order.
     later : int, optional
         Number of the first row of those that come after all others in the order.
-    lengths : sequence of float
+    lengths : sequence of float or of sequences of float
         Units of distance along each column, 0 for one that does not matter; those of the kernel
         within the range of the rows if there are none.
     jitter, trend
@@ -142,7 +142,7 @@ class Vecchia(LMA):
     predict_neighbours: int = 100
     seed: int = 0
     later: int | None = field(default=None, repr=False)
-    lengths: Sequence[float] = field(default=(), repr=False)
+    lengths: Sequence[Any] = field(default=(), repr=False)
     markov_order: ClassVar[int] = 1  # type: ignore[misc]
     prediction: ClassVar[str] = "consistent"  # type: ignore[misc]
 
@@ -152,7 +152,8 @@ class Vecchia(LMA):
     near_for_all: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lengths", tuple(self.lengths))  # a list in stores
+        several = (tuple(own) if isinstance(own, list) else own for own in self.lengths)
+        object.__setattr__(self, "lengths", tuple(several))  # lists in stores
 
     def at_own_rows(self) -> Self:
         """Return the method with no more neighbours than a training row needs, which is one."""
@@ -198,10 +199,10 @@ class Vecchia(LMA):
         """Return what tasks share besides the factor of K(S, S)."""
         if len(self.lengths):
             known = np.array(self.lengths, np.float64)
-            return Shared(np.where(known > 0, known, np.inf), first)
+            return Shared(np.where(known > 0, known, np.inf) if known.ndim == 1 else known, first)
         X = to_host(first.X).astype(np.float64)
         spread = np.ptp(X, axis=0) if len(X) else np.ones(X.shape[1])
-        lengths = correlation_lengths(theta.kernel, np.where(spread > 0, spread, 0.0))
+        lengths = lengthscales.distance_units(theta.kernel, np.where(spread > 0, spread, 0.0))
         return Shared(lengths, first)
 
     def given(self, piece: Piece, shared: Shared, own: np.ndarray | None = None) -> Conditionals:
@@ -297,7 +298,7 @@ class Vecchia(LMA):
     def with_added(self, state: Any, first: int) -> Self:
         """Return the method once rows are added, which come after all others in its order."""
         lengths = np.where(np.isfinite(state.lengths), state.lengths, 0.0)
-        return replace(self, later=first, lengths=tuple(lengths.tolist()))
+        return replace(self, later=first, lengths=lengths.tolist())
 
     def with_taken(self) -> Self:
         """Return the method once rows are taken out: others were conditioned on them."""
@@ -565,10 +566,9 @@ def _of_lma(state: RowState) -> State:
 def in_units(X: Array, lengths: np.ndarray) -> np.ndarray:
     """Return rows (n, d) on the host in units of distance, without columns that do not matter."""
     lengths = to_host(lengths)
-    matters = np.isfinite(lengths)
-    if not matters.any():
+    if not np.isfinite(lengths).any():
         return np.zeros((len(X), 1))
-    return np.asarray(to_host(X), np.float64)[:, matters] / lengths[matters]
+    return lengthscales.in_units(np.asarray(to_host(X), np.float64), lengths)
 
 
 def compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
