@@ -268,3 +268,12 @@ def test_a_fit_finds_the_angle(tmp_path):
     assert_close(again.predict(X[200:]), model.predict(X[200:]), 1e-12)
     again.update(X[200:], y[200:])  # whose neighbours are looked for in the same units
     assert_close(again.predict(X[200:]), y[200:], 0.5, 0.5)
+
+
+def test_angles_have_names_errors_and_units():
+    X, _, y = field(150)
+    model = daskgp.ExactGP(Rotated(Matern32(ard=True)) * 1.0, progress=False).fit(X, y)
+    row = next(row for row in model.hyperparameters_ if row.name == "0.angle")
+    assert abs(row.value - 30.0) < 4.0 * row.standard_error < 20.0
+    assert row.unit == "degrees"
+    assert row.value == pytest.approx(model.kernel_.parts[0].angle)
