@@ -26,6 +26,8 @@ from daskgp.data.rows import Beside
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
+from daskgp.kernels.rotated import rotations
+from daskgp.kernels.units import has_rotation
 from daskgp.models.columns import KILOMETRES
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import add
@@ -61,6 +63,10 @@ class Variogram:
         Names of the targets, and their units if known.
     distance_unit : str
         Unit of distances, empty if not known.
+    directions : tuple of str
+        Names of the q axes of a model with rotated columns.
+    along : ndarray, shape (k, q) or (k, q, p), or None
+        What such a model expects along each of its axes at these distances, without its trend.
 
     Examples
     --------
@@ -80,6 +86,8 @@ class Variogram:
     target_names: tuple[str, ...]
     target_units: tuple[str, ...]
     distance_unit: str
+    directions: tuple[str, ...] = ()
+    along: np.ndarray | None = None
 
     def __str__(self) -> str:
         """Return a table, a line per class of distances."""
@@ -88,6 +96,10 @@ class Variogram:
             heading = f"distance ({self.distance_unit})" if self.distance_unit else "distance"
             line = {heading: float(distance), "pairs": int(self.pairs[k])}
             parts = {"semivariance": self.semivariance, "expected": self.expected}
+            if self.along is not None:
+                each = (self.along[:, j] for j in range(len(self.directions)))
+                named = zip(self.directions, each, strict=True)
+                parts |= {f"expected {name}": own for name, own in named}
             for name, values in parts.items():
                 if values is None:
                     continue
@@ -153,6 +165,10 @@ def of_rows(
         )
     assert distance is not None
     assert semivariance is not None
+    directions: tuple[str, ...] = ()
+    along = None
+    if expected is not None and has_rotation(expected.kernel):
+        directions, along = expected.along(distance[:, 0], used, rows.columns.inputs_names)
     return Variogram(
         edges,
         distance[:, 0],
@@ -163,6 +179,8 @@ def of_rows(
         rows.target_names,
         rows.target_units,
         next((unit for unit in units if units == [unit] * len(units)), ""),
+        directions,
+        None if along is None else along[..., own],
     )
 
 
@@ -216,6 +234,31 @@ class Expected:
         assert b.mean is not None
         trend = (a.mean[:, None] - b.mean) ** 2 / 2
         return np.asarray(latent[:, :, None] * self.scaling.y_scale**2 + trend)
+
+    def along(
+        self, distance: np.ndarray, columns: Sequence[int], names: Sequence[str]
+    ) -> tuple[tuple[str, ...], np.ndarray | None]:
+        """Return names of the turned axes, and semivariances (k, q, p) at distances along them.
+
+        There are none unless the distances are over all columns that are rotated.
+        """
+        (_, rotated), *_ = rotations(self.kernel)
+        if not set(rotated.columns) <= set(columns):
+            return (), None
+        d = len(self.scaling.x_scale)
+        axes = rotated.axes(d)[list(rotated.columns)] / self.scaling.x_scale
+        away = distance[:, None, None] * axes
+        X, found = np.zeros((1, d)), []
+        for Z in away.transpose(1, 0, 2):
+            prior = (self.kernel.diag(X) + self.kernel.diag(Z)) / 2
+            found.append(prior - self.kernel(X, Z)[0])
+        latent = np.stack(found, axis=1)[:, :, None]
+        given = [names[j] for j in rotated.columns]
+        named = [f"along axis {i}" for i in range(len(given))]
+        if len(given) == 2:
+            angle = float(rotated.angles[0]) % rotated.period
+            named = [f"along {angle:.0f} degrees from {given[0]} to {given[1]}", "across"]
+        return tuple(named), np.asarray(latent * self.scaling.y_scale**2 + self.nugget)
 
     @property
     def nugget(self) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,9 @@ from daskgp.plot.places import squared, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+DASHES = "--", "-."
+"""Styles of the lines along the axes of a model with rotated columns."""
 
 
 def history(
@@ -457,7 +461,8 @@ def variogram(
     """Plot the empirical variogram of rows, and the line that a fitted model expects of them.
 
     Where the line runs through the points, the model has the smoothness and the scales that the
-    data have.  Its noise variance, the nugget, is dotted.
+    data have.  Its noise variance, the nugget, is dotted.  For a model with rotated columns, what
+    it expects along its axes is dashed.
 
     Parameters
     ----------
@@ -509,6 +514,11 @@ def variogram(
             ax.plot(X.distance, expected[:, i], color=line, label="model" if single else None)
             label = "noise of the model" if single else None
             ax.axhline(nugget, color=line, linewidth=1, linestyle=":", label=label)
+        if X.along is not None:
+            along = X.along.reshape(k, len(X.directions), -1)[:, :, i]
+            for values, name, style in zip(along.T, X.directions, cycle(DASHES), strict=False):
+                label = name if single else None
+                ax.plot(X.distance, values, color=line, linewidth=1, linestyle=style, label=label)
     units = set(X.target_units)
     unit = squared(units.pop()) if len(units) == 1 else ""
     what = f"semivariance of {targets[0]}" if single else "semivariance"

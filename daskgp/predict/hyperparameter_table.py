@@ -7,16 +7,20 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from daskgp.data import feature_units
+from daskgp.data import axes, feature_units
 from daskgp.fit import varying
 from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import redundant
+from daskgp.kernels.rotated import rotations
+from daskgp.kernels.units import has_rotation
 from daskgp.models.scaling import left_out
 from daskgp.models.trend import collinear
 from daskgp.posterior.layers import Response, TrendLayer
 from daskgp.posterior.posterior import Posterior
 
 STANDARDISED, NO_UNIT = "standardised", "1"
+EAST, NORTH = {*axes.EAST, "east"}, {*axes.NORTH, "north"}
+"""Names of columns that point east and north."""
 VARIES = 1.01
 """Ratio of the largest and the least value from which a hyper-parameter is said to vary."""
 
@@ -89,12 +93,31 @@ def table(
         if one.name in instead:  # such as an angle, which counts modulo half a turn
             value, unit = instead[one.name].value, instead[one.name].unit
         rows.append(Hyperparameter(one.name, value, float(spreads[j] * one.size), unit))
+    rows += _azimuths(posterior, rows)
     rows += _of_likelihood(posterior, likelihood_errors)
     remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
     last = history[-1] if history else {}
     if varying.GAIN in last:
         remarks = [*remarks, varying.outcome(last, posterior.theta.varying is not None)]
     return Table(rows, [*remarks, *_ranges(posterior, values)])
+
+
+def _azimuths(posterior: Posterior, rows: Sequence[Hyperparameter]) -> Iterator[Hyperparameter]:
+    """Yield the angles of columns that point east and north as azimuths, clockwise from north."""
+    kernel, known = posterior.theta.kernel, {row.name: row for row in rows}
+    names = [name.lower() for name in posterior.columns.inputs_names]
+    for first, part in rotations(kernel) if has_rotation(kernel) else ():
+        sides = [names[j] for j in part.columns]
+        name = kernel.parameter_names[first + len(part.kernel.parameter_names)]
+        if name not in known or len(sides) != 2:
+            continue
+        if sides[0] in EAST and sides[1] in NORTH:
+            azimuth = (90.0 - known[name].value) % 180.0
+        elif sides[0] in NORTH and sides[1] in EAST:
+            azimuth = known[name].value
+        else:
+            continue
+        yield known[name]._replace(name=f"{name[: -len('angle')]}azimuth", value=azimuth)
 
 
 class Measure(NamedTuple):
