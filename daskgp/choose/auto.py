@@ -22,6 +22,7 @@ from daskgp.checks import choice, place, positive, shown, whole
 from daskgp.choose import profile as profiling
 from daskgp.choose.candidates import Candidate, full_size, methods, plan_of
 from daskgp.choose.held_out import folds_of
+from daskgp.choose.profile import LIKELIHOODS
 from daskgp.choose.search import Search
 from daskgp.choose.trials import NOT_OF_TRIALS, Rules, Trials, Tried
 from daskgp.data import folds as splitting
@@ -34,9 +35,12 @@ from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
+from daskgp.fit import targets
 from daskgp.fit.plan import Plan
+from daskgp.fit.work import check_sites
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
+from daskgp.likelihoods import by_name
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 from daskgp.train.callbacks import Callback, calling, until
@@ -159,7 +163,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         X, y, y_variance, sample_weight, features, mask, wait, clear_lock
             As for the other estimators.
         trials, exposure, offset, lower, upper
-            False where a store has them, which no method of the search takes; others are refused.
+            As for the other estimators.  All candidates then have the likelihood that takes them:
+            binomial with ``trials``, Poisson or negative binomial with ``exposure`` or ``offset``,
+            and censored with ``lower`` and ``upper``.
         checkpoint : str, optional
             URL where evaluations of the last fit are kept, and beside it, at its end "-trials", the
             trials: a search with the same data and settings goes on from there.  The time of trials
@@ -216,23 +222,21 @@ feature_names_in_, n_rows_ : as of ``best_``
         began = time.monotonic()
         self._check(places)
         _refuse_start(start, y)
-        beside = _without_columns(y, beside)
         executor = Executor.current(self.progress, self.device)
         with ExitStack() as stack:
             url = stack.enter_context(scratch(self.store))
             settings = self.geographic, self.fill_values
             # the last fit says what fill values are
-            rows = rows_at(f"{url}-rows", X, y, beside, settings, executor, silent=True)
+            given = X, y, beside or {}, settings, executor, tuple(COLUMNS)
+            rows = rows_at(f"{url}-rows", *given, silent=True)
+            _check_columns(rows, executor)
             _check_places(places, rows)
             column = self._time_column(rows)
             profile = profiling.of_rows(rows, column, executor)
-            if profile.kind == "class" and self.metric == "crps":
-                raise SettingError(
-                    "metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'"
-                )
+            self._check_metric(profile)
             for finding in profile.findings:
                 logger.info("%s", finding)
-            given = self._given()
+            several = self._given(profile.likelihood if profile.columns else None)
             seed, task = self.random_state, self.task
             parts = folds_of(rows, profile.rows, task, column, places, seed, url, executor)
             stack.callback(_remove_folds, url, parts)
@@ -241,7 +245,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
                 trials = Trials(rules, rows, parts, profile, url, executor, began, kept, advance)
                 search = Search(trials)
-                found = search.chosen(self._common(), given)
+                found = search.chosen(self._common(), several)
             board = search.leaderboard(found)
             if not found.mostly_better(trials.of_mean):
                 logger.warning(
@@ -306,7 +310,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     def _learns_spread(self, candidate: Candidate, rows: data.Rows) -> bool:
         """Return True if left-out rows are like the places that predictions are for."""
         known = rows.y_variance is not None or candidate.estimator.calibrate is not None
-        able = candidate.estimator._model().why_no_loo() is None and not candidate.coded
+        able = candidate.estimator._model().why_no_loo() is None and candidate.gaussian
         return able and not known and self.task == "interpolate" and self.metric != "rmse"
 
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
@@ -449,11 +453,12 @@ feature_names_in_, n_rows_ : as of ``best_``
     ) -> tuple[GaussianProcess, list[Plan]]:
         """Return the candidate of most operations that fits in memory, and the plans of all."""
         executor = Executor.current(self.progress)
-        beside_and_place = None, executor.shares_memory, None, beside, self.geographic
-        rows = data.rows_of(X, y, *beside_and_place)
+        given = None, executor.shares_memory, None, beside, self.geographic, tuple(COLUMNS)
+        rows = data.rows_of(X, y, *given)
         profile = profiling.of_sizes(rows)
+        several = self._given(profile.likelihood if profile.columns else None)
         plans: list[tuple[Plan, GaussianProcess]] = []
-        for one in self._given() or methods(profile, self._common(), len(rows)):
+        for one in several or methods(profile, self._common(), len(rows)):
             try:
                 plans.append((plan_of(one.estimator, rows, executor), one.estimator))
             except DaskgpError as error:
@@ -489,6 +494,16 @@ feature_names_in_, n_rows_ : as of ``best_``
                 "task='forecast', or leave time out"
             )
 
+    def _check_metric(self, profile: profiling.Profile) -> None:
+        """Raise SettingError for a score that such targets do not have."""
+        if profile.kind == "class" and self.metric == "crps":
+            raise SettingError("metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'")
+        if profile.kind == "bounded" and self.metric != "nlpd":
+            raise SettingError(
+                f"metric={self.metric!r} is for measured values and the target has bounds: "
+                "take 'nlpd'"
+            )
+
     def _bytes(self) -> int | None:
         if self.memory is None:
             return None
@@ -502,8 +517,11 @@ feature_names_in_, n_rows_ : as of ``best_``
             positive("memory", self.memory if isinstance(self.memory, bool) else size)
         return size
 
-    def _given(self) -> list[Candidate] | None:
-        """Return the candidates given, None for those that suit the data."""
+    def _given(self, likelihood: str | None = None) -> list[Candidate] | None:
+        """Return the candidates given, None for those that suit the data.
+
+        Those that are given by name get a likelihood, if there is one.
+        """
         from daskgp.estimators.loading import ESTIMATORS
 
         if self.candidates is None:
@@ -526,6 +544,8 @@ feature_names_in_, n_rows_ : as of ``best_``
                 own.set_params(fill_values=self.fill_values)
             elif isinstance(one, str) and ESTIMATORS.knows(one):
                 own = self._by_name(ESTIMATORS[one])
+                if likelihood is not None:
+                    own.set_params(likelihood=likelihood)
             else:
                 raise SettingError(
                     f"candidates have {shown(one)}: give names among {', '.join(ESTIMATORS)}, or "
@@ -626,23 +646,23 @@ def _remove_folds(url: str, parts: Parts) -> None:
         data.remove(f"{url}-fold-{number}")
 
 
-def _without_columns(y: Any, beside: Beside | None) -> Beside:
-    """Return what rows have beside y, without numbers that likelihoods take.
-
-    Raise SettingError if there are any, which no candidate is given.
-    """
-    beside = beside or {}
-    asked = [name for name in COLUMNS if beside.get(name) is None]
-    present = {*data.beside_in_store(y, asked)}
-    for name, likelihood in COLUMNS.items():
-        given = beside.get(name)
-        if name in present or not (given is None or given is False):
-            raise SettingError(
-                f"the rows have {name}, which AutoGP gives to no method: fit VecchiaGP, LMA or "
-                f"SVGP with likelihood={likelihood!r} (--model vecchia --set "
-                f"likelihood={likelihood}), or leave it out, {name}=False in Python"
-            )
-    return dict.fromkeys(COLUMNS, False) | {k: a for k, a in beside.items() if k not in COLUMNS}
+def _check_columns(rows: data.Rows, executor: Executor) -> None:
+    """Raise an error for numbers beside y that do not go with it or with their likelihood."""
+    kind = profiling.of_columns(rows.beside)
+    if kind is None:
+        return
+    likelihood, spans = by_name(LIKELIHOODS.get(kind, "poisson")), splitting.even_spans(rows)
+    try:
+        check_sites(likelihood, rows)
+        targets.check_columns(rows, spans, executor, likelihood)
+        targets.check(rows, spans, executor, likelihood)
+    except (InputError, SettingError) as error:
+        names = list(rows.beside)
+        without = ", ".join(f"{name}=False" for name in names)
+        raise type(error)(
+            f"the rows have {' and '.join(names)}, with which AutoGP takes the {likelihood.name} "
+            f"likelihood, and {error}; or leave out what does not belong to y ({without} in Python)"
+        ) from error
 
 
 def _refuse_start(start: Any, y: Any) -> None:

@@ -132,7 +132,7 @@ class Candidate:
         """Return the candidate with hyper-parameters to start from."""
         if kernel is None or noise_variance is None:
             return self
-        if self.coded or not noise_variance > 0:  # Student-t noise has a scale of its own
+        if not self.gaussian:
             return self.having(kernel=kernel)
         return self.having(kernel=kernel, noise_variance=noise_variance)
 
@@ -158,6 +158,11 @@ class Candidate:
     def varies(self) -> bool:
         """True if hyper-parameters are to vary over space, which is trained with all rows."""
         return getattr(self.estimator, "varying", None) is not None
+
+    @property
+    def gaussian(self) -> bool:
+        """True if the noise is Gaussian; another likelihood has parameters of its own."""
+        return self.estimator.likelihood == "gaussian"
 
     @property
     def coded(self) -> bool:
@@ -294,14 +299,14 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
     first: list[GaussianProcess] = [SGPR(**common)]
     if profile.varying <= SCALES_FEATURES and rows > FEW_ROWS:
         first.insert(0, VecchiaGP(**common))  # the fastest
-    if profile.kind == "class":
-        return [*_with_likelihood("bernoulli", first), _stochastic("bernoulli", common, rows)]
+    law = profile.likelihood
+    if law is not None and (profile.kind == "class" or profile.columns):
+        return [*_with_likelihood(law, first), _stochastic(law, common, rows)]
     found = [*first, *([LMA(**common)] if profile.kind == "measured" else [])]
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
     own = [Candidate("method", one) for one in found]
-    if profile.kind == "count":
-        law: LikelihoodName = "negative-binomial" if profile.scatters else "poisson"
+    if law is not None:
         own = [*_with_likelihood(law, first), *own, _stochastic("poisson", common, rows)]
     if profile.heavy:
         own.append(_stochastic("student-t", common, rows))

@@ -15,13 +15,19 @@ from daskgp.choose.profile import Profile
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import Fold, Parts, Wanted
 from daskgp.data.partition import Span
+from daskgp.data.rows import Beside
 from daskgp.errors import InputError
+from daskgp.likelihoods import Censored, by_name
+from daskgp.likelihoods.ranked import ranked_probability
+from daskgp.models.scaling import complete_rows
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 
 FEW = "give more rows, or fit an exact GP (--model exact; ExactGP in Python)"
 """Remedy where rows are too few to hold some out."""
+SURE = 1e-6
+"""Standard deviation of an f that is as good as known."""
 FOLDS = ((1_000, 5), (4_000, 3))
 """Most rows for which so many folds are made; one for more."""
 
@@ -65,7 +71,7 @@ def tested(
     """Return predictions of the rows of a span that a fold is tested on."""
     X, y = _chosen_rows(parts, fold, share, seed, span)
     with single_blas_thread():
-        found = scored(opened(node), X, y)
+        found = scored(opened(node), X, y, beside=parts.rows.beside_in(y))
     own = found.score, found.density, found.crps, found.ranked, found.right
     return [HeldOut(np.asarray(X, np.float64), found.y, found.mean, found.variance, *own)]
 
@@ -76,11 +82,17 @@ def constant(
     share: float,
     seed: int,
     training: np.ndarray,
+    beside: Beside,
     profile: Profile,
     span: Span,
 ) -> list[HeldOut]:
-    """Return the prediction of held-out rows by the mean and variance of training targets."""
+    """Return the prediction of held-out rows by the mean and variance of training targets.
+
+    With numbers ``beside`` these it is that of a constant f.
+    """
     X, y = _chosen_rows(parts, fold, share, seed, span)
+    if beside:
+        return [_of_constant(profile, training[:, 0], beside, X, y, parts.rows.beside_in(y))]
     y = np.asarray(y[:, : training.shape[1]], np.float64)
     y = np.where(np.isfinite(y) & np.isfinite(X).all(axis=1)[:, None], y, np.nan)
     mean, variance = np.nanmean(training, axis=0), np.nanvar(training, axis=0)
@@ -96,6 +108,35 @@ def constant(
     density = -0.5 * (np.log(2 * np.pi * v) + z**2)
     crps = metrics.crps_of(z, np.sqrt(v))
     return [HeldOut(X, y, m, v, z, density, crps, nothing, nothing)]
+
+
+def _of_constant(
+    profile: Profile,
+    training: np.ndarray,
+    beside: Beside,
+    X: np.ndarray,
+    y: np.ndarray,
+    own: Beside,
+) -> HeldOut:
+    """Return what the constant f that gives training targets (n,) their mean predicts of y."""
+    known = ~np.isnan(training)
+    t, numbers = training[known], {name: values[known] for name, values in beside.items()}
+    likelihood = by_name(str(profile.likelihood)).start(t, numbers)
+    if isinstance(likelihood, Censored):
+        likelihood = Censored(likelihood.spread(t, numbers) or 1.0)
+        f = float(likelihood.values(t, numbers).mean())
+    else:
+        f = float(likelihood.with_columns(numbers).offset(t.mean(keepdims=True))[0])
+    known = complete_rows(X, y)
+    of_rows = likelihood.with_columns({name: values[known] for name, values in own.items()})
+    y = np.where(known[:, None], y[:, :1], np.nan)
+    constant = np.full((int(known.sum()), 1), f)
+    mean, variance, density, ranked, nothing = (np.full(y.shape, np.nan) for _ in range(5))
+    mean[known], variance[known] = of_rows.response(constant, np.zeros(len(constant)))
+    density[known] = of_rows.log_p(y[known], constant).value
+    if likelihood.discrete:
+        ranked[known] = ranked_probability(of_rows, y[known], constant, 0 * constant + SURE)
+    return HeldOut(X, y, mean, variance, nothing, density, ranked, ranked, nothing)
 
 
 def joined(pieces: Sequence[HeldOut]) -> HeldOut:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import dask
@@ -12,11 +13,24 @@ import numpy as np
 from daskgp import data
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import even_spans
+from daskgp.data.partition import Span
+from daskgp.data.rows import BOUNDS
 from daskgp.models import repeats, scaling
-from daskgp.runtime.executor import Executor
+from daskgp.runtime.executor import Executor, map_all
+from daskgp.typing import LikelihoodName
 
-Kind = Literal["measured", "class", "count"]
+Kind = Literal["measured", "class", "count", "successes", "bounded"]
 
+LIKELIHOODS: dict[Kind, LikelihoodName] = {
+    "class": "bernoulli",
+    "successes": "binomial",
+    "bounded": "censored",
+}
+SAID: dict[Kind, str] = {
+    "count": "counts",
+    "successes": "successes of trials",
+    "bounded": "values between bounds",
+}
 LEVELS = 20
 """Most distinct values of a column that is called discrete."""
 COUNTS = 30.0
@@ -42,8 +56,10 @@ class Profile:
         Columns of X.
     constant, discrete : tuple of str
         Columns of X with one value in all rows, and with few.
-    kind : {"measured", "class", "count"}
+    kind : {"measured", "class", "count", "successes", "bounded"}
         What the target is.
+    columns : tuple of str
+        Numbers that rows have beside it, which its likelihood takes.
     scatters : bool
         Whether counts vary more than a Poisson law of one rate says.
     repeated : float
@@ -71,11 +87,19 @@ class Profile:
     token: str = ""
     """Identity of the data."""
     scatters: bool = field(default=False, repr=False)
+    columns: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def varying(self) -> int:
         """Number of columns of X that vary."""
         return len(self.features) - len(self.constant)
+
+    @property
+    def likelihood(self) -> LikelihoodName | None:
+        """Likelihood of codes, counts and values between bounds; None for measured values."""
+        if self.kind == "count":
+            return "negative-binomial" if self.scatters else "poisson"
+        return LIKELIHOODS.get(self.kind)
 
     @property
     def text(self) -> str:
@@ -117,6 +141,12 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
     discrete = tuple(names[j] for j in few)
     kind = _kind(sums, y, rows)
     times = times_of(rows) if time is None else (time,)
+    token, scatters = str(dask.base.tokenize(*sums.parts)), False
+    if rows.beside:
+        spread, token = _with_columns(rows, spans, executor, token)
+        scatters = kind == "count" and spread > MORE
+    elif kind == "count":
+        scatters = _relative_variance(sums, d) > MORE
     found = Profile(
         int(sums.rows),
         rows.feature_names,
@@ -126,21 +156,55 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
         share if telling else 0.0,
         times=times,
         alike=rows.geographic is None or len(rows.feature_names) == 2,
-        token=str(dask.base.tokenize(*sums.parts)),
-        scatters=kind == "count" and _relative_variance(sums, d) > MORE,
+        token=token,
+        scatters=scatters,
+        columns=tuple(rows.beside),
     )
     return replace(found, findings=tuple(_findings(found, sums, per_place)))
 
 
 def of_sizes(rows: data.Rows) -> Profile:
     """Return what is known of rows without reading them."""
-    return Profile(len(rows), rows.feature_names, (), (), "measured", 0.0, times=times_of(rows))
+    kind = of_columns(rows.beside) or "measured"
+    n, names, times, columns = len(rows), rows.feature_names, times_of(rows), tuple(rows.beside)
+    return Profile(n, names, (), (), kind, 0.0, times=times, columns=columns)
+
+
+def of_columns(names: Collection[str]) -> Kind | None:
+    """Return what a target is by the numbers that rows have beside it; None if they have none."""
+    if "trials" in names:
+        return "successes"
+    if {*BOUNDS} & {*names}:
+        return "bounded"
+    return "count" if names else None
+
+
+def _with_columns(
+    rows: data.Rows, spans: Sequence[Span], executor: Executor, token: str
+) -> tuple[float, str]:
+    """Return the variance of counts over their mean, given exposures; and the data's identity."""
+    found = map_all(partial(_sums_of_columns, rows), spans, executor, "columns")
+    n, count, exposure, square = sum(sums for sums, _ in found)
+    whole = str(dask.base.tokenize(token, [own for _, own in found]))
+    return (float(square * exposure / count - count) / n if count > 0 else 1.0), whole
+
+
+def _sums_of_columns(rows: data.Rows, span: Span) -> list[tuple[np.ndarray, str]]:
+    """Return the number of rows, sums of y, exposure and y^2 / exposure, and a token."""
+    X, y = rows.raw(*span)
+    own, known = rows.beside_in(y), scaling.complete_rows(X, y)
+    exposure = own.get("exposure", np.ones(len(y))) * np.exp(own.get("offset", np.zeros(len(y))))
+    exposure, count = exposure[known], y[known, 0]
+    sums = [len(count), count.sum(), exposure.sum(), (count**2 / exposure).sum()]
+    return [(np.array(sums, np.float64), str(dask.base.tokenize(own)))]
 
 
 def _kind(sums: scaling.Sums, y: np.ndarray, rows: data.Rows) -> Kind:
     """Return what targets (n, p) are, of which all rows' lowest and highest are known."""
     d = rows.n_features
     low, high = (np.asarray(part)[d : d + rows.n_targets] for part in (sums.low, sums.high))
+    if rows.beside:
+        return of_columns(rows.beside) or "measured"
     if rows.n_targets > 1 or rows.y_variance is not None or rows.weight is not None:
         return "measured"
     if repeats.exact_count(sums.targets) == 2 and low[0] == 0 and high[0] == 1:
@@ -182,7 +246,13 @@ def _findings(profile: Profile, sums: scaling.Sums, per_place: float) -> list[st
         )
     if profile.kind == "class":
         findings.append("the target is 0 or 1: a Bernoulli likelihood")
-    if profile.kind == "count":
+    if profile.columns:
+        columns = " and ".join(profile.columns)
+        findings.append(
+            f"the rows have {columns}: the target is {SAID[profile.kind]}, with a "
+            f"{profile.likelihood} likelihood"
+        )
+    elif profile.kind == "count":
         spread = _relative_variance(sums, len(profile.features))
         law = "negative binomial" if profile.scatters else "Poisson"
         findings.append(

@@ -93,7 +93,7 @@ class Search:
 
     def _best_structure(self, common: dict[str, Any]) -> Tried | None:
         """Return the trial of the exact GP with the kernel chosen; None where none is tried."""
-        if self.profile.kind == "class":
+        if self.profile.kind == "class" or self.profile.columns:
             return None
         base = ExactGP(**common)
         rows = min(STRUCTURE_ROWS, self.trials.most_rows)

@@ -35,6 +35,7 @@ from daskgp.choose.held_out import (
     tested,
 )
 from daskgp.choose.profile import Profile
+from daskgp.data import reading
 from daskgp.data.folds import Fold, Parts
 from daskgp.data.stores.checkpoints import KeptTrials
 from daskgp.errors import DaskgpError, RunError
@@ -440,8 +441,10 @@ class Trials:
         for number, fold in enumerate(self.parts.folds):
             _, y = data.open_dataset(self._sample(number, fold, min(MEAN_ROWS, self.most_rows)))
             values = np.asarray(y).reshape(len(y), -1).astype(np.float64)
+            own = data.beside_in_store(y, self.profile.columns) if self.profile.columns else {}
+            beside = {name: np.ravel(reading.all_of(a)) for name, a in own.items()}
             rows = max(rows, len(values))
-            pieces += self._held_out(fold, constant, values, self.profile)
+            pieces += self._held_out(fold, constant, values, beside, self.profile)
         took = time.perf_counter() - began
         tried = self._tried(Candidate("mean", ExactGP()), joined(pieces), rows, took)
         trial = replace(tried.trial, method="mean", failed="")

@@ -135,7 +135,7 @@ def _refuse_columns(estimator: Any, columns: Mapping[str, Any]) -> None:
     from daskgp.data.rows import COLUMNS
     from daskgp.fit import work
 
-    if hasattr(estimator, "recipe"):  # AutoGP refuses all of them
+    if hasattr(estimator, "recipe"):  # AutoGP takes all of them
         work.check_columns(estimator.recipe(), [c for c in COLUMNS if columns[c] is not None])
 
 

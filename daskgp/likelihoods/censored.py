@@ -15,7 +15,7 @@ from daskgp.arrays.backend import namespace, number
 from daskgp.errors import SettingError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity, beside
 from daskgp.likelihoods.gaussian import Gaussian
-from daskgp.likelihoods.intervals import OPEN, Interval, interval
+from daskgp.likelihoods.intervals import OPEN, Interval, inside, interval
 from daskgp.likelihoods.quadrature import arguments, averages
 from daskgp.typing import Array
 
@@ -59,14 +59,23 @@ class Censored(Likelihood):
         return "censored"
 
     def spread(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> float:
-        values = y
-        if beside:
-            low, high = (np.asarray(beside.get(name, y)) for name in ("lower", "upper"))
-            inner = 0.5 * (
-                np.where(np.isfinite(low), low, high) + np.where(np.isfinite(high), high, low)
-            )
-            values = np.where((low == high) | ~np.isfinite(inner), y, inner)
-        return super().spread(values)
+        return super().spread(self.values(y, beside))
+
+    @staticmethod
+    def values(y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+        """Return y (n,), and values within the bounds where it is not measured.
+
+        Examples
+        --------
+        >>> bounds = {"lower": np.array([1.0, 0.0]), "upper": np.array([1.0, 0.5])}
+        >>> Censored.values(np.array([1.0, 9.0]), bounds)
+        array([1.  , 0.25])
+        """
+        if not beside:
+            return y
+        low, high = (np.asarray(beside.get(name, y)) for name in ("lower", "upper"))
+        found = inside(low, high)
+        return np.where((low == high) | np.isnan(found), y, found)
 
     def start(self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None) -> Censored:
         spread = self.spread(y, beside)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from daskgp.arrays.backend import special
 from daskgp.likelihoods.quadrature import LOG_2PI
 from daskgp.typing import Array
@@ -20,12 +22,24 @@ class Interval(NamedTuple):
     at_high: Array
 
 
+@np.errstate(invalid="ignore")  # inf - inf
+def inside(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return numbers within bounds (n,): middles, a bound whose other side is open, else NaN.
+
+    Examples
+    --------
+    >>> inside(np.array([0.0, -np.inf, -np.inf]), np.array([1.0, 3.0, np.inf]))
+    array([0.5, 3. , nan])
+    """
+    middle = 0.5 * (np.where(np.isfinite(low), low, high) + np.where(np.isfinite(high), high, low))
+    return np.where(np.isfinite(middle), middle, np.nan)
+
+
 def interval(low: Array, high: Array, xp: Any) -> Interval:
     """Return the probabilities of intervals, also of narrow ones and in the tails.
 
     Examples
     --------
-    >>> import numpy as np
     >>> found = interval(np.array([-1.0, 40.0]), np.array([1.0, 41.0]), np)
     >>> np.exp(found.log_p[:1]).round(4), found.at_low[1:].round(3)
     (array([0.6827]), array([40.025]))

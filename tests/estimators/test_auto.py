@@ -9,13 +9,14 @@ import xarray as xr
 from sklearn.base import clone
 
 import daskgp
-from daskgp import data, kernels
+from daskgp import data, kernels, likelihoods
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.choose import profile as profiling
+from daskgp.choose import search as searching
 from daskgp.choose import trials as trying
 from daskgp.choose.auto import TRIALS
 from daskgp.choose.candidates import Candidate, methods, structure
-from daskgp.errors import InputError, PlanError, SettingError
+from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
 from daskgp.runtime.executor import Executor
 from daskgp.train import callbacks
 
@@ -392,6 +393,58 @@ def test_likelihoods_are_tried_that_suit_the_target(kind):
     assert by_sites == ({"vecchia", "sgpr"} if wanted != {"gaussian"} else set())
     said = " ".join(profile.findings)
     assert ("likelihood" in said) == (wanted != {"gaussian"})
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        ({"trials": 9.0}, "binomial"),
+        ({"exposure": 2.0}, "poisson"),
+        ({"offset": [0.0, 3.0]}, "negative-binomial"),
+        ({"lower": 0.0, "upper": 9.0}, "censored"),
+        (
+            {"trials": 9.0, "exposure": 1.0},
+            "the binomial likelihood takes trials beside y, no",
+        ),
+        ({"trials": 1.0}, "trials holds 1"),
+        ({"upper": 9.0}, "rows have upper without lower"),
+        ({"exposure": 2.0, "y_variance": 0.1}, "y_variance"),
+    ],
+)
+def test_numbers_beside_the_target_say_what_it_is(columns, wanted, monkeypatch):
+    y = np.random.default_rng(0).poisson(2.0, 80).astype(float)
+    X, seen = np.random.default_rng(1).uniform(size=(len(y), 2)), []
+    own = {name: np.resize(values, len(y)) for name, values in columns.items()}
+
+    def tried(search, common, given):
+        seen.extend(methods(search.profile, common, 3_000))
+        search.trials.try_mean()
+        seen.append(search.trials.of_mean)
+        raise PlanError("enough")
+
+    monkeypatch.setattr(searching.Search, "chosen", tried)
+    with pytest.raises(DaskgpError) as error:
+        daskgp.AutoGP(**QUICK).fit(X, y, **own)
+    if not seen:
+        assert wanted in str(error.value)
+        assert "leave out what does not belong to y" in str(error.value)
+        return
+    *several, mean = seen
+    assert {one.estimator.likelihood for one in several} == {wanted}
+    f = {"binomial": np.log(y.mean() / (9.0 - y.mean())), "poisson": np.log(y.mean() / 2.0)}
+    if wanted in f:
+        likelihood = likelihoods.by_name(wanted).with_columns(own)
+        density = likelihood.log_p(y[:, None], np.full((len(y), 1), f[wanted])).value
+        assert mean.trial.score == pytest.approx(-density.mean(), abs=0.05)
+    with pytest.raises(DaskgpError, match=r"takes whole|trials"):
+        daskgp.AutoGP(**QUICK).fit(X, y + 0.5, **(own if "lower" not in own else {"trials": y}))
+
+
+def test_values_between_bounds_are_compared_by_their_density_alone():
+    X, y, _ = rows(30)
+    with pytest.raises(SettingError, match="metric='crps' is for measured values"):
+        daskgp.AutoGP(metric="crps", **QUICK).fit(X, y, lower=y, upper=y)
 
 
 def test_a_likelihood_by_sites_may_be_chosen():

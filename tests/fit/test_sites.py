@@ -295,10 +295,13 @@ def test_a_store_that_grows_brings_its_columns(tmp_path, caplog):
     np.testing.assert_allclose(clone(plain).fit(*rows).predict(X), rates, rtol=1e-6)
     clone(model).fit(*rows)
     assert not caplog.text
-    with pytest.raises(SettingError, match="the rows have exposure, which AutoGP gives to no"):
-        daskgp.AutoGP(progress=False).fit(*daskgp.open_dataset(url))
-    with pytest.raises(SettingError, match="the rows have exposure, which AutoGP gives to no"):
-        daskgp.AutoGP(progress=False).fit(X, y, **own)
+    auto = daskgp.AutoGP(candidates=[model], time_budget=60, progress=False)
+    auto.fit(*daskgp.open_dataset(url))
+    assert auto.findings_[0].startswith("the rows have exposure and offset: the target is cou")
+    np.testing.assert_allclose(auto.predict(X), clone(model).fit(X, y, **own).predict(X), atol=1e-6)
+    places = [np.flatnonzero((x == X).all(axis=1))[0] for x in auto.held_out_.X.tolist()]
+    shift = np.log(own["exposure"]) + own["offset"]
+    assert np.corrcoef(np.log(auto.held_out_.mean[:, 0]), shift[places])[0, 1] > 0.5
 
 
 @pytest.mark.whole
