@@ -259,7 +259,7 @@ class LMA(GaussianProcess):
                 "hyperparameter_map_ belongs to hyper-parameters that vary over space, and these "
                 "are the same everywhere: see hyperparameters_, or fit with varying=16"
             )
-        return hyperparameter_map.at_knots(self.solved_, self._fitted.errors)
+        return hyperparameter_map.at_knots(self.solved_, self._fitted.errors_of_logs)
 
     def hyperparameter_map(self, X: Any) -> Any:
         """Return the hyper-parameters at places, in the units of the data.
@@ -286,7 +286,7 @@ class LMA(GaussianProcess):
         """
         self._check_fitted()
         begin_call(self.solved_.token)
-        return hyperparameter_map.at_places(self.solved_, X, self._fitted.errors)
+        return hyperparameter_map.at_places(self.solved_, X, self._fitted.errors_of_logs)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

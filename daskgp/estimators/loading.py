@@ -366,7 +366,7 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
         int(attributes["n_rows"]),
         None if objective is None else float(objective),
         list(notes.get("history", [])),
-        _errors_of(notes.get("standard_errors"), named),
+        _errors_of(notes.get("standard_errors"), named, followed=True),
         partial(_sums_of, url, content, posterior.method),
         [note for note in seen if isinstance(note, dict)] if isinstance(seen, list) else [],
         partial(_sources_of, url, content),
@@ -375,10 +375,14 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
     )
 
 
-def _errors_of(noted: Any, count: int) -> np.ndarray | None:
-    """Return the standard errors that a store notes of so many parameters, if it does."""
-    known = isinstance(noted, list) and len(noted) == count
-    return np.array(noted, np.float64) if known else None
+def _errors_of(noted: Any, count: int, followed: bool = False) -> np.ndarray | None:
+    """Return the standard errors that a store notes of so many parameters, if it does.
+
+    They may be ``followed`` by those of what kernels derive from them.
+    """
+    if not isinstance(noted, list) or len(noted) < count or (len(noted) > count and not followed):
+        return None
+    return np.array(noted, np.float64)
 
 
 def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:

@@ -465,7 +465,9 @@ class Bound(NamedTuple):
     def _limits(self, sums: scaling.Sums) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return bounds of the hyper-parameters of the kernel and the likelihood."""
         recipe, likelihood, scale = self.recipe, self.likelihood, self.stage.scaling
-        unit = scaling.target_variance(sums, scale, means.described(recipe.mean))
+        unit = scaling.target_variance(
+            sums, scale, means.described(recipe.mean), recipe.categories(self.stage.rows)
+        )
         if not likelihood.standardised:  # f has no unit
             scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0
         kernel = hyperparameters.bounds(recipe, self.theta, sums, scale)

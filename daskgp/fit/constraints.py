@@ -13,6 +13,7 @@ from daskgp.checks import LARGEST, positive, shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.base import Unit
+from daskgp.kernels.compose import held
 from daskgp.kernels.units import left_open
 from daskgp.models import scaling
 from daskgp.models.values import Theta
@@ -161,8 +162,24 @@ class Asked(NamedTuple):
 
     def learned(self, kernel: Kernel, d: int) -> int:
         """Return how many hyper-parameters of a kernel of d columns are not fixed."""
-        names, fixed = self.names(kernel.resolve(np.ones(d), 1.0)), fixed_values(self.fixed)
-        return len(names) - len({j for name in fixed for j in matching(names, name)})
+        resolved = kernel.resolve(np.ones(d), 1.0)
+        names, fixed = self.names(resolved), fixed_values(self.fixed)
+        kept = {j for name in fixed for j in matching(names, name)}
+        return len(names) - len(kept.union(self._held(resolved)))
+
+    def _held(self, kernel: Kernel) -> list[int]:
+        """Return the positions of variances that others of a product say, and no user names."""
+        names = self.names(kernel)
+        fixed, *others = (
+            {j for name in setting for j in matching(names, name)}
+            for setting in (fixed_values(self.fixed), self.limits or {}, self.prior or {})
+        )
+        said = fixed.union(*others)
+        return [
+            j
+            for name, instead in held(kernel).items()
+            if (j := names.index(name)) not in said and fixed.isdisjoint(map(names.index, instead))
+        ]
 
     def check_sizes(self, theta: Theta) -> None:
         """Raise SettingError for hyper-parameters, in the model's units, of impossible size."""
@@ -182,16 +199,18 @@ class Asked(NamedTuple):
     def about(self, theta: Theta, scale: scaling.Scaling, noise: float | None) -> Constraints:
         """Return the constraints of hyper-parameters in the units of the model.
 
-        What is fixed without a value keeps that of theta, and the noise variance a given one.
+        What is fixed without a value keeps that of theta, and the noise variance a given one.  So
+        do variances that those of categories, in the same product, make redundant.
 
         Raises
         ------
         SettingError
             If a setting is about a hyper-parameter that has no unit.
         """
+        kept, start = self._held(theta.kernel), theta.to_vector(False)
         if not self.anything:
-            return NONE
-        names, start = self.names(theta.kernel), theta.to_vector(False)
+            return NONE._replace(fixed={j: float(start[j]) for j in kept}) if kept else NONE
+        names = self.names(theta.kernel)
         units = [*theta.kernel.units(len(scale.x_scale)), Unit((), 0, 2)]
         if noise is not None:  # a search may have moved that of theta
             start[-1] = np.log(noise)
@@ -208,7 +227,8 @@ class Asked(NamedTuple):
                 )
             return float(np.log(size))
 
-        fixed = {
+        fixed = {j: float(start[j]) for j in kept}
+        fixed |= {
             j: float(start[j]) if value is None else float(np.log(value)) - log_unit("fixed", j)
             for name, value in fixed_values(self.fixed).items()
             for j in positions(name)

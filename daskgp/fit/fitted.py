@@ -39,7 +39,8 @@ class Fit:
     history : list of dict
         Iterations of training.
     errors, likelihood_errors : ndarray (k,), optional
-        Standard errors of the logarithms of the hyper-parameters, and of the likelihood's own
+        Standard errors of the logarithms of the hyper-parameters, followed by those of what the
+        kernel derives from them, and of the likelihood's own
         parameters.
     totals : NamedTuple, optional
         Sums over rows that the fit follows from, or a function that reads them.
@@ -71,6 +72,12 @@ class Fit:
     told: bool = False
     left: Any = None
     likelihood_errors: np.ndarray | None = None
+
+    @property
+    def errors_of_logs(self) -> np.ndarray | None:
+        """Standard errors (k,) of the logarithms of hyper-parameters, without what is derived."""
+        k = len(self.posterior.theta.kernel.parameter_names) + 1
+        return None if self.errors is None else self.errors[:k]
 
     def of(self, posterior: Posterior) -> Self:
         """Return the same of another posterior."""

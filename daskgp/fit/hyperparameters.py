@@ -21,6 +21,7 @@ from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels import Kernel
+from daskgp.kernels.compose import codes_of, derived_of
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import left_open, opened
 from daskgp.models import inducing, scaling
@@ -99,9 +100,11 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
     feature_units.warn_of_stand_ins(rows.feature_names, rows.feature_units, ends)
     kernel = recipe.choices_in_units(stage)[0]
     _say_without_unit(recipe.kernel(stage.rows), stage.scaling)
-    median = subset.median_distances(sample.rows.X)
+    measured = np.ones(rows.n_features, bool)
+    measured[list(recipe.categories(rows))] = False
+    median = subset.median_distances(np.where(measured, sample.rows.X, 0.0))
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
-    uses = stage.scaling.uses
+    uses = stage.scaling.uses & measured
     per_column = np.where(uses, median.per_column, 0.0) * np.sqrt(uses.sum())
     distances = subset.Distances(per_column, median.euclidean)
     periods = subset.periods(kernel, sample.smallest(subset.ROWS).rows, stage.rows.n_targets)
@@ -219,7 +222,8 @@ def _warn_of_few_blocks(chosen: int | Literal["auto"] | None, total: int) -> Non
 class Learned(NamedTuple):
     """Hyper-parameters, the history of their training and standard errors of their logarithms.
 
-    The errors (k,) are NaN where they are unknown; ``stopped`` says that a callback wished so.
+    The errors (k,) are NaN where they are unknown, and followed by those of what kernels derive
+    from them; ``stopped`` says that a callback wished so.
     """
 
     theta: Theta
@@ -239,7 +243,12 @@ def train_theta(problem: Problem) -> Learned:
     trained = recipe.trainer.train(problem, run)
     errors = unknown
     if trained.curvature is not None and trained.curvature.exact:
-        errors = newton.standard_errors(trained.vector, trained.curvature, run.bounds)
+        derived = derived_of(theta.from_vector(trained.vector).kernel)
+        directions = np.eye(len(unknown) + len(derived), len(trained.vector))
+        for row, one in zip(directions[len(unknown) :], derived, strict=True):
+            row[:] = 0.0
+            row[: len(one.gradient)] = one.gradient
+        errors = newton.errors_along(directions, trained.vector, trained.curvature, run.bounds)
     found = theta.from_vector(trained.vector)
     own = recipe.inputs
     if begun.searched and own.finer and found.inputs is not None:
@@ -562,7 +571,8 @@ def bounds(recipe: Recipe, theta: Theta, sums: scaling.Sums, scale: scaling.Scal
     single &= len(spread) > 1
     kernel[single, 1] += np.log(recipe.traits.ard_reach)
     # bounds of variances are for targets of variance 1
-    unit = scaling.target_variance(sums, scale, means.described(recipe.mean))
+    mean, categories = means.described(recipe.mean), codes_of(theta.kernel, d)
+    unit = scaling.target_variance(sums, scale, mean, categories)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
     # the noise variance is that of a row of weight 1, which may be far from the weights there are

@@ -22,6 +22,7 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Workload
 from daskgp.fit.subset import Start
 from daskgp.kernels import Kernel
+from daskgp.kernels.compose import codes_of
 from daskgp.kernels.units import in_model_units
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
@@ -293,6 +294,10 @@ class Recipe:
     def tied(self, rows: data.Rows) -> scaling.Ties:
         """Return the columns that share a scale."""
         return self.kernel(rows).tied_columns(rows.n_features)
+
+    def categories(self, rows: data.Rows) -> tuple[int, ...]:
+        """Return the columns that hold codes of categories, which are not scaled."""
+        return codes_of(self.kernel(rows), rows.n_features)
 
     def constraints(self, theta: Theta, scale: scaling.Scaling) -> Constraints:
         """Return what users say about hyper-parameters, in the units of the model."""

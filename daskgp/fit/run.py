@@ -30,6 +30,8 @@ from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
+from daskgp.kernels import Kernel
+from daskgp.kernels.compose import tables
 from daskgp.models import scaling
 from daskgp.models.columns import warn_of_angles
 from daskgp.models.fills import Fills
@@ -391,7 +393,20 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
             f"the kernel sees only {constant}, the same in every row: give it a feature that "
             "varies by active_dims"
         )
-    scaling.warn_of_columns(sums, recipe.tied(rows), names)
+    _check_categories(kernel, sums, names)
+    scaling.warn_of_columns(sums, recipe.tied(rows), names, recipe.categories(rows))
+
+
+def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
+    """Raise InputError for codes beyond the levels of a kernel over categories."""
+    for one in tables(kernel):
+        for j in one.categories(len(names)):
+            if sums.low[j] < 0 or sums.high[j] >= len(one.level_names):
+                raise InputError(
+                    f"feature {names[j]!r} has codes from {sums.low[j]:g} to {sums.high[j]:g}, but "
+                    f"{type(one).__name__} has {len(one.level_names)} levels: code them from 0, or "
+                    f"give levels={max(int(sums.high[j]) + 1, 1)}"
+                )
 
 
 def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
@@ -401,7 +416,8 @@ def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scali
     """
     coded, p = recipe.codes is not None, rows.n_targets
     mean, tied = "zero" if coded else means.described(recipe.mean), recipe.tied(rows)
-    scale = scaling.solve(sums, rows.n_features, mean, recipe.standardize, tied)
+    coded_columns = recipe.categories(rows)
+    scale = scaling.solve(sums, rows.n_features, mean, recipe.standardize, tied, coded_columns)
     if coded:
         scale = replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
     else:

@@ -26,6 +26,7 @@ from daskgp.fit import conditionals, constraints, rounds
 from daskgp.fit.conditionals import Drawn
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels.base import Unit
+from daskgp.kernels.compose import names_of_tables
 from daskgp.models import inducing
 from daskgp.models.markov.conditionals import Conditionals
 from daskgp.models.markov.earlier import nearest, ranks
@@ -125,11 +126,18 @@ class Variation:
             )
         kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
         named = [*kernel.parameter_names, constraints.NOISE]
+        of_levels = {named.index(name) for name in names_of_tables(kernel)}
         for name in self.names if self.given is None else self.given.values:
-            if not constraints.matching(named, name):
+            found = constraints.matching(named, name)
+            if not found:
                 raise SettingError(
                     f"varying names {name!r}, which is not a hyper-parameter: choose among "
                     f"{', '.join(named)}"
+                )
+            if of_levels.issuperset(found):
+                raise SettingError(
+                    f"varying names {name!r}, which is one of categories, whose covariance is the "
+                    "same everywhere: leave it out"
                 )
 
         self._refuse_fixed(named, recipe.asked.fixed)
@@ -160,6 +168,7 @@ class Variation:
         chosen = np.zeros(len(names), bool)
         for name in self.names or names:
             chosen[constraints.matching(names, name)] = True
+        chosen[[names.index(name) for name in names_of_tables(theta.kernel)]] = False
         return chosen & (bounds[: len(names), 0] < bounds[: len(names), 1])
 
 

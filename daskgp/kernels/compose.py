@@ -137,7 +137,7 @@ class Composite(Kernel):
     def derived(self) -> tuple[Derived, ...]:
         found: list[Derived] = []
         for i, (part, where) in enumerate(self._slices()):
-            for name, value, gradient, unit in part.derived():
+            for name, value, gradient, unit in derived_of(part):
                 by_all = np.zeros(len(self.parameter_names))
                 by_all[where] = gradient
                 found.append(Derived(f"{i}.{name}", value, by_all, unit))
@@ -473,11 +473,27 @@ def codes_of(kernel: Kernel, d: int) -> tuple[int, ...]:
     return () if type(kernel).categories is Kernel.categories else kernel.categories(d)
 
 
+def derived_of(kernel: Kernel) -> tuple[Derived, ...]:
+    """Return numbers that follow from the hyper-parameters; most kernels have none."""
+    return () if type(kernel).derived is Kernel.derived else kernel.derived()
+
+
 def tables(kernel: Kernel) -> tuple[Table, ...]:
     """Return the parts of a kernel that are over categories."""
     if isinstance(kernel, Table):
         return (kernel,)
     return tuple(table for part in getattr(kernel, "parts", ()) for table in tables(part))
+
+
+def names_of_tables(kernel: Kernel) -> tuple[str, ...]:
+    """Return the names of the hyper-parameters of parts that are over categories."""
+    if isinstance(kernel, Table):
+        return kernel.parameter_names
+    parts = getattr(kernel, "parts", ())
+    if not isinstance(kernel, Composite):
+        return tuple(name for part in parts for name in names_of_tables(part))
+    inner = (_numbered(i, names_of_tables(part)) for i, part in enumerate(parts))
+    return tuple(name for names in inner for name in names)
 
 
 def redundant(kernel: Kernel) -> tuple[tuple[str, ...], ...]:

@@ -16,6 +16,7 @@ from daskgp.arrays.backend import namespace, number
 from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.compose import codes_of
 from daskgp.models.values import Moments, Theta, ThetaBar, Want
 from daskgp.typing import Array
 
@@ -114,7 +115,10 @@ def choose(
         return distinct[np.concatenate([chosen, np.sort(others)])]
     if how == "kmeans":
         seed, rows = int(rng.integers(2**31)), np.repeat(distinct, counts, axis=0)
-        return centres(rows, number, seed)
+        found = centres(rows, number, seed)
+        codes = list(codes_of(kernel, X.shape[1]))
+        found[:, codes] = np.rint(found[:, codes])  # there is nothing between two categories
+        return found
     if how == "random":
         return distinct[np.sort(rng.choice(len(distinct), number, replace=False))]
     raise unknown("how", how)

@@ -320,16 +320,22 @@ def identity(n_features: int, n_targets: int) -> Scaling:
 
 
 def solve(
-    sums: Sums, n_features: int, mean: MeanName | None, standardize: bool, tied: Ties = ()
+    sums: Sums,
+    n_features: int,
+    mean: MeanName | None,
+    standardize: bool,
+    tied: Ties = (),
+    categories: Sequence[int] = (),
 ) -> Scaling:
     """Return the scaling of summed rows: least squares for ``mean="ols"``, residual scale for y.
 
-    Columns that are ``tied`` share a scale; constant ones are left out.  A mean of None is that of
-    a trend which is integrated over.
+    Columns that are ``tied`` share a scale; constant ones are left out.  Those of ``categories``
+    hold codes, which stay as they are, and no mean depends on their size.  A mean of None is that
+    of a trend which is integrated over.
     """
     if mean is None:
         assert sums.trend is not None
-        plain = solve(sums, n_features, "constant", standardize, tied)
+        plain = solve(sums, n_features, "constant", standardize, tied, categories)
         trend, y_scale = _integrated(sums.trend, len(plain.intercept))
         y_scale = y_scale if standardize else plain.y_scale
         return replace(plain, intercept=np.zeros(len(y_scale)), y_scale=y_scale, trend=trend)
@@ -339,7 +345,9 @@ def solve(
     if standardize:
         shift, scale = sums.mean[:d], scales(sums, d, tied)
     shift = np.where(flat, sums.low[:d], shift)
-    slope, spread = _trend(sums, d, mean)
+    coded = list(categories)
+    flat[coded], shift[coded], scale[coded] = False, 0.0, 1.0
+    slope, spread = _trend(sums, d, mean, categories)
     slope = slope * np.where(flat, 0.0, scale)[:, None]
     intercept = np.zeros(p)
     if mean != "zero":
@@ -362,16 +370,18 @@ def _integrated(sums: Sums, p: int) -> tuple[Trend, np.ndarray]:
     return Trend(columns, own.x_shift, own.x_scale, own.intercept, own.slope, basis), own.y_scale
 
 
-def target_variance(sums: Sums, scaling: Scaling, mean: MeanName | None) -> float:
+def target_variance(
+    sums: Sums, scaling: Scaling, mean: MeanName | None, categories: Sequence[int] = ()
+) -> float:
     """Return the mean variance of scaled targets about their mean function; 1 if standardised.
 
-    A mean of None is that of a trend which is integrated over.
+    A mean of None is that of a trend which is integrated over; ``categories`` are as for ``solve``.
     """
     if mean is None:
         assert sums.trend is not None
         _, spread = _trend(sums.trend, len(sums.trend.mean) - len(scaling.y_scale), "ols")
     else:
-        _, spread = _trend(sums, len(scaling.x_scale), mean)
+        _, spread = _trend(sums, len(scaling.x_scale), mean, categories)
     return float(np.mean((spread / scaling.y_scale) ** 2))
 
 
@@ -410,7 +420,9 @@ def _sizes(sums: Sums) -> np.ndarray:
     return np.maximum(np.abs(sums.low), np.abs(sums.high))
 
 
-def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
+def _trend(
+    sums: Sums, d: int, mean: MeanName, categories: Sequence[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the slope (d, p) of the mean function in units of X, and the spread (p,) it leaves.
 
     A target that the mean function explains up to rounding has no spread of its own: its standard
@@ -422,6 +434,7 @@ def _trend(sums: Sums, d: int, mean: MeanName) -> tuple[np.ndarray, np.ndarray]:
     if mean == "ols":
         # in units of standard deviations, or lstsq would take columns of small units for noise
         unit = scales(sums, d)  # infinite units give no slope
+        unit[list(categories)] = np.inf
         cross = sums.scatter[:d, d:] / unit[:, None]
         slope = np.linalg.lstsq(sums.scatter[:d, :d] / np.outer(unit, unit), cross)[0]
         residual, rounding = total - (slope * cross).sum(axis=0), np.sqrt(1e-15 * total / n)
@@ -455,13 +468,19 @@ def warn_of_missing(count: float, weighted: bool = False) -> None:
         logger.warning("%s with %s %s left out", checks.rows(count), what, are)
 
 
-def warn_of_columns(sums: Sums, tied: Ties, feature_names: Sequence[str]) -> None:
-    """Warn about features that are left out, or share a scale that does not suit them."""
+def warn_of_columns(
+    sums: Sums, tied: Ties, feature_names: Sequence[str], categories: Sequence[int] = ()
+) -> None:
+    """Warn about features that are left out, or share a scale that does not suit them.
+
+    ``categories`` are as for ``solve``: they stay where only one is there.
+    """
     flat = constant(sums, len(feature_names))
+    flat[list(categories)] = False
     if flat.any():
         logger.warning(
             "%s: left out of the fit, and predictions do not depend on %s",
-            _constants(sums, feature_names),
+            _constants(sums, feature_names, flat),
             "it" if flat.sum() == 1 else "them",
         )
     deviations = _deviations(sums)
@@ -630,13 +649,13 @@ def of_steps(
     )
 
 
-def _constants(sums: Sums, feature_names: Sequence[str]) -> str:
-    """Return words for the features that are constant, with their values."""
-    flat = np.flatnonzero(constant(sums, len(feature_names))).tolist()
-    said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in flat]
+def _constants(sums: Sums, feature_names: Sequence[str], flat: np.ndarray) -> str:
+    """Return words for the features that are constant, by a mask (d,), with their values."""
+    named = np.flatnonzero(flat).tolist()
+    said = [f"{feature_names[j]!r} is constant ({sums.low[j]:g} in every row)" for j in named]
     if len(said) == 1:
         return f"feature {said[0]}"
-    listed = ", ".join(f"{feature_names[j]!r} ({sums.low[j]:g})" for j in flat)
+    listed = ", ".join(f"{feature_names[j]!r} ({sums.low[j]:g})" for j in named)
     return f"features are constant, with the same value in every row, {listed}"
 
 
@@ -659,7 +678,8 @@ def check(
     if flat.all():
         rounded = _as_rounded(given.X, sums.low[:d], sums.high[:d], 1)
         raise InputError(
-            f"{_constants(sums, feature_names)}{rounded}: give at least one feature that varies"
+            f"{_constants(sums, feature_names, flat)}{rounded}: give at least one feature that "
+            "varies"
         )
     _check_differences(sums, feature_names, target_names, smallest)
 

@@ -10,7 +10,7 @@ import numpy as np
 from daskgp.data import axes, feature_units
 from daskgp.fit import varying
 from daskgp.kernels.base import Kernel, Unit
-from daskgp.kernels.compose import redundant
+from daskgp.kernels.compose import derived_of, held, redundant
 from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
 from daskgp.models.scaling import left_out
@@ -76,7 +76,8 @@ def table(
     ----------
     posterior : Posterior
     errors : sequence of float (k,), optional
-        Standard errors of the logarithms of the k hyper-parameters, noise variance last.
+        Standard errors of the logarithms of the k hyper-parameters, noise variance last; those of
+        what the kernel derives from them may follow.
     likelihood_errors : ndarray, optional
         Those of the parameters of the likelihood.
     history : sequence of mapping
@@ -85,8 +86,10 @@ def table(
     kernel, found = posterior.theta.kernel, measures(posterior)
     values = np.append(np.exp(kernel.log_parameters), posterior.theta.noise_variance)
     known = np.full(len(values), np.nan) if errors is None else np.asarray(errors)
+    known, of_derived = known[: len(values)], known[len(values) :]
     spreads = values * known
-    instead = {one.name: one for one in kernel.derived()}
+    derived = derived_of(kernel) if posterior.method.uses_kernel else ()
+    instead = {one.name: one for one in derived}
     rows = []
     for j, one in found.items():
         value, unit = float(values[j] * one.size), one.unit
@@ -94,6 +97,13 @@ def table(
             value, unit = instead[one.name].value, instead[one.name].unit
         rows.append(Hyperparameter(one.name, value, float(spreads[j] * one.size), unit))
     rows += _azimuths(posterior, rows)
+    if len(of_derived) != len(derived):
+        of_derived = np.full(len(derived), np.nan)
+    rows += [
+        Hyperparameter(one.name, one.value, float(error), one.unit)
+        for one, error in zip(derived, of_derived, strict=True)
+        if one.name not in kernel.parameter_names
+    ]
     rows += _of_likelihood(posterior, likelihood_errors)
     remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
     last = history[-1] if history else {}
@@ -215,7 +225,7 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
     """Yield a line for every group of variances that have no errors of their own."""
     unsure = {row.name for row in rows if np.isnan(row.standard_error)}
     for group in redundant(kernel):
-        if unsure.issuperset(group):
+        if unsure.issuperset(group) and held(kernel).keys().isdisjoint(group):
             names = f"{', '.join(group[:-1])} and {group[-1]}"
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
 

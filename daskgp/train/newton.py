@@ -345,15 +345,30 @@ def standard_errors(x: np.ndarray, curvature: Curvature, bounds: np.ndarray) -> 
     NaN for one at a bound, and for one that directions without curvature, or with less than
     rounding feigns, matter to.
     """
+    return errors_along(np.eye(len(x)), x, curvature, bounds)
+
+
+def errors_along(
+    directions: np.ndarray, x: np.ndarray, curvature: Curvature, bounds: np.ndarray
+) -> np.ndarray:
+    """Return standard errors (m,) of linear functions of parameters, ``directions`` (m, k).
+
+    Those whose bounds are equal are known; otherwise as `standard_errors`.
+    """
     B, least = curvature.matrix, max(FLOOR, HIDDEN * curvature.noise)
     free = (x > bounds[:, 0] + ATOP) & (x < bounds[:, 1] - ATOP)
-    errors = np.full(len(x), np.nan)
-    if not free.any():
+    stopped = ~free & (bounds[:, 0] < bounds[:, 1])
+    lengths = np.linalg.norm(directions[:, free], axis=1)
+    errors, known_of = np.full(len(directions), np.nan), ~directions[:, stopped].any(axis=1)
+    known_of &= lengths > 0
+    if not known_of.any():
         return errors
     values, vectors = np.linalg.eigh(B[np.ix_(free, free)])
-    known, shares = values > least, vectors**2
+    unit = directions[known_of][:, free] / lengths[known_of, None]
+    known, shares = values > least, (unit @ vectors) ** 2
     variance = (shares[:, known] / values[known]).sum(axis=1)
     flat = shares[:, ~known].sum(axis=1)
     certain = (flat < FLAT) & (flat <= least * variance)  # they add flat / least or more
-    errors[free] = np.where(certain, np.sqrt(variance + flat / least), np.nan)
+    found = np.where(certain, np.sqrt(variance + flat / least), np.nan)
+    errors[known_of] = lengths[known_of] * found
     return errors

@@ -20,12 +20,15 @@ from daskgp.kernels import (
     RationalQuadratic,
     weights,
 )
+from daskgp.kernels.categories import Table
 from daskgp.kernels.radial import Radial
 from daskgp.kernels.weights import Weights
 
+MEASURED = [name for name, kind in kernels.REGISTRY.items() if not issubclass(kind, Table)]
+"""Kernels of columns of any numbers; those of codes have the base's sums."""
 ARD = (0.8, 2.0, 1.3)
 KERNELS = {
-    **{name: kind() for name, kind in kernels.REGISTRY.items()},
+    **{name: kernels.REGISTRY[name]() for name in MEASURED},
     "rbf ard": RBF(ARD, 2.0),
     "matern12 one column": Matern12(1.4, 0.5, active_dims=[1]),
     "matern32 ard": Matern32(ARD, 2.0),
@@ -263,7 +266,7 @@ sizes = st.integers(1, 20)
     tall=st.integers(1, 8),
     wide=st.integers(1, 8),
     form=st.sampled_from(["dense", "by owner"]),
-    name=st.sampled_from(list(kernels.REGISTRY)),
+    name=st.sampled_from(MEASURED),
     seed=st.integers(0, 2**31),
 )
 def test_any_shape_with_any_tiles(a, n, t, d, tall, wide, form, name, seed):

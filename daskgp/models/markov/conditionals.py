@@ -350,7 +350,7 @@ def _form(theta: Theta, c: Conditionals) -> _Form | None:
     code = None if known is None else compiled()
     if code is None or known is None:
         return None
-    known.check(c.X)  # compiled code takes codes as they are
+    known.check(known.mixed(c.X))  # compiled code takes codes as they are
     return code, known
 
 
