@@ -54,7 +54,7 @@ PEAKS, LEAST_PLACES = 4, 8
 """Most peaks of a spectrum that periods start at, and least distinct places for a spectrum."""
 MOST_CYCLES, FINENESS = 4096, 5
 """Most cycles over the range of a column in a spectrum, and frequencies per cycle."""
-FOUND = ("lengthscale", "period", "variance", "angle")
+FOUND = ("lengthscale", "period", "variance", "angle", "correlation")
 """Hyper-parameters that a kernel may have values of, which a search then keeps."""
 TRIED = 4
 """Most starts that are trained on the subset."""
