@@ -238,7 +238,7 @@ def _add_kernel(table: Table, estimator: GaussianProcess) -> None:
     """Add the kernel and the noise, as far as the method has them."""
     method = estimator.solved_.method
     if method.uses_kernel:
-        table.add_row("kernel", profile.kernel_text(estimator.kernel_))
+        table.add_row("kernel", escape(profile.kernel_text(estimator.kernel_)))
     if method.shows_noise:
         _add_noise(table, estimator)
 
@@ -274,12 +274,12 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
 def _parameters(title: str, parameters: Any) -> Table:
     """Return parameters in the units of the data, "-" for an unknown standard error."""
     names = ("name", "value", "standard error", "unit")
-    caption = "\n".join(parameters.remarks) or None
+    caption = escape("\n".join(parameters.remarks)) or None
     table = Table(
         *names, title=title, title_justify="left", caption=caption, caption_justify="left"
     )
     for row in parameters.texts():
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     return table
 
 

@@ -6,6 +6,7 @@ from agree import assert_close
 from oracle import evidence, posterior
 
 import daskgp
+from daskgp.cli import tables
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.constraints import Asked
 from daskgp.kernels import RBF, Categorical, Coregion, Linear, Matern32, Periodic
@@ -89,7 +90,7 @@ def test_methods_without_approximation_are_the_dense_model(rows, name):
         assert scaled.solved_.scaling.x_scale[1] == 1.0
 
 
-def test_training_holds_what_is_redundant_and_derives_correlations(rows, tmp_path):
+def test_training_holds_what_is_redundant_and_derives_correlations(rows, tmp_path, capsys):
     X, y, _ = rows
     chosen = X[:, 1] < 2
     X, y = X[chosen], y[chosen]
@@ -107,6 +108,9 @@ def test_training_holds_what_is_redundant_and_derives_correlations(rows, tmp_pat
     model.save(str(tmp_path / "model.zarr"))
     loaded = daskgp.load(str(tmp_path / "model.zarr"))
     assert str(loaded.hyperparameters_) == str(model.hyperparameters_)
+    tables.describe(str(tmp_path / "model.zarr"))
+    shown = capsys.readouterr().out
+    assert all(f" {name} " in shown for name in ("1.angle[b,a]", "1.correlation[a,b]"))
 
 
 def test_the_optimum_is_that_of_the_dense_evidence(rows):
