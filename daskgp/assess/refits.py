@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from daskgp import data
@@ -45,7 +46,8 @@ def fitted_to(
     training, kept = f"{url}-fold", f"{url}-kept"
     try:
         parts.write(training, fold, most, seed, executor)
-        own = recipe.changed(fill_values=None)  # the fold's rows have none left
+        # the fold's rows have no fill values left
+        own = replace(recipe.changed(fill_values=None), of_part=True)
         yield fitted(own, *data.open_dataset(training), {}, kept, calibrate, start)
     finally:
         for store in (training, kept):

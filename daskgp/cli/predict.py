@@ -22,7 +22,7 @@ from daskgp.cli.options import (
     read_fills,
     store_options,
 )
-from daskgp.cli.run import Failure, command, outcome, result
+from daskgp.cli.run import Failure, command, numeric, outcome, result
 from daskgp.errors import SettingError
 from daskgp.typing import Device
 
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 @mask_option
 @fill_option
 @output_options
+@click.option(
+    "--exposure",
+    metavar="VALUE",
+    help="Exposure of new counts: a number, or a column or variable of INPUT.  [default: 1]",
+)
+@click.option("--offset", metavar="VALUE", help="Offset of the log of their rate, likewise.")
+@click.option("--trials", metavar="VALUE", help="Trials of new successes, likewise.")
 @click.option(
     "--verify",
     is_flag=True,
@@ -63,6 +70,9 @@ def predict(
     mask: str | None,
     fill: tuple[str, ...],
     wanted: Wanted,
+    exposure: str | None,
+    offset: str | None,
+    trials: str | None,
     verify: bool,
     record: str | None,
     device: Device | None,
@@ -102,9 +112,11 @@ def predict(
             csv.refuse_made(output)
             source = model.make_grid(grid.steps, grid.ends, grid.like)
         arrays = job.wanted(*wanted)
-        asked = job.Job(
-            posterior, source, output, resume, model_store, verify, mask, arrays, model._windows
-        )
+        texts = {"trials": trials, "exposure": exposure, "offset": offset}
+        given = {name: numeric(text) for name, text in texts.items() if text is not None}
+        beside = job.checked_beside(posterior, **given)
+        settings = resume, model_store, verify, mask, arrays, model._windows
+        asked = job.Job(posterior, source, output, *settings, beside=beside)
         if not csv.is_csv(output):
             figures = _into_store(asked, cluster, run, lock)
         elif record or any(lock):

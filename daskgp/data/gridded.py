@@ -9,7 +9,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -415,6 +415,7 @@ def opened(
     mask: str | None = None,
     units: tuple[str, ...] = (),
     trained_on: Mapping[int, Column] = MappingProxyType({}),
+    beside: Sequence[str] = (),
 ) -> Iterator[Gridded]:
     """Yield the grid of a file or an xarray object, with the features of a model by name.
 
@@ -431,6 +432,9 @@ def opened(
         Units of the features of the model, in which times are given.
     trained_on : mapping
         What the model knows of its features, by number.
+    beside : sequence of str
+        Variables that a likelihood takes, over some dimensions of the grid; cells without are left
+        out.
 
     Raises
     ------
@@ -442,7 +446,7 @@ def opened(
         url = IN_MEMORY if grids.is_xarray(source) else str(source)
         with readable(url):
             X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url))
-            found = _gridded(X, url, features, mask, units, trained_on)
+            found = _gridded(X, url, features, mask, units, trained_on, beside)
         yield found
 
 
@@ -453,6 +457,7 @@ def _gridded(
     mask: str | None,
     units: tuple[str, ...],
     trained_on: Mapping[int, Column],
+    beside: Sequence[str],
 ) -> Gridded:
     if X.attrs.get("complete") is False:
         raise StoreError(
@@ -465,19 +470,26 @@ def _gridded(
         raise InputError(f"{url} has no cells: there is nothing to predict")
     own = grids.units_of(X, features)
     said = tuple(wanted or unit for wanted, unit in zip(units or own, own, strict=True))
-    if mask is None:
-        return Gridded(url, grid, _steps(X, grid, features), features, None, said)
-    masked = grids.grid_of(X, (mask,), stored)
-    odd = [str(dim) for dim in masked.dims if dim not in grid.dims]
-    if odd:
-        raise InputError(
-            f"mask {mask!r} of {url} has the dimension {', '.join(odd)}, which no feature has: "
-            f"reduce it to {', '.join(map(str, grid.dims))}"
-        )
-    refuse_float_mask(X[mask], url)
-    whole = dataclasses.replace(grid, parts=(*grid.parts, *masked.parts))
-    names = (*features, mask)
-    return Gridded(url, whole, _steps(X, whole, names), names, masks_zeros(X[mask]), (*said, ""))
+    others = [*beside, *(() if mask is None else (mask,))]
+    whole = grid
+    for name in others:
+        part = grids.grid_of(X, (name,), stored)
+        odd = [str(dim) for dim in part.dims if dim not in grid.dims]
+        if odd:
+            what = "mask" if name == mask else "variable"
+            raise InputError(
+                f"{what} {name!r} of {url} has the dimension {', '.join(odd)}, which no feature "
+                f"has: reduce it to {', '.join(map(str, grid.dims))}"
+            )
+        whole = dataclasses.replace(whole, parts=(*whole.parts, *part.parts))
+    zeros = None
+    if mask is not None:
+        refuse_float_mask(X[mask], url)
+        zeros = masks_zeros(X[mask])
+    names = (*features, *others)
+    return Gridded(
+        url, whole, _steps(X, whole, names), names, zeros, (*said, *("" for _ in others))
+    )
 
 
 def _with_places(X: Any, features: tuple[str, ...]) -> Any:

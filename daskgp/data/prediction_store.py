@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
@@ -25,7 +26,7 @@ from daskgp.data import coordinates, moments
 from daskgp.data.coordinates import REMEDY
 from daskgp.data.gridded import Gridded, Index, Region, counts_of, region_of
 from daskgp.data.reading import behind
-from daskgp.data.rows import UNITS, column_names
+from daskgp.data.rows import COLUMNS, UNITS, column_names
 from daskgp.data.stores import chunk_marks, groups
 from daskgp.errors import InputError, StoreError
 
@@ -38,7 +39,9 @@ SAMPLE_BYTES = 32 << 20
 """Most bytes of a chunk with several sample paths."""
 DONE, CHECKSUM, MARK = "done", "input_checksum", "input_mark"
 """Arrays with an entry per chunk: what is done, and what tells its input from what it was."""
-OF_ROWS = ("samples", "variance")
+ODD = np.uint64(0x9E3779B97F4A7C15)
+"""Factor of marks that are joined by others."""
+OF_ROWS = ("samples", "quantiles", "exceedance", "variance")
 """Arrays that a store of rows may have beside the mean."""
 
 
@@ -124,9 +127,10 @@ class Inputs(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the arrays that are predicted, the mean last."""
+        names = self.outputs.names
         if self.grid is not None:
-            return self.outputs.names
-        return (*(("samples",) if self.outputs.samples else ()), "variance", "mean")
+            return names
+        return (*(name for name in names[1:-1] if name != "variance"), "variance", "mean")
 
     def region(self, index: Index) -> Region:
         """Return the rows, or cells, of a chunk."""
@@ -226,22 +230,37 @@ class Inputs(NamedTuple):
                 )
 
 
-def of_rows(url: str, X: da.Array, samples: tuple[int, int] | None = None) -> Inputs:
-    """Describe the inputs X of the dataset store at a URL, for that many ``samples`` and a seed."""
-    step, outputs = int(X.chunksize[0]), Outputs(samples=samples)
+def of_rows(
+    url: str,
+    X: da.Array,
+    outputs: Outputs,
+    beside: Mapping[str, float | str],
+    arrays: Sequence[zarr.Array] = (),
+) -> Inputs:
+    """Describe the inputs X of the dataset store at a URL, and the arrays that are wanted of them.
+
+    ``beside`` are numbers that a likelihood takes, of which ``arrays`` are those by row.
+    """
+    step = int(X.chunksize[0])
     names = column_names(X) or [f"column {j}" for j in range(X.shape[1])]
     layout = {"columns": list(names), "type": str(X.dtype), "chunk_rows": step}
-    layout["samples"] = outputs.lists["samples"]
+    layout |= {"samples": outputs.lists["samples"], **beside}
     marks, shape = chunk_marks.chunk_marks(url, behind(X)), (int(X.shape[0]),)
+    for array in arrays:
+        own = chunk_marks.chunk_marks(url, array)
+        unknown = (marks == chunk_marks.UNKNOWN) | (own == chunk_marks.UNKNOWN)
+        marks = np.where(unknown, chunk_marks.UNKNOWN, (marks * ODD + own) | np.uint64(1))
     return Inputs(str(url), (groups.ROW,), shape, (step,), marks, layout, outputs)
 
 
-def of_grid(grid: Gridded, outputs: Outputs) -> Inputs:
-    """Describe a grid, and the arrays that are wanted on it.
+def of_grid(
+    grid: Gridded, outputs: Outputs, beside: Mapping[str, float | str] = MappingProxyType({})
+) -> Inputs:
+    """Describe a grid, and the arrays that are wanted on it, with numbers that a likelihood takes.
 
     InputError for one with a coordinate of a name that its map has for another thing.
     """
-    dims, layout = tuple(map(str, grid.grid.dims)), {**grid.layout, **outputs.lists}
+    dims, layout = tuple(map(str, grid.grid.dims)), {**grid.layout, **outputs.lists, **beside}
     own = {*map(str, grid.grid.coords), *dims}
     taken = sorted(own & {*outputs.names, "target", "quantile", "sample"})
     if taken:
@@ -556,9 +575,9 @@ def _refuse_layout(url: str, made: Any, inputs: Inputs) -> None:
         raise StoreError(
             f"predictions {url} are damaged, they do not describe their input: {REMEDY}"
         )
-    for name, value in inputs.layout.items():
-        was = made.get(name)
-        if was != value and name in ASKED:
+    for name in (*inputs.layout, *(name for name in COLUMNS if name not in inputs.layout)):
+        was, value = made.get(name), inputs.layout.get(name)
+        if was != value and name in (*ASKED, *COLUMNS):
             raise StoreError(
                 f"predictions {url} were made with {name} {was or 'none'}, but this run has "
                 f"{value or 'none'}: ask for the same, or choose another path"

@@ -157,7 +157,7 @@ class DatasetWriter:
 
     def append(self, X: np.ndarray, y: np.ndarray | None = None, *beside: np.ndarray) -> None:
         """Add rows X (r, d), y (r,) or (r, p) and others (r,); without targets there is no y."""
-        if (y is None) != (len(self._arrays) == 1):
+        if (y is None) != (len(self._arrays) == 1 + len(beside)):
             raise InputError("y must be given where the store has targets, and only there")
         arrays = [np.asarray(a, np.float64) for a in (X, y, *beside) if a is not None]
         parts = zip(arrays, self._arrays, strict=True)

@@ -478,6 +478,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         exceedance: float | None = None,
         n_samples: int | None = None,
         random_state: int | None = None,
+        trials: float | str | None = None,
+        exposure: float | str | None = None,
+        offset: float | str | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
         verify: bool = False,
@@ -508,13 +511,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         variance : bool
             Whether a map has the variance, too.
         quantiles : sequence of float, optional
-            Levels of the quantiles of a new observation that a map has along ``quantile``.
+            Levels of the quantiles of a new observation that a map has along ``quantile``, and a
+            csv as columns such as ``y_q0.05``.
         exceedance : float, optional
-            Threshold in units of the target; a map then has the probability that a new observation
-            exceeds it.
+            Threshold in units of the target; a map, or a csv, then has the probability that a new
+            observation exceeds it.
         n_samples, random_state : int, optional
             Number and seed of sample paths of f, as `sample_paths` draws them, that the output has
             as ``samples`` along ``sample``.
+        trials, exposure, offset : float or str, optional
+            What a likelihood takes of each new observation: a number for all, or the name of an
+            array of the dataset store, or the column that it comes from, of a variable of the grid
+            or of a column of the csv.  Default 1, 1 and 0: shares and rates.
         wait : float
             Seconds to wait for another run on this output to end.
         clear_lock : bool
@@ -551,9 +559,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         begin_call(self.solved_.token)
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
-        job = Job(
-            self.solved_, source, str(output), resume, None, verify, mask, wanted, self._windows
-        )
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = outputs.checked_beside(self.solved_, **columns)
+        given = resume, None, verify, mask, wanted, self._windows
+        job = Job(self.solved_, source, str(output), *given, beside=beside)
         executor = Executor.current(self.progress, self.solved_.device)
         if not to_csv.is_csv(output):
             return to_store.write(job, executor, wait, clear_lock)
@@ -576,6 +585,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         exceedance: float | None = None,
         n_samples: int | None = None,
         random_state: int | None = None,
+        trials: float | str | None = None,
+        exposure: float | str | None = None,
+        offset: float | str | None = None,
     ) -> bool:
         """Return True if a prediction store holds the predictions of all of its input.
 
@@ -583,7 +595,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source, output, mask, variance, quantiles, exceedance, n_samples, random_state
+        source, output, mask, variance, quantiles, exceedance, n_samples, random_state, trials, \
+exposure, offset
             As for `predict_store`, which raises the same errors; the output need not exist.
 
         Examples
@@ -600,7 +613,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
-        job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted)
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = outputs.checked_beside(self.solved_, **columns)
+        job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted, beside=beside)
         return to_store.is_done(job)
 
     def make_grid(
@@ -664,6 +679,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         exceedance: float | None = None,
         n_samples: int | None = None,
         random_state: int | None = None,
+        trials: float | str | None = None,
+        exposure: float | str | None = None,
+        offset: float | str | None = None,
         verify: bool = False,
         chosen: bool = False,
     ) -> bool:
@@ -673,7 +691,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source, output, mask, variance, quantiles, exceedance, n_samples, random_state, verify
+        source, output, mask, variance, quantiles, exceedance, n_samples, random_state, trials, \
+exposure, offset, verify
             As for `is_predicted` and `predict_store`.
         chosen : bool
             Whether a cluster is wanted for any work at all.
@@ -688,7 +707,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
-        job = Job(self.solved_, source, str(output), True, None, verify, mask, wanted)
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = outputs.checked_beside(self.solved_, **columns)
+        given = True, None, verify, mask, wanted
+        job = Job(self.solved_, source, str(output), *given, beside=beside)
         return to_store.needs_cluster(job, chosen)
 
     def sample_y(

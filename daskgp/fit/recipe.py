@@ -224,6 +224,8 @@ class Recipe:
         Likelihood that Gaussian sites stand for; None for that of the method.
     latent : float, optional
         Unit of the latent function, where targets are those of sites.
+    of_part : bool
+        Whether rows are those of a fold, in which a class may be missing.
     others
         As the settings of an estimator.
     """
@@ -258,6 +260,7 @@ class Recipe:
     begun_from: str | None = None
     likelihood: Likelihood | None = None
     latent: float | None = None
+    of_part: bool = False
 
     @property
     def observed_by(self) -> Likelihood:

@@ -318,6 +318,8 @@ def _described(
         targets.check_columns(rows, spans, executor, recipe.observed_by)
     if recipe.codes is not None:
         targets.check(rows, spans, executor, recipe.codes)
+        if recipe.codes.sized_by_data and not recipe.of_part:
+            targets.check_classes(rows, spans, executor)
     return described(recipe, rows, spans, executor)
 
 

@@ -52,6 +52,24 @@ def check(
     likelihood.check(np.concatenate(outside), rows.target_names)
 
 
+def check_classes(rows: data.Rows, spans: Sequence[Span], executor: Executor) -> None:
+    """Raise InputError for classes below the last one that no complete row has."""
+
+    def present(span: Span) -> list[np.ndarray]:
+        X, y = rows.raw(*span)
+        return [np.unique(y[complete_rows(X, y), 0])]
+
+    found = np.unique(np.concatenate(map_all(present, spans, executor, "classes")))
+    gaps = np.flatnonzero(~np.isin(np.arange(found.max(initial=0.0)), found))
+    if len(gaps):
+        others = f" and {len(gaps) - 1} other classes" if len(gaps) > 1 else ""
+        raise InputError(
+            f"no row of target {rows.target_names[0]!r} has class {gaps[0]}{others} below "
+            f"{found[-1]:g}, which then has no cut point: code the classes 0, 1, 2, ... without "
+            "gaps, or NaN for missing values"
+        )
+
+
 def transformed(rows: data.Rows, spans: Sequence[Span], executor: Executor, kind: str) -> Transform:
     """Return the transform of targets, from one pass over the rows.
 

@@ -57,9 +57,12 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     source, output = str(job.source), str(job.output).removeprefix("file://")
     _check(job, source, output)
     posterior = job.posterior
-    names = [
-        moments.name_of(what, name) for name in posterior.target_names for what in ("mean", "std")
-    ]
+    wanted = job.outputs
+    whats = ["mean", "std", *(f"q{level:g}" for level in wanted.quantiles)]
+    whats += [] if wanted.exceedance is None else ["exceedance"]
+    if len(whats) > len(ARRAYS):
+        posterior.outer(True).check("quantiles and probabilities")
+    names = [moments.name_of(what, name) for name in posterior.target_names for what in whats]
     with sources.open_table(source, ()):  # it is there and can be read
         header = tables.header(source)
     taken = sorted({*names} & {*header})
@@ -72,13 +75,13 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
         own: dict[str, Any] = {"features": posterior.feature_names}
         own["geographic"] = posterior.geographic or False
         units = dict(zip(posterior.feature_names, posterior.feature_units, strict=False))
-        rows = convert_for(units, source, url, **own, progress=progress).rows
+        rows = convert_for(units, source, url, **own, progress=progress, **job.columns).rows
     except ColumnError as error:
         raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
     inner = job._replace(source=url, output=f"{url}-predictions", made_of=source)
     try:
         yield inner
-        columns = partial(_columns, groups.open_group(inner.output, "predictions"))
+        columns = partial(_columns, groups.open_group(inner.output, "predictions"), wanted)
         tables.write_beside(source, output, [*header, *names], columns, rows)
     except Exception as error:
         error.__notes__ = []  # on how to resume, which a csv does not
@@ -87,11 +90,17 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
         groups.remove(inner.output)
 
 
-def _columns(group: Any, part: slice) -> np.ndarray:
-    """Return mean and standard deviation (n, p, 2) of some rows of a prediction store."""
+def _columns(group: Any, wanted: Outputs, part: slice) -> np.ndarray:
+    """Return the new columns (n, p, k) of some rows of a prediction store."""
     mean, variance = (np.asarray(groups.array_of(group, name)[part]) for name in ARRAYS)
-    pair = (mean, np.sqrt(variance))
-    return np.stack([values.reshape(len(mean), -1) for values in pair], axis=-1)
+    flat = mean.reshape(len(mean), -1)
+    found = [flat, np.sqrt(variance).reshape(flat.shape)]
+    if wanted.quantiles:
+        levels = np.asarray(groups.array_of(group, "quantiles")[part])
+        found += [levels[..., i].reshape(flat.shape) for i in range(len(wanted.quantiles))]
+    if wanted.exceedance is not None:
+        found.append(np.asarray(groups.array_of(group, "exceedance")[part]).reshape(flat.shape))
+    return np.stack(found, axis=-1)
 
 
 def _check(job: Job, source: str, output: str) -> None:
@@ -107,10 +116,12 @@ def _check(job: Job, source: str, output: str) -> None:
             f"{source} may be several files: predict one at a time, or convert them and predict "
             "into a store"
         )
-    if job.resume or job.verify or job.mask or job.outputs != Outputs():
+    columns = Outputs(quantiles=job.outputs.quantiles, exceedance=job.outputs.exceedance)
+    if job.resume or job.verify or job.mask or job.outputs != columns:
         raise SettingError(
-            f"{output} holds mean and standard deviation, and is written whole: convert {source} "
-            "and predict into a store to resume, verify or have samples; the rest is for grids"
+            f"{output} holds mean and standard deviation, quantiles and exceedance, and is written "
+            f"whole: convert {source} and predict into a store to resume, verify or have samples; "
+            "the rest is for grids"
         )
     job.posterior.refuse_spread(include_noise=True)
     if "://" in output:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Real
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from daskgp.checks import whole
+import numpy as np
+
+from daskgp.checks import shown, whole
 from daskgp.data.prediction_store import Outputs
 from daskgp.errors import SettingError, StoreError
 from daskgp.models.pathwise import FREQUENCIES
 from daskgp.posterior.posterior import Posterior
-from daskgp.predict import paths
+from daskgp.predict import observed, paths
 from daskgp.predict.lazy import check_levels, check_threshold
 from daskgp.runtime.executor import Executor
 
@@ -33,8 +37,9 @@ class Job(NamedTuple):
     ``source`` is the URL of a dataset store or of a grid, or an xarray object.  ``model`` is the
     URL of the model's store, to be noted in the output.  ``verify`` reads all of the input that is
     done already, not only what was written since.  ``mask`` and all ``outputs`` but samples are for
-    grids; ``windows`` returns what samples of a local method are drawn from.  Messages name
-    ``made_of``, the csv that the source was made of, in its place.
+    grids, or quantiles and probabilities for a csv; ``windows`` returns what samples of a local
+    method are drawn from.  Messages name ``made_of``, the csv that the source was made of, in its
+    place.  ``beside`` are numbers that a likelihood takes, or names of columns of the source.
     """
 
     posterior: Posterior
@@ -47,6 +52,12 @@ class Job(NamedTuple):
     outputs: Outputs = Outputs()
     windows: Callable[[Executor], Any] | None = None
     made_of: str | None = None
+    beside: Mapping[str, float | str] = MappingProxyType({})
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns of the source that a likelihood takes, by what it takes them for."""
+        return {name: own for name, own in self.beside.items() if isinstance(own, str)}
 
     def sample_paths(self, executor: Executor) -> paths.Paths | None:
         """Return the sample paths that are written; None without any."""
@@ -61,6 +72,24 @@ class Job(NamedTuple):
         """Return about how many floating-point operations sample paths at some rows take."""
         number, _ = self.outputs.samples or (0, 0)
         return 4.0 * rows * number * FREQUENCIES
+
+
+def checked_beside(posterior: Posterior, **given: Any) -> dict[str, float | str]:
+    """Return numbers, or names of columns, that the likelihood of a posterior takes."""
+    found: dict[str, float | str] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, str | Real):
+            raise SettingError(
+                f"{name}={shown(value)}: give a number, or the name of a column or variable of the "
+                "source"
+            )
+        found[name] = value if isinstance(value, str) else float(value)
+    numbers = {name: np.zeros(0) if isinstance(own, str) else own for name, own in found.items()}
+    if found:
+        observed.checked(posterior, numbers, True)
+    return found
 
 
 def wanted(

@@ -8,7 +8,7 @@ import math
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,17 +20,19 @@ from dask import delayed
 
 from daskgp import data
 from daskgp.data import feature_units, gridded, prediction_store, reading, visibility
+from daskgp.data.convert.layout import layout_of
 from daskgp.data.feature_units import Conversion
 from daskgp.data.gridded import Index, Region
 from daskgp.data.prediction_store import ChunkWriter, Inputs, Outputs, Target
-from daskgp.data.stores import locks
+from daskgp.data.rows import check_aligned
+from daskgp.data.stores import groups, locks
 from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
 from daskgp.models.values import leaves
 from daskgp.output import csv
 from daskgp.output.job import ChangedError, Job, Written
 from daskgp.posterior import training_rows
 from daskgp.posterior.posterior import Posterior, check_columns
-from daskgp.predict import paths
+from daskgp.predict import observed, paths
 from daskgp.predict.lazy import (
     Look,
     conversions,
@@ -196,10 +198,14 @@ def work_of(job: Job) -> Iterator[Work]:
                 f"the source is a {type(job.source).__name__}: predict_store takes the place of a "
                 "dataset store or of a grid, or an xarray object; predict takes arrays and frames"
             )
-        if job.mask or job.outputs._replace(samples=None) != Outputs():
+        more = job.made_of is None and job.outputs._replace(samples=None) != Outputs()
+        if job.mask or more:
             remedy = "a store of rows has the mean and the variance, of which they are made"
             if not job.posterior.outer(observed=True).keeps_moments:
-                remedy = "of rows predict and predict_exceedance give them in Python, lazily too"
+                remedy = (
+                    "of rows predict and predict_exceedance give them in Python, lazily too, and "
+                    "csv files have them that are made of a csv"
+                )
             raise InputError(
                 f"{job.source} holds rows: a mask, variance, quantiles and exceedance are for "
                 f"grids; {remedy}"
@@ -214,13 +220,14 @@ def _grid_work(job: Job) -> Iterator[Work]:
     if wanted.quantiles or wanted.exceedance is not None:
         known.outer(True).check("quantiles and probabilities")
     units = known.wanted_units, known.trained_on
-    with gridded.opened(job.source, known.feature_names, job.mask, *units) as grid:
+    own = known.feature_names, job.mask, *units, tuple(job.columns.values())
+    with gridded.opened(job.source, *own) as grid:
         steps = prediction_store.steps_of_map(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)
         if grid.zeros is None:
             warn_of_far_grid(known, grid.grid)
-        reader, inputs = grid.reader(), prediction_store.of_grid(grid, wanted)
+        reader, inputs = grid.reader(), prediction_store.of_grid(grid, wanted, job.beside)
         yield Work(job, inputs, reader, grid.blocks(), partial(_check_grid, inputs, reader))
 
 
@@ -228,11 +235,36 @@ def _row_work(job: Job, source: str) -> Work:
     """Return the work of a prediction of the rows of a dataset store."""
     X = _rows(job.posterior, source)
     how = conversions(job.posterior, X, job.made_of or source)
-    inputs = prediction_store.of_rows(source, X, job.outputs.samples)
-    reader, width = RowReader(data.behind(X), how), X.shape[1] * X.dtype.itemsize
+    arrays = _arrays_beside(source, X, job.columns)
+    inputs = prediction_store.of_rows(source, X, job.outputs, job.beside, arrays)
+    reader, width = RowReader(data.behind(X), how, arrays), X.shape[1] * X.dtype.itemsize
     together = 0 if job.posterior.rows is None else TOGETHER // width
     visible = partial(_check_rows, data.behind(X))
     return Work(job, inputs, reader, lambda index: [], visible, together)
+
+
+def _arrays_beside(source: str, X: da.Array, columns: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return arrays of a dataset store by name, or by that of the column that they come from."""
+    if not columns:
+        return ()
+    group, kept = groups.open_group(source, "dataset"), layout_of(source).choices
+    found = {"X": data.behind(X)}
+    for name, column in columns.items():
+        own = name if kept.get(name) == column else column
+        if own not in groups.names_in(source):
+            held = ", ".join(sorted(groups.names_in(source)))
+            raise InputError(
+                f"{source} has no array {column!r} for {name}={column!r}, it holds {held}: convert "
+                f"its source with --{name} {column}"
+            )
+        found[name] = groups.array_of(group, own)
+        if found[name].shape not in ((len(X),), (len(X), 1)):
+            raise InputError(
+                f"array {own!r} of {source} has shape {found[name].shape}: one number per row is "
+                f"needed, {(len(X),)}"
+            )
+    check_aligned(found, f"dataset {source}")
+    return tuple(found[name] for name in columns)
 
 
 def _check_rows(X: Any, executor: Executor, remedy: str) -> None:
@@ -297,7 +329,10 @@ def _rows(posterior: Posterior, source: str) -> da.Array:
 
 
 class RowBox(NamedTuple):
-    """Rows X (n, d) of a dataset store, and how they get the units of the model."""
+    """Rows X (n, d) of a dataset store, and how they get the units of the model.
+
+    Columns that a likelihood takes come last.
+    """
 
     X: np.ndarray
     how: tuple[Conversion | None, ...]
@@ -318,10 +353,11 @@ class RowBox(NamedTuple):
 
 
 class RowReader(NamedTuple):
-    """Array of the rows to predict, and how they get the units of the model."""
+    """Array of the rows to predict, how they get the units of the model, and arrays beside it."""
 
     array: Any
     how: tuple[Conversion | None, ...]
+    beside: tuple[Any, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -330,7 +366,11 @@ class RowReader(NamedTuple):
 
     def read(self, region: Region, blocks: tuple[np.ndarray, ...]) -> RowBox:
         """Return the rows at a region."""
-        return RowBox(reading.read(self.array, region[0]), self.how)
+        X = reading.read(self.array, region[0])
+        if self.beside:
+            own = (reading.read(array, region[0]).reshape(len(X)) for array in self.beside)
+            X = np.column_stack([X, *own])
+        return RowBox(X, self.how)
 
 
 Reader: TypeAlias = RowReader | gridded.Reader
@@ -440,7 +480,7 @@ class Work:
         look: Look | None = None
         if not self.reader.is_known:
             look = warn_of_far if extents.size == extents.shape[-1] else warn_of_far_block
-        work = partial(_predict_part, self.job.outputs, self.inputs.names, look)
+        work = partial(_predict_part, self.job.outputs, self.job.beside, self.inputs.names, look)
         predict = delayed(work, pure=False, traverse=False)
         put = delayed(partial(_write_chunk, target.writer(), claim), pure=False, traverse=False)
         sampled = paths.paths_node(self.job.sample_paths(executor))
@@ -494,6 +534,7 @@ class _Part(NamedTuple):
 
 def _predict_part(
     wanted: Outputs,
+    beside: Mapping[str, float | str],
     names: tuple[str, ...],
     look: Look | None,
     sampled: paths.Paths | None,
@@ -520,29 +561,46 @@ def _predict_part(
     cells = np.concatenate([own + c.first for c, (own, _) in zip(chunks, pairs, strict=True)])
     X = np.concatenate([own for _, own in pairs]) if len(pairs) > 1 else pairs[0][1]
     key = (*checksums, *(n for chunk in chunks for n in chunk.extent))
+    d = len(posterior.feature_names)
+    X, own = X[:, :d], iter(X[:, d:].T)
+    numbers = {
+        name: next(own) if isinstance(given, str) else np.full(len(X), given)
+        for name, given in beside.items()
+    }
     with single_blas_thread():
         if look is not None and not part:
             look(posterior, X)
         members = np.array_split(_order(posterior, X, key), parts)[part]
-        values = _predicted(posterior, X[members], wanted, names, sampled)
+        given = {name: values[members] for name, values in numbers.items()}
+        values = _predicted(posterior, X[members], given, wanted, names, sampled)
     return _Part(cells[members], values, checksums)
 
 
 def _predicted(
     posterior: Posterior,
     X: np.ndarray,
+    beside: Mapping[str, np.ndarray],
     wanted: Outputs,
     names: tuple[str, ...],
     sampled: paths.Paths | None,
 ) -> dict[str, np.ndarray]:
     """Return arrays of new observations at rows X (n, d), by name."""
-    moments, outer = posterior.moments(X, "variance", include_noise=True), posterior.outer(True)
+    outer, inner = posterior.outer(True), None
+    asked = wanted.quantiles or wanted.exceedance is not None
+    if beside or (asked and not outer.keeps_moments):
+        inner = posterior.moments(X, "variance", True, gaussian=True)
+    if beside:
+        assert inner is not None
+        outer, missing = observed.of_rows(posterior, beside)
+        inner = inner._replace(mean=np.where(missing[:, None], np.nan, inner.mean))
+        moments = outer.moments(inner)
+    else:
+        moments = posterior.moments(X, "variance", include_noise=True)
     assert moments.variance is not None
     mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
     std = np.sqrt(variance)
     found = {"mean": mean, "std": std, "variance": variance}
-    if not outer.keeps_moments and (wanted.quantiles or wanted.exceedance is not None):
-        inner = posterior.moments(X, "variance", True, gaussian=True)
+    if inner is not None:
         mean, std = np.asarray(inner.mean), np.sqrt(np.asarray(inner.variance))
     if wanted.quantiles:
         found["quantiles"] = outer.quantiles(mean, std, wanted.quantiles)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,19 @@ def checked(posterior: Posterior, columns: Beside, observed: bool) -> dict[str, 
         name: known_errors.checked_by(partial(_possible, likelihood, name), reading.lazily(a), name)
         for name, a in given.items()
     }
+
+
+def of_rows(posterior: Posterior, beside: Mapping[str, np.ndarray]) -> tuple[Outer, np.ndarray]:
+    """Return the layers of rows with numbers (n,) beside y, and a mask of those that lack one.
+
+    InputError for numbers that the likelihood does not take.
+    """
+    likelihood = posterior.likelihood or by_name("gaussian")
+    for name, values in beside.items():
+        _possible(likelihood, name, values)
+    missing = np.isnan(np.stack([*beside.values()])).any(axis=0)
+    known = {name: np.where(missing, 1.0, values) for name, values in beside.items()}
+    return posterior.outer(True).of_rows(known), missing
 
 
 def _possible(likelihood: Likelihood, name: str, values: np.ndarray) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import zarr
 from sklearn.base import clone
 
 import daskgp
+from daskgp.errors import StoreError
 from tests.commands import refused, succeed
 
 pd = pytest.importorskip("pandas")
@@ -41,3 +43,52 @@ def test_counts_with_an_exposure_become_rates(tmp_path):
     assert succeed("update", model, tmp_path / "b.zarr", "--hold-hyperparameters")["total"] == 60
     line = refused("fit", a, tmp_path / "no.zarr", *columns, "--model", "sgpr")
     assert "exposure is given, and SGPR with likelihood='gaussian' does not take it" in line
+
+
+@pytest.fixture
+def rates(tmp_path):
+    """A model of rates, places with a number of people in a csv, and what these are."""
+    rng = np.random.default_rng(0)
+    X, people = rng.uniform(size=(30, 2)), rng.uniform(0.5, 40.0, 30).round(2)
+    places = pd.DataFrame({"u": X[:, 0], "v": X[:, 1]})
+    cases = pd.Series(rng.poisson(people * np.exp(X[:, 0])).astype(float), name="cases")
+    model = daskgp.SGPR("rbf", n_inducing=9, likelihood="poisson", optimizer=None, progress=False)
+    model.fit(places, cases, exposure=people).save(str(tmp_path / "m.zarr"))
+    places.assign(people=people).to_csv(tmp_path / "people.csv", index=False)
+    return model, pd.read_csv(tmp_path / "people.csv")
+
+
+def test_new_counts_have_the_exposure_of_a_column(rates, tmp_path):
+    loaded, places = rates
+    X, people = places[["u", "v"]], places["people"].to_numpy()
+    more = ("--exposure", "people", "--quantiles", "0.05,0.9", "--exceedance", "8")
+    succeed("predict", tmp_path / "m.zarr", tmp_path / "people.csv", tmp_path / "many.csv", *more)
+    many = pd.read_csv(tmp_path / "many.csv")
+    names = [f"cases_{what}" for what in ("mean", "std", "q0.05", "q0.9", "exceedance")]
+    new = {"include_noise": True, "exposure": people}
+    wanted = loaded.predict(X, return_std=True, quantiles=(0.05, 0.9), **new)
+    over = loaded.predict_exceedance(X, 8.0, **new)
+    np.testing.assert_allclose(many[names], np.column_stack([*wanted, over]), rtol=1e-12)
+
+
+def test_new_counts_in_stores_have_the_exposure_of_an_array_or_a_variable(rates, tmp_path):
+    loaded, source = rates
+    own = {"include_noise": True, "exposure": source["people"].to_numpy()}
+    wanted = loaded.predict(source[["u", "v"]], **own)
+    places, out = str(tmp_path / "places.zarr"), str(tmp_path / "out.zarr")
+    daskgp.convert(str(tmp_path / "people.csv"), places, exposure="people")
+    loaded.predict_store(places, out, exposure="people")
+    np.testing.assert_allclose(zarr.open_group(out)["mean"][:], wanted)
+    with pytest.raises(StoreError, match="were made with exposure people, but this run has none"):
+        loaded.predict_store(places, out, resume=True)
+    grid = loaded.make_grid({"u": 0.5, "v": 0.5})
+    grid["people"] = ("u", np.arange(1.0, 1.0 + grid.sizes["u"]))
+    loaded.predict_store(grid, str(tmp_path / "map.zarr"), exposure="people")
+    there = loaded.predict(grid[["u", "v"]], include_noise=True, exposure=grid["people"])
+    np.testing.assert_allclose(zarr.open_group(tmp_path / "map.zarr")["mean"][:], there)
+    line = refused(
+        "predict", tmp_path / "m.zarr", places, tmp_path / "no.zarr", "--exposure", "nobody"
+    )
+    assert "convert its source with --exposure nobody" in line
+    line = refused("predict", tmp_path / "m.zarr", places, tmp_path / "no.zarr", "--trials", "3")
+    assert "takes exposure, offset beside y, not 'trials'" in line

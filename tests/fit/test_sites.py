@@ -594,6 +594,16 @@ def test_a_likelihood_begins_with_what_targets_say():
     assert np.mean(np.abs(model.predict(X, include_noise=True) - classes)) < 0.3
 
 
+def test_ordered_classes_with_a_gap_are_refused_but_folds_may_have_one():
+    X, _ = data("student-t", 30)
+    classes = np.arange(30) % 3.0
+    model = daskgp.SGPR(KERNEL, n_inducing=9, likelihood="ordinal", **FIXED)
+    with pytest.raises(InputError, match="no row of target 'y' has class 1 below 3, which then"):
+        model.fit(X, np.where(classes > 0, classes + 1, 0.0))
+    one = np.where(np.arange(30) == 4, 1.0, np.where(classes == 1, 2.0, classes))
+    assert len(daskgp.cross_validate(model, X, one, folds=3).rows) == 3
+
+
 def test_one_value_in_all_rows_is_told(caplog):
     X, y = data("bernoulli")
     model = daskgp.SGPR(KERNEL, n_inducing=10, likelihood="bernoulli", **FIXED)

@@ -98,7 +98,7 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
     for settings, says in (
         ({"resume": True}, "is written whole: convert"),
         ({"n_samples": 3}, "have samples"),
-        ({"quantiles": [0.5]}, "the rest is for grids"),
+        ({"variance": True}, "the rest is for grids"),
         ({"wait": 3.0}, "a csv has none"),
     ):
         with pytest.raises(SettingError, match=says):
@@ -197,7 +197,7 @@ def test_an_interrupted_table_is_predicted_again(model, places, tmp_path, monkey
 
 
 def test_a_failure_leaves_no_part_of_a_csv(model, places, tmp_path, monkeypatch):
-    def fails(group, part):
+    def fails(group, wanted, part):
         raise OSError("no space left")
 
     monkeypatch.setattr(to_csv, "_columns", fails)

@@ -325,8 +325,9 @@ class _Asked(NamedTuple):
         errors = [column for column in given if BESIDE[column.argument] == "y_variance"]
         if not given:
             return {}
-        first = f"{given[0].argument}={given[0].name!r}"
-        if not self.targets:
+        of_target = [column for column in given if column.argument not in COLUMNS]
+        first = f"{(of_target or given)[0].argument}={(of_target or given)[0].name!r}"
+        if not self.targets and of_target:
             raise InputError(f"{first} describes a target, but there is none: give target=")
         if len(errors) > 1:
             raise InputError(
