@@ -70,6 +70,7 @@ def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments
     y : ndarray (n, p) or (n, p + 2)
         As ``Rows.read`` returns it.
     """
+    posterior.refuse_targets_together("leaving one out")
     inputs, p = np.asarray(posterior.columns.inputs(X), np.float64), posterior.n_targets
     own, trend = [posterior.unpredicted(X, y[:, :p])], posterior.scaling.trend
     if trend is not None:

@@ -427,6 +427,7 @@ def _expected(posterior: Posterior, rows: data.Rows) -> Expected:
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     posterior.refuse_transformed("an expected variogram", "leave the model out")
+    posterior.refuse_targets_together("an expected variogram")
     if posterior.theta.varying is not None:
         raise SettingError(
             "the hyper-parameters of this model vary over space, so that no variogram is expected "

@@ -39,7 +39,7 @@ def weights(posterior: Posterior, mean: Any, sample_weight: Any, y_variance: Any
             "a score with y_variance needs one noise variance of all rows, and that of this model "
             "varies over space: leave y_variance out, or give sample_weight"
         )
-    noise = posterior.theta.noise_variance * posterior.scaling.y_scale**2
+    noise = posterior.noise_of_targets * posterior.scaling.y_scale**2
     share = _shaped("y_variance", y_variance, mean) / (
         noise[0] if posterior.vector_target else noise
     )

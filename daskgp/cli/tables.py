@@ -249,7 +249,8 @@ def _add_noise(table: Table, estimator: GaussianProcess) -> None:
     if posterior.likelihood is not None:
         table.add_row("likelihood", f"{posterior.likelihood!r}")
         return
-    table.add_row("noise variance", f"{noise:.6g} (standardised)")
+    each = ", ".join(f"{one:.6g}" for one in np.atleast_1d(noise))
+    table.add_row("noise variance", f"{each} (standardised)")
     stds = np.sqrt(noise) * posterior.scaling.y_scale
     what = "y" if posterior.scaling.transform is None else "transformed y"
     table.add_row(f"noise std, units of {what}", ", ".join(f"{std:.4g}" for std in stds))

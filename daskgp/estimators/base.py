@@ -27,7 +27,14 @@ from daskgp.errors import MemoryRunError, RunError, SettingError
 from daskgp.estimators import documented, requirements, saving, settings_of_fit
 from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.prediction import FittedGP
-from daskgp.estimators.requirements import ADAM, GAUSSIAN, REPEATED, TRAINED, Requirements
+from daskgp.estimators.requirements import (
+    ADAM,
+    GAUSSIAN,
+    REPEATED,
+    SEPARATE,
+    TRAINED,
+    Requirements,
+)
 from daskgp.estimators.settings import by_sites, check_settings, kernel_of
 from daskgp.fit import constraints, inputs, means, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
@@ -160,11 +167,18 @@ class GaussianProcess(FittedGP):
         repeated until the bound on the evidence settles (conjugate-computation variational
         inference).  Hyper-parameters, in the units of f, and the likelihood's own parameters are
         trained with them; ``objective_`` is the bound.
+    targets : {"separate", "joint"}
+        How several targets go together.  "separate" ones are independent and share kernel and
+        noise variance; a row that misses one of them is left out.  "joint" ones are correlated by
+        a kernel over targets (co-kriging, linear model of coregionalisation): where one is known
+        it tells of the others, missing ones are no loss, and each has its own scale, mean and noise
+        variance.  A kernel with ``Coregion("target")``, or a sum of products with it, is taken as
+        it is, and any other is multiplied by one.
 
     Attributes
     ----------
     kernel_ : learned kernel, in the units of the data
-    noise_variance_ : learned noise variance, in units of the standardised y
+    noise_variance_ : learned noise variance, in units of the standardised y; (p,) of joint targets
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
@@ -194,6 +208,7 @@ class GaussianProcess(FittedGP):
     target_transform: Literal["log", "sqrt", "boxcox"] | None = None
     calibrate: Literal["blocks", "random", "loo"] | None = None
     likelihood: LikelihoodName | str = "gaussian"
+    targets: Literal["separate", "joint"] = "separate"
 
     model_name: ClassVar[str]
     requirements: ClassVar[Requirements] = {
@@ -205,8 +220,9 @@ class GaussianProcess(FittedGP):
         "limits": (TRAINED,),
         "prior": (TRAINED,),
         "noise_variance": (GAUSSIAN,),
-        "target_transform": (GAUSSIAN,),
-        "calibrate": (GAUSSIAN,),
+        "target_transform": (GAUSSIAN, SEPARATE),
+        "calibrate": (GAUSSIAN, SEPARATE),
+        "targets": (GAUSSIAN,),
     }
     """Conditions that settings need to have an effect."""
     traits: ClassVar[Traits] = Traits()

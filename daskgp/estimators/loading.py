@@ -230,7 +230,7 @@ def _try_out(posterior: Posterior) -> None:
         if posterior.rows.check(posterior.fitted("cpu")):
             return
         near = posterior.rows.place()
-        place = place if near is None else near
+        place = place if near is None else near[:, : posterior.n_features]
     count = posterior.n_targets + 2  # no shape is taken for another
     want: Want = "mean" if posterior.method.why_no_variance() else "variance"
     try:
@@ -361,6 +361,7 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
     seen, likelihood = notes.get("seen"), posterior.likelihood
     named = len(posterior.users_kernel.parameter_names) + 1
     own = 0 if likelihood is None else len(likelihood.parameter_names)
+    own = posterior.n_targets if posterior.joint else own
     return Fit(
         posterior,
         int(attributes["n_rows"]),

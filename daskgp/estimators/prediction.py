@@ -77,7 +77,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     n_rows_ = Learned[int](lambda fit: fit.n)
     history_ = Learned[list[dict[str, Any]]](lambda fit: fit.history)
     kernel_ = Learned[Kernel](lambda fit: fit.posterior.users_kernel)
-    noise_variance_ = Learned[float](lambda fit: fit.posterior.noise_of_y)
+    noise_variance_ = Learned[Any](lambda fit: fit.posterior.noise_of_y)
     n_features_in_ = Learned[int](lambda fit: fit.posterior.n_features)
     feature_names_in_ = Learned[np.ndarray](
         lambda fit: np.array(fit.posterior.feature_names, dtype=object)
@@ -246,9 +246,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return_std : bool
             Also return the standard deviation, with the shape of the mean.
         return_cov : bool
-            Also return the joint covariance (n, n), or (n, n, p) for several targets; for rows
-            in memory.  `LMA`, `PIC` and `VecchiaGP` then condition all rows, their means too, on
-            the training rows near any of them, at most 10,000.
+            Also return the joint covariance (n, n), or (n, n, p) for several targets; (n, p, n, p)
+            where these were fitted with ``targets="joint"``.  For rows in memory.  `LMA`, `PIC`
+            and `VecchiaGP` then condition all rows, their means too, on the training rows near any
+            of them, at most 10,000.
         include_noise : bool
             Whether the spread is that of a new observation y rather than of f; with a likelihood
             other than the Gaussian the mean is, too: of a Bernoulli likelihood the probability of
@@ -463,6 +464,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         flags(include_noise=include_noise)
         reading.refuse_other_order(X, weights=weights)
         begin_call(self.solved_.token)
+        self.solved_.refuse_targets_together("an average")
         self.solved_.refuse_transformed("an average", "average sample_paths, which are those of y")
         return averaging.average(self.solved_, X, weights, include_noise)
 
@@ -743,11 +745,15 @@ exposure, offset, verify
                 f"random_state={shown(random_state)}: a whole number of at least 0 is needed"
             ) from error
         flat = mean.ndim == 1
-        means, covs = (mean[:, None], cov[:, :, None]) if flat else (mean, cov)
+        if cov.ndim == 4:  # of all targets together
+            mean, cov = mean.reshape(-1), cov.reshape(mean.size, mean.size)
+        means, covs = (mean[:, None], cov[:, :, None]) if mean.ndim == 1 else (mean, cov)
         draws = np.empty((*means.shape, n_samples))
         for j in range(means.shape[1]):
             factor, _ = linalg.cholesky(np.ascontiguousarray(covs[:, :, j]), jitter=1e-10)
             draws[:, j] = means[:, [j]] + factor @ rng.standard_normal((len(means), n_samples))
+        if not flat and mean.ndim == 1:
+            draws = draws.reshape(-1, self.solved_.n_targets, n_samples)
         outer = self.solved_.outer(include_noise)
         draws = np.moveaxis(outer.outward(np.moveaxis(draws, 1, -1)), -1, 1)
         return draws[:, 0] if flat else draws

@@ -59,6 +59,7 @@ def chosen(setting: str, *ways: str) -> Needs:
 
 ADAM = among("optimizer", "adam")
 GAUSSIAN = among("likelihood", "gaussian")
+SEPARATE = among("targets", "separate")
 TRAINED = Needs("optimizer", lambda gp: gp.optimizer is not None, "choose an optimizer")
 REPEATED = TRAINED._replace(
     holds=lambda gp: gp.optimizer is not None or gp.likelihood != "gaussian"

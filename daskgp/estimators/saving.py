@@ -159,7 +159,7 @@ def _optional_attributes(posterior: Posterior) -> dict[str, Any]:
         "geographic": posterior.geographic or (),
     }
     attributes: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
-    attributes |= chain.described(posterior.layers)
+    attributes |= chain.described(posterior.layers) | ({"joint": True} if posterior.joint else {})
     if posterior.fills:
         attributes["fill_values"] = [list(own) for own in posterior.fills]
     if posterior.rows is not None:

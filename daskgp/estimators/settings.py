@@ -62,6 +62,11 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
     sites = by_sites(model, estimator.likelihood)
     _check_sites(sites, model, name)
     likelihood = sites or likelihoods.by_name(model.likelihood_name)
+    if estimator.targets == "joint" and not takes_sites(model):
+        raise SettingError(
+            f"targets='joint' takes a noise variance per row, the evidence and the variance of f, "
+            f"which {name} does not have all: choose VecchiaGP, LMA, SGPR or ExactGP"
+        )
     codes = None if likelihood.standardised and sites is None else likelihood
     means.check(estimator.mean, model, codes, name, estimator.target_transform)
     missing = model.why_no_variance() if estimator.calibrate is not None else None

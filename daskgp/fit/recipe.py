@@ -261,6 +261,7 @@ class Recipe:
     likelihood: Likelihood | None = None
     latent: float | None = None
     of_part: bool = False
+    targets: Literal["separate", "joint"] = "separate"
 
     @property
     def observed_by(self) -> Likelihood:

@@ -25,7 +25,7 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.fit import hyperparameters, means, rounds, sites, targets, warm, work
+from daskgp.fit import hyperparameters, joint, means, rounds, sites, targets, warm, work
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
@@ -131,6 +131,8 @@ def planned(
 
     A task may use ``limit`` bytes.
     """
+    if recipe.targets == "joint":
+        recipe, rows = joint.planned(recipe, rows)
     work.check(recipe, rows, len(rows))
     if recipe.calibrate not in (None, "loo"):
         work.check(recipe, rows, len(rows) - len(rows) // SHARE)  # of the fit without some rows
@@ -159,11 +161,13 @@ def run(
 
     ``fills`` are what columns had in place of missing values.
     """
+    solve = partial(solved, executor, fills)
+    if recipe.targets == "joint":
+        return joint.run(solve, recipe, rows, executor, checkpoint, keep, start)
     spans = recipe.spans(rows)
     sums = _described(recipe, rows, spans, executor)
     if recipe.likelihood is None:
-        return solved(executor, fills, recipe, rows, sums, checkpoint, keep, start), sums
-    solve = partial(solved, executor, fills)
+        return solve(recipe, rows, sums, checkpoint, keep, start), sums
     given = recipe, rows, sums, executor, checkpoint, keep, start
     fit, observed = sites.run(solve, *given)
     return fit.of(fit.posterior.observed_by(observed)), sums
@@ -333,7 +337,7 @@ def described(
     sums = sampling.describe(rows, spans, executor, transform)
     check_columns(recipe, sums, rows)
     work.check(recipe, rows, int(sums.rows))
-    scaling.warn_of_missing(sums.dropped, rows.weight is not None)
+    scaling.warn_of_missing(sums.dropped, rows.weight is not None, rows.n_targets > 1)
     measured: Sequence[str] = rows.target_names if recipe.codes is None else ()
     if measured and not rows.beside:  # values at a limit are repeated
         scaling.warn_of_few_values(sums, measured, np.dtype(rows.y.dtype))

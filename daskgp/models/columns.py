@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,12 +53,16 @@ class Columns:
         Values of each column of X that are missing in the inputs.
     ranges : tuple, optional
         Ranges of each column of X in a fit, far outside which known fill values are missing, too.
+    variable : str, optional
+        Name of one more column of the inputs, the last, which says what target a row is of; 0 where
+        nothing else is said.
     """
 
     names: tuple[str, ...]
     geographic: tuple[int, int] | None = None
     fills: Fills = ()
     ranges: tuple[Limits | None, ...] = ()
+    variable: str = ""
 
     @cached_property
     def where(self) -> Where:
@@ -83,6 +87,8 @@ class Columns:
     @cached_property
     def inputs_names(self) -> tuple[str, ...]:
         """Names of the columns of the inputs."""
+        if self.variable:
+            return (*self._of_places.inputs_names, self.variable)
         if self.geographic is None:
             return self.names
         place = "/".join(self.names[j] for j in self.geographic)
@@ -92,12 +98,17 @@ class Columns:
 
     def __len__(self) -> int:
         """Return the number of columns of the inputs."""
-        return len(self.names) + (self.geographic is not None)
+        return len(self.names) + (self.geographic is not None) + bool(self.variable)
+
+    @cached_property
+    def _of_places(self) -> Columns:
+        """The same without the column of a target."""
+        return replace(self, variable="")
 
     # -- values ------------------------------------------------------------------------------
 
     def inputs(self, X: np.ndarray) -> np.ndarray:
-        """Return the inputs (n, d + 1) of rows X (n, d); X itself without a sphere or fill values.
+        """Return the inputs (n, d + 1) of rows X (n, d); X itself where they are the same.
 
         Raises
         ------
@@ -105,6 +116,9 @@ class Columns:
             If a longitude or latitude is no angle of a place.
         """
         X = self.known(X)
+        if self.variable:
+            own = self._of_places.inputs(X)
+            return np.column_stack([own, np.zeros(len(own))])
         if self.geographic is None:
             return X
         X = np.asarray(X, np.float64)
@@ -132,6 +146,8 @@ class Columns:
 
         Longitudes are from -180 to 180.
         """
+        if self.variable:
+            return self._of_places.places(inputs[:, : len(self) - 1])
         if self.geographic is None:
             return inputs
         x, y, z = (inputs[:, j] for j in self.sphere)
@@ -185,7 +201,8 @@ class Columns:
 
     def users_kernel(self, kernel: Kernel) -> Kernel:
         """Return what ``kernel`` makes a kernel of the inputs from."""
-        return of_features(kernel, self.where) if self.sphere else kernel
+        where = (*self.where, len(self) - 1) if self.variable else self.where
+        return of_features(kernel, where) if self.sphere else kernel
 
     def scaled_as_before(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
         """Return a kernel of inputs over ``scale`` from one as earlier versions took it.

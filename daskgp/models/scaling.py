@@ -291,16 +291,20 @@ class Scaling:
     def moments(self, moments: Moments, scaled: np.ndarray) -> Moments:
         """Return the posterior in the user's units: mean, variance (n, p); covariance (n, n, p).
 
-        They are those of the transformed y if there is a ``transform``.
+        They are those of the transformed y if there is a ``transform``.  A covariance (n p, n p)
+        of places with all targets of each becomes one (n, p, n, p).
         """
         mean = np.asarray(moments.mean, np.float64) * self.y_scale + self.mean_function(scaled)
         unit = self.y_scale**2
         variance, covariance = moments.variance, moments.covariance
-        return Moments(
-            mean,
-            None if variance is None else _columns(variance) * unit,
-            None if covariance is None else covariance.astype(np.float64)[:, :, None] * unit,
-        )
+        if covariance is not None:
+            covariance = np.asarray(covariance, np.float64)
+            if len(covariance) > len(mean):
+                both = self.y_scale[:, None, None] * self.y_scale
+                covariance = covariance.reshape(mean.shape * 2) * both
+            else:
+                covariance = covariance[:, :, None] * unit
+        return Moments(mean, None if variance is None else _columns(variance) * unit, covariance)
 
     def mean_function(self, scaled: np.ndarray) -> np.ndarray:
         """Return the mean (n, p) at scaled inputs, in the user's units, without that of a trend."""
@@ -460,12 +464,16 @@ def missing_on_purpose() -> Iterator[None]:
         _on_purpose.reset(token)
 
 
-def warn_of_missing(count: float, weighted: bool = False) -> None:
-    """Log a warning with the number of rows that are not used; ``weighted`` ones may weigh 0."""
+def warn_of_missing(count: float, weighted: bool = False, several: bool = False) -> None:
+    """Log a warning with the number of rows that are not used; ``weighted`` ones may weigh 0.
+
+    With ``several`` targets some of their values may be there.
+    """
     if count and not _on_purpose.get():
         are = "is" if count == 1 else "are"
         what = "missing values or a weight of zero" if weighted else "missing values"
-        logger.warning("%s with %s %s left out", checks.rows(count), what, are)
+        remedy = " (targets='joint' takes those that miss some of the targets)" * several
+        logger.warning("%s with %s %s left out%s", checks.rows(count), what, are, remedy)
 
 
 def warn_of_columns(

@@ -36,6 +36,7 @@ from daskgp.posterior.layers import (
     Places,
     RegressorLayer,
     Response,
+    TargetNoise,
     TrendLayer,
     chain,
 )
@@ -47,6 +48,9 @@ from daskgp.runtime.process import warn_in_call
 from daskgp.typing import Device
 
 L = TypeVar("L", bound=Layer)
+
+VARIABLE = "target"
+"""Name of the column that says what target a row is of, where no feature has it."""
 
 DENSE_ROWS = 20_000
 """Maximum number of rows n of a joint covariance (n, n)."""
@@ -88,6 +92,8 @@ class Posterior:
     """Whether fill values in common use, far outside these ranges, are missing in places."""
     rows_checksum: int = 0
     """Sum of the hashes of all training rows, with their targets and noise."""
+    joint: bool = False
+    """Whether the method sees each target of a place as a row of its own."""
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -115,6 +121,8 @@ class Posterior:
             "dtype": self.dtype,
             "device": self.device,
         }
+        if self.joint:
+            settings["joint"] = True
         if self.rows is not None:
             settings["rows"] = self.rows.token
             if not np.size(getattr(self.state, "weights", 1.0)):  # nothing else tells the targets
@@ -206,7 +214,8 @@ class Posterior:
         fills = self.fills[: self.n_features]
         ranges = self.ranges if self.finds_fills else ()
         pairs = tuple((float(p[0]), float(p[1])) if p else None for p in ranges)
-        return Columns(self.feature_names, self.geographic, fills, pairs)
+        variable = variable_of(self.feature_names) if self.joint else ""
+        return Columns(self.feature_names, self.geographic, fills, pairs, variable)
 
     @property
     def users_kernel(self) -> Kernel:
@@ -301,12 +310,21 @@ class Posterior:
     @property
     def noise(self) -> np.ndarray:
         """Noise variance (p,) that predictions of a row of weight 1 have, in y's units squared."""
-        return self.theta.noise_variance * self.unit**2
+        return self.noise_of_targets * self.unit**2
 
     @property
-    def noise_of_y(self) -> float:
-        """Noise variance that y has, in the model's units; 0 where a likelihood says what it is."""
-        return 0.0 if self.by_sites else self.theta.noise_variance
+    def noise_of_targets(self) -> Any:
+        """Noise variances (p,) of targets in the model's units, or the one of all."""
+        own = self.layer(TargetNoise)
+        return self.theta.noise_variance if own is None else own.variances
+
+    @property
+    def noise_of_y(self) -> Any:
+        """Noise variance that y has, in the model's units; 0 where a likelihood says what it is.
+
+        Joint targets have one each (p,).
+        """
+        return 0.0 if self.by_sites else self.noise_of_targets
 
     def noise_at(self, X: np.ndarray) -> np.ndarray:
         """Return these noise variances (n, p) at rows X (n, d), where they may vary."""
@@ -325,6 +343,14 @@ class Posterior:
             return self.scaling
         own = trend.coefficients[0] * self.scaling.y_scale
         return replace(self.scaling, trend=trend.trend.given(own))
+
+    def refuse_targets_together(self, what: str) -> None:
+        """Raise SettingError if targets are joint, of which there is no ``what``."""
+        if self.joint:
+            raise SettingError(
+                f"{what} of joint targets is not available: fit each target on its own with "
+                "targets='separate', or ask for predict, return_cov or sample_y"
+            )
 
     def refuse_transformed(self, what: str, instead: str) -> None:
         """Raise SettingError if ``what`` would be that of a Gaussian that users do not see."""
@@ -406,13 +432,24 @@ class Posterior:
             self._say_fills(X)
         self._say_lonely(X)
         scaled[~usable] = 0.0
-        found = self._checked(self._scaled_moments(NewRows(inputs, scaled, usable), want), scaled)
+        found = self._of_method(NewRows(inputs, scaled, usable), want)
         found = found._replace(noisy=found.noisy or self.method.noisy)
         found = through(layers, found, Places(X, scaled, usable))
         for values in (found.mean, found.variance):
             if values is not None:
                 values[~usable] = np.nan
         return found
+
+    def _of_method(self, new: NewRows, want: Want) -> Moments:
+        """Return what the method predicts at new rows, which have all targets at each place."""
+        if not self.joint:
+            return self._checked(self._scaled_moments(new, want), new.scaled)
+        n, p = len(new.X), self.n_targets
+        each = NewRows(*(np.repeat(values, p, axis=0) for values in new))
+        each.X[:, -1] = each.scaled[:, -1] = np.tile(np.arange(p), n)
+        found = self._checked(self._scaled_moments(each, want), each.scaled)
+        variance = None if found.variance is None else found.variance.reshape(n, p)
+        return found._replace(mean=found.mean.reshape(n, p), variance=variance, far=None)
 
     def _say_fills(self, X: np.ndarray) -> None:
         """Say which fill values, that the fit did not have, are in features of places."""
@@ -499,7 +536,9 @@ class Posterior:
             key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
             on_device = cached(key, lambda: _There.of(theta, state, device), device)
             theta, state = on_device.theta, on_device.state
-        return Fitted(self.method, theta, state, self.scaling, self.token, device)
+        # joint targets are in units of their own before the method sees them
+        scaling = self.scaling.of_inputs(1) if self.joint else self.scaling
+        return Fitted(self.method, theta, state, scaling, self.token, device)
 
     def _room(self) -> str:
         """Return advice on how predictions need less of a GPU's memory."""
@@ -538,6 +577,14 @@ class Posterior:
                 f"{prior:.3g}): fit again with {self.method.steadier()}"
             )
         return np.maximum(variance, 0.0)
+
+
+def variable_of(names: Sequence[str]) -> str:
+    """Return the name of the column that says what target a row is of, beside features."""
+    name = VARIABLE
+    while name in names:
+        name += "_"
+    return name
 
 
 def through(layers: Iterable[Layer], moments: Moments, at: Places) -> Moments:

@@ -9,8 +9,9 @@ import numpy as np
 
 from daskgp.data import axes, feature_units
 from daskgp.fit import varying
+from daskgp.kernels import Coregion
 from daskgp.kernels.base import Kernel, Unit
-from daskgp.kernels.compose import derived_of, held, redundant
+from daskgp.kernels.compose import derived_of, held, redundant, tables
 from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
 from daskgp.models.scaling import left_out
@@ -105,6 +106,7 @@ def table(
         if one.name not in kernel.parameter_names
     ]
     rows += _of_likelihood(posterior, likelihood_errors)
+    rows += _of_targets(posterior, likelihood_errors)
     remarks = [] if np.isnan(known[[*found]]).all() else _remarks(kernel, rows)
     last = history[-1] if history else {}
     if varying.GAIN in last:
@@ -141,15 +143,28 @@ class Measure(NamedTuple):
 def measures(posterior: Posterior) -> dict[int, Measure]:
     """Return the hyper-parameters of a fit that matter, by their position."""
     kernel, d, method = posterior.theta.kernel, len(posterior.columns), posterior.method
-    noise = [] if posterior.likelihood else ["noise_variance"]
+    noise = [] if posterior.likelihood or posterior.joint else ["noise_variance"]
     named = zip((*kernel.parameter_names, *noise), (*kernel.units(d), Unit((), 0, 2)), strict=False)
     own = len(kernel.parameter_names)
+    levels = _levels(kernel, d - 1) if posterior.joint else {}
     return {
-        j: Measure(name, *_in_units(posterior, unit))
+        j: Measure(name, *_in_units(posterior, unit, levels.get(j)))
         for j, (name, unit) in enumerate(named)
         if (method.shows_noise if j == own else method.uses_kernel)
         and not left_out(unit, posterior.scaling.uses)
     }
+
+
+def _levels(kernel: Kernel, column: int) -> dict[int, int]:
+    """Return the levels of a column whose variances a kernel has, by their positions."""
+    parts, found, start = getattr(kernel, "parts", None), dict[int, int](), 0
+    if parts is None:
+        own = isinstance(kernel, Coregion) and kernel.column == column
+        return {j: j for j, _ in enumerate(tables(kernel)[0].level_names)} if own else {}
+    for part in parts:
+        found |= {start + j: level for j, level in _levels(part, column).items()}
+        start += len(part.parameter_names)
+    return found
 
 
 def _of_likelihood(posterior: Posterior, errors: np.ndarray | None) -> Iterator[Hyperparameter]:
@@ -167,6 +182,22 @@ def _of_likelihood(posterior: Posterior, errors: np.ndarray | None) -> Iterator[
             one = len(scales) == 1
             size, unit = (float(scales[0]), _target(posterior)) if one else (1.0, STANDARDISED)
         yield Hyperparameter(name, float(value) * size, float(value * error) * size, unit)
+
+
+def _of_targets(posterior: Posterior, errors: np.ndarray | None) -> Iterator[Hyperparameter]:
+    """Yield the noise variances of joint targets."""
+    if not posterior.joint:
+        return
+    known = np.full(posterior.n_targets, np.nan) if errors is None else errors
+    for j, name in enumerate(posterior.target_names):
+        value, unit = float(posterior.noise[j]), _power(_unit_of(posterior, j), 2)
+        yield Hyperparameter(f"noise_variance[{name}]", value, value * float(known[j]), unit)
+
+
+def _unit_of(posterior: Posterior, target: int) -> str:
+    """Return the unit of a target, its name where it is not known."""
+    units = posterior.target_units
+    return (units[target] if units else "") or posterior.target_names[target]
 
 
 def of_trend(posterior: Posterior) -> Table:
@@ -230,8 +261,11 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
 
 
-def _in_units(posterior: Posterior, unit: Unit) -> tuple[float, str]:
-    """Return the size of a unit in those of the data, and its name."""
+def _in_units(posterior: Posterior, unit: Unit, target: int | None = None) -> tuple[float, str]:
+    """Return the size of a unit in those of the data, of one target by its number, and its name."""
+    if target is not None:
+        size = float(posterior.scaling.y_scale[target]) ** unit.of_target
+        return size, _power(_unit_of(posterior, target), unit.of_target)
     scale = posterior.scaling.size(unit)
     return (1.0, STANDARDISED) if scale is None else (scale, _name(posterior, unit))
 

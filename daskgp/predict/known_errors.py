@@ -69,8 +69,16 @@ def added(std: Any, y_variance: Any) -> Any:
 
 
 def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
-    """Return covariances (n, n) or (n, n, p) of observations with errors of their own."""
+    """Return covariances of observations with errors of their own.
+
+    They are (n, n), (n, n, p), or (n, p, n, p) of joint targets.
+    """
     if y_variance is None:
+        return cov
+    if cov.ndim == 4:
+        flat = cov.reshape(cov.shape[0] * cov.shape[1], -1)
+        own = np.broadcast_to(columns(y_variance, cov[:, :, 0, 0]), cov.shape[:2])
+        flat[np.diag_indices(len(flat))] += own.ravel()
         return cov
     cov[np.diag_indices(len(cov))] += columns(y_variance, cov[:, 0])
     return cov

@@ -282,6 +282,7 @@ def check(posterior: Posterior) -> None:
     if missing:
         raise SettingError(missing)
     posterior.refuse_windows("sample paths")
+    posterior.refuse_targets_together("a sample path")
     kernel, varying = posterior.theta.kernel, posterior.theta.varying
     d = len(posterior.scaling.x_shift)
     if varying is None:

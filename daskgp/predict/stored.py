@@ -157,6 +157,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         ranges=_ranges(content.notes, len(names)),
         finds_fills=attributes.get("settings", {}).get("fill_values", "auto") == "auto",
         rows_checksum=checksum_of(content.notes.get("seen") or ()),
+        joint=bool(attributes.get("joint", False)),
     )
     parts = posterior.parts(_known(regressor, names, len(targets), arrays))
     return replace(posterior, layers=chain.restored(attributes, arrays, parts))

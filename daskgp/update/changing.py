@@ -145,6 +145,8 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     what = "forget" if forget else "update"
     refusal = method.why_no_forget() if forget else method.why_no_update()
     refusal = refusal or recipe.arrangement.why_no_change(forget)
+    if fit.posterior.joint:
+        refusal = "its targets are joint: fit all rows again, with start= this model"
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
     likelihood = fit.posterior.likelihood

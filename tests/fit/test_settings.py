@@ -142,6 +142,7 @@ ELSEWHERE = {
     "gradients": "where gradients are computed",
     "max_points": "a limit that refuses",
     "random_state": "draws, if there are any to make",
+    "targets": "tests/fit/test_joint.py",
 }
 """Settings whose effect is documented to be other than on results."""
 OTHERWISE = {"device", "dtype", "progress", "gradients", "target_transform", "calibrate"}

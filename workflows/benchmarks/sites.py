@@ -11,6 +11,10 @@ and ``sgpr`` are estimators of daskgp with a Matérn-3/2 kernel alone; ``gpboost
 Vecchia approximation with 20 neighbours to fit, 60 to predict and Laplace's approximation, an
 intercept, and default settings else.  All train hyper-parameters and the likelihood's parameters.
 
+``wet``, ``hot``, ``hot-overdispersed`` and ``rain`` are days of stations in DASKGP_DATA, wet or not
+or how much rain, and the number of hot ones in July per year (exposure: days observed), by
+east, north, height and day or year; of them all rows are taken, and each column has a lengthscale.
+
 ``density`` is the mean log density of new observations, ``truth`` that given the true f.
 """
 
@@ -19,12 +23,11 @@ from typing import Any
 
 import harness
 import numpy as np
+from datasets import kinds
 
 import daskgp
 from daskgp import likelihoods
 
-DENSITY, LENGTH, VARIANCE, MEAN, WAVES = 25.0, 1.0, 1.44, 0.3, 3_000
-PARAMETERS = {"negative-binomial": 2.0, "gamma": 2.0}
 PEER = {
     "bernoulli-logit": "bernoulli_logit",
     "poisson": "poisson",
@@ -40,47 +43,34 @@ def keys(options: harness.Options) -> harness.Keys:
 
 
 def measure(key: dict, options: harness.Options) -> dict:
-    target, rng = key["target"], np.random.default_rng(key["seed"])
-    n, truth = key["rows"], true_likelihood(target)
-    places = max(n // 10, 20)
-    X = rng.uniform(0.0, np.sqrt(n / DENSITY), (n + places, 2))
-    f = field(X, rng)
-    y = np.asarray(truth.sample(f, rng), np.float64)
+    target, rng, n = key["target"], np.random.default_rng(key["seed"]), key["rows"]
+    if target in kinds.REAL:
+        rows = kinds.of_stations(target, rng)
+        n = len(rows.y) - len(rows.y) // 10
+    else:
+        rows = kinds.drawn(target, n + max(n // 10, 20), rng)
     solve = by_gpboost if key["method"] == "gpboost" else by_daskgp
-    found = solve(key, X[:n], y[:n], X[n:], options.threads)
+    found = solve(key, rows, n, options.threads)
     mean, variance, likelihood = (found.pop(name) for name in ("mean", "variance", "likelihood"))
-    at = y[n:, None], mean[:, None], variance
-    inside = np.abs(mean - f[n:]) < 1.96 * np.sqrt(variance)
-    return {
-        "n": n,
-        **found,
-        "rmse_f": float(np.sqrt(np.mean((mean - f[n:]) ** 2))),
-        "coverage_f": float(inside.mean()),
-        "density": float(likelihood.log_density(*at).mean()),
-        "truth": float(truth.log_p(y[n:, None], f[n:, None]).value.mean()),
-    }
+    y, own = rows.y[n:, None], {} if rows.exposure is None else {"exposure": rows.exposure[n:]}
+    density = likelihood.with_columns(own).log_density(y, mean[:, None], variance)
+    row = {"n": n, **found, "density": float(density.mean())}
+    if rows.f is not None:
+        f, truth = rows.f[n:], kinds.likelihood(target)
+        row["rmse_f"] = float(np.sqrt(np.mean((mean - f) ** 2)))
+        row["coverage_f"] = float((np.abs(mean - f) < 1.96 * np.sqrt(variance)).mean())
+        row["truth"] = float(truth.log_p(y, f[:, None]).value.mean())
+    return row
 
 
-def true_likelihood(target: str) -> Any:
-    logs = np.log([PARAMETERS[target]]) if target in PARAMETERS else None
-    return likelihoods.by_name(target, logs)
-
-
-def field(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return a sum of random waves with the spectrum of a Matérn-3/2 kernel."""
-    w = rng.standard_normal((WAVES, 2)) * np.sqrt(3.0 / rng.chisquare(3, (WAVES, 1))) / LENGTH
-    phase, f = rng.uniform(0, 2 * np.pi, WAVES), np.zeros(len(X))
-    for i in range(0, WAVES, 100):
-        f += np.cos(X @ w[i : i + 100].T + phase[i : i + 100]).sum(axis=1)
-    return np.asarray(MEAN + np.sqrt(2 * VARIANCE / WAVES) * f)
-
-
-def by_daskgp(key: dict, X: np.ndarray, y: np.ndarray, Z: np.ndarray, _: int) -> dict[str, Any]:
-    model = OURS[key["method"]]("matern32()", likelihood=key["target"], progress=False)
+def by_daskgp(key: dict, rows: kinds.Kind, n: int, _: int) -> dict[str, Any]:
+    kernel = "matern32()" if rows.f is not None else "matern32(ard=true)"
+    model = OURS[key["method"]](kernel, likelihood=rows.likelihood, progress=False)
+    own = {} if rows.exposure is None else {"exposure": rows.exposure[:n]}
     began = time.perf_counter()
-    model.fit(X, y)
+    model.fit(rows.X[:n], rows.y[:n], **own)
     fitted = time.perf_counter()
-    mean, std = model.predict(Z, return_std=True)
+    mean, std = model.predict(rows.X[n:], return_std=True)
     done = time.perf_counter()
     values = dict(
         zip(model.kernel_.parameter_names, np.exp(model.kernel_.log_parameters), strict=True)
@@ -88,7 +78,7 @@ def by_daskgp(key: dict, X: np.ndarray, y: np.ndarray, Z: np.ndarray, _: int) ->
     return {
         "fit_s": fitted - began,
         "predict_s": done - fitted,
-        "lengthscale": float(values["lengthscale"]),
+        "lengthscale": float(values.get("lengthscale", np.nan)),
         "variance_f": float(values["variance"]),
         "mean": mean,
         "variance": std**2,
@@ -96,43 +86,41 @@ def by_daskgp(key: dict, X: np.ndarray, y: np.ndarray, Z: np.ndarray, _: int) ->
     }
 
 
-def by_gpboost(
-    key: dict, X: np.ndarray, y: np.ndarray, Z: np.ndarray, threads: int
-) -> dict[str, Any]:
+def by_gpboost(key: dict, rows: kinds.Kind, n: int, threads: int) -> dict[str, Any]:
     import gpboost
 
+    X, one = rows.X, np.ones((len(rows.y), 1))
+    own = {} if rows.exposure is None else {"offset": np.log(rows.exposure[:n])}
     began = time.perf_counter()
     model = gpboost.GPModel(
-        gp_coords=X,
-        cov_function="matern",
+        gp_coords=X[:n],
+        cov_function="matern" if rows.f is not None else "matern_ard",
         cov_fct_shape=1.5,
-        likelihood=PEER[key["target"]],
+        likelihood=PEER[rows.likelihood],
         gp_approx="vecchia",
         num_neighbors=20,
         num_parallel_threads=threads,
     )
-    model.fit(y=y, X=np.ones((len(y), 1)))
+    model.fit(y=rows.y[:n], X=one[:n], **own)
     fitted = time.perf_counter()
     model.set_prediction_data(num_neighbors_pred=60)
+    more = {} if rows.exposure is None else {"offset_pred": np.zeros(len(rows.y) - n)}
     found = model.predict(
-        gp_coords_pred=Z, X_pred=np.ones((len(Z), 1)), predict_var=True, predict_response=False
+        gp_coords_pred=X[n:], X_pred=one[n:], predict_var=True, predict_response=False, **more
     )
     done = time.perf_counter()
     parameters = np.ravel(model.get_cov_pars(std_err=False))
-    own = (
-        np.ravel(list(model.get_aux_pars(std_err=False).values()))
-        if key["target"] in PARAMETERS
-        else ()
-    )
-    logs = np.log(np.asarray(own, float)[:1]) if len(own) else None
+    logs = None
+    if rows.likelihood in kinds.PARAMETERS:
+        logs = np.log(np.ravel(np.asarray(model.get_aux_pars(std_err=False), float))[:1])
     return {
         "fit_s": fitted - began,
         "predict_s": done - fitted,
         "variance_f": float(parameters[0]),
-        "lengthscale": float(parameters[1]),
+        "lengthscale": float(parameters[1]) if rows.f is not None else np.nan,
         "mean": np.asarray(found["mu"]),
         "variance": np.asarray(found["var"]),
-        "likelihood": likelihoods.by_name(key["target"], logs),
+        "likelihood": likelihoods.by_name(rows.likelihood, logs),
     }
 
 
@@ -143,7 +131,7 @@ table = harness.reporting(
 )
 harness.command(
     globals(),
-    targets=harness.Some(tuple(PEER), ("poisson",)),
+    targets=harness.Some((*PEER, *kinds.REAL), ("poisson",)),
     methods=harness.Some((*OURS, "gpboost"), ("sgpr",)),
     seeds=(1, 1),
     rows=(50_000, 200),

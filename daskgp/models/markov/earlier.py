@@ -35,11 +35,16 @@ def ranks(places: np.ndarray, seed: int, later: int | None = None) -> np.ndarray
 
 
 def nearest_earlier(
-    points: np.ndarray, rank: np.ndarray, own: np.ndarray, number: int
+    points: np.ndarray,
+    rank: np.ndarray,
+    own: np.ndarray,
+    number: int,
+    kinds: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the nearest earlier points of some points.
 
-    Of points as far away the earlier ones count as nearer where the search is compiled.
+    Of points as far away the earlier ones count as nearer where the search is compiled.  With
+    ``kinds`` they are as many of each kind as there are, so that none crowds out another.
 
     Parameters
     ----------
@@ -51,45 +56,103 @@ def nearest_earlier(
         Numbers of the points whose neighbours are wanted.
     number : int
         Number k of neighbours.
+    kinds : ndarray (n,), optional
+        Whole numbers that tell points of different kinds.
 
     Returns
     -------
     ndarray (g, k)
         Numbers of the k nearest points of lower rank, nearest first; -1 where there are fewer.
     """
+    if kinds is not None:
+        return _of_each(points, rank, points[own], rank[own], number, kinds)
     code = compiled()
     if code is not None:
         return np.asarray(code.Tree(points, rank).query(points[own], rank[own], number))
     return _by_trees(points, rank, own, number)
 
 
-def nearest(points: np.ndarray, at: np.ndarray, number: int) -> np.ndarray:
-    """Return the points (n, d) nearest to places (g, d), nearest first: at most ``number`` each."""
+def nearest(
+    points: np.ndarray, at: np.ndarray, number: int, kinds: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the points (n, d) nearest to places (g, d), nearest first: at most ``number`` each.
+
+    ``kinds`` (n,) are as in ``nearest_earlier``.
+    """
     number = min(number, len(points))
+    rank = np.arange(len(points), dtype=np.uint64)
+    before = np.full(len(at), len(points), np.uint64)
+    if kinds is not None:
+        return _of_each(points, rank, at, before, number, kinds)
     code = compiled()
     if code is not None:
-        rank = np.arange(len(points), dtype=np.uint64)
-        before = np.full(len(at), len(points), np.uint64)
         return np.asarray(code.Tree(points, rank).query(at, before, number))
     return np.asarray(cKDTree(points).query(at, k=np.arange(1, number + 1))[1])
 
 
+def shares(counts: np.ndarray, number: int) -> np.ndarray:
+    """Return how many of each kind are taken of ``counts`` (c,), ``number`` in all if there are.
+
+    >>> shares(np.array([100, 3, 50]), 30)
+    array([14,  3, 13])
+    """
+    taken = np.zeros(len(counts), np.int64)
+    while taken.sum() < min(number, counts.sum()):
+        left = np.flatnonzero(taken < counts)
+        each, more = divmod(number - int(taken.sum()), len(left))
+        taken[left] += each
+        taken[left[:more]] += 1
+        taken = np.minimum(taken, counts)
+    return taken
+
+
+def _of_each(
+    points: np.ndarray,
+    rank: np.ndarray,
+    at: np.ndarray,
+    before: np.ndarray,
+    number: int,
+    kinds: np.ndarray,
+) -> np.ndarray:
+    """Return the nearest points (n, d) of each kind to places (g, d), of ranks below ``before``."""
+    known, own, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+    code, parts = compiled(), []
+    for kind, share in enumerate(shares(counts, number).tolist()):
+        of_kind = np.flatnonzero(own == kind)
+        given = points[of_kind], rank[of_kind]
+        if code is not None:
+            found = np.asarray(code.Tree(*given).query(at, before, share))
+        else:
+            found = _among(*given, at, before, share)
+        parts.append(np.where(found >= 0, of_kind[found], -1))
+    together = np.concatenate(parts, axis=1) if len(known) else np.empty((len(at), 0), np.int64)
+    away = ((points[together] - at[:, None]) ** 2).sum(axis=-1)
+    away[together < 0] = np.inf
+    return np.take_along_axis(together, np.argsort(away, axis=1, kind="stable"), axis=1)
+
+
 def _by_trees(points: np.ndarray, rank: np.ndarray, own: np.ndarray, number: int) -> np.ndarray:
     """Return the nearest earlier points by trees of the first points of the order."""
+    return _among(points, rank, points[own], rank[own], number)
+
+
+def _among(
+    points: np.ndarray, rank: np.ndarray, own: np.ndarray, before: np.ndarray, number: int
+) -> np.ndarray:
+    """Return the nearest points to places ``own`` (g, d), by trees of the first of the order."""
     found = np.full((len(own), number), -1)
-    if not len(own) or not number:
+    if not len(own) or not number or not len(points):
         return found
     line = np.argsort(rank, kind="stable")
-    place = np.empty(len(line), np.int64)
-    place[line] = np.arange(len(line))
-    points, at = points[line], place[own]
+    points, at = points[line], np.searchsorted(rank[line], before)
     start, stop = 0, min(len(line), max(256, 4 * number))
     while True:
-        rows = np.flatnonzero((at >= start) & (at < stop))
+        last = stop == len(line)
+        rows = np.flatnonzero((at >= start) & ((at < stop) | last))
         if len(rows):
             share = max(start, number) / stop
-            _in_tree(points[:stop], at, rows, int(number / share) + SPARE, found)
-        if stop == len(line):
+            _in_tree(points[:stop], own, at, rows, int(number / share) + SPARE, found)
+        if last:
             break
         start, stop = stop, min(len(line), int(GROWTH * stop))
     found[found >= 0] = line[found[found >= 0]]
@@ -97,18 +160,23 @@ def _by_trees(points: np.ndarray, rank: np.ndarray, own: np.ndarray, number: int
 
 
 def _in_tree(
-    points: np.ndarray, at: np.ndarray, rows: np.ndarray, look: int, found: np.ndarray
+    points: np.ndarray,
+    own: np.ndarray,
+    at: np.ndarray,
+    rows: np.ndarray,
+    look: int,
+    found: np.ndarray,
 ) -> None:
-    """Put the nearest of the points before those at ``at[rows]`` into ``found[rows]``."""
+    """Put the nearest to ``own[rows]`` of the points before ``at[rows]`` into ``found[rows]``."""
     # searched once: less is spent on making it
     tree = cKDTree(points, balanced_tree=False, compact_nodes=False)
     number = found.shape[1]
     while len(rows):
         look = min(look, len(points))
-        _, near = tree.query(points[at[rows]], k=np.arange(1, look + 1))
+        _, near = tree.query(own[rows], k=np.arange(1, look + 1))
         before = near < at[rows, None]
         order = np.argsort(~before, axis=1, kind="stable")[:, :number]
         taken = np.take_along_axis(np.where(before, near, -1), order, axis=1)
         found[rows, : taken.shape[1]] = taken
-        few = before.sum(axis=1) < np.minimum(number, at[rows])
+        few = before.sum(axis=1) < np.minimum(number, np.minimum(at[rows], len(points)))
         rows, look = rows[few], 2 * look

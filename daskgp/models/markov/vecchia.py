@@ -26,6 +26,7 @@ import numpy as np
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
 from daskgp.kernels import lengthscales
+from daskgp.kernels.compose import tables
 from daskgp.models.additive import order_of
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.leave_one_out import Known, less_trend, places_of, without
@@ -66,6 +67,8 @@ FIRST = 20_000
 """Number of the earliest rows, among which the others of them find their neighbours."""
 OWN = 40
 """Neighbours of a training row, itself among them, by which its marginal is known."""
+FEW, OF_EACH = 5, -np.inf
+"""Most categories of which a row has neighbours of each, and their unit of distance."""
 TINY = 1e-12
 """Variance of places, relative to that of f, without which they could not lie at training rows."""
 HINT = 1e-3
@@ -132,8 +135,9 @@ class Vecchia(LMA):
     later : int, optional
         Number of the first row of those that come after all others in the order.
     lengths : sequence of float or of sequences of float
-        Units of distance along each column, 0 for one that does not matter; those of the kernel
-        within the range of the rows if there are none.
+        Units of distance along each column, 0 for one that does not matter and -inf for one of
+        categories, of each of which a row has neighbours; those of the kernel within the range of
+        the rows if there are none.
     jitter, trend
         As in ``LMA``.
     """
@@ -199,10 +203,13 @@ class Vecchia(LMA):
         """Return what tasks share besides the factor of K(S, S)."""
         if len(self.lengths):
             known = np.array(self.lengths, np.float64)
-            return Shared(np.where(known > 0, known, np.inf) if known.ndim == 1 else known, first)
+            return Shared(np.where(known != 0, known, np.inf) if known.ndim == 1 else known, first)
         X = to_host(first.X).astype(np.float64)
         spread = np.ptp(X, axis=0) if len(X) else np.ones(X.shape[1])
         lengths = lengthscales.distance_units(theta.kernel, np.where(spread > 0, spread, 0.0))
+        for table in tables(theta.kernel):
+            if isinstance(table.column, int) and len(table.level_names) <= FEW:
+                lengths[..., table.column] = OF_EACH
         return Shared(lengths, first)
 
     def given(self, piece: Piece, shared: Shared, own: np.ndarray | None = None) -> Conditionals:
@@ -222,7 +229,8 @@ class Vecchia(LMA):
         places = np.concatenate([places, to_host(first.places)[others]])
         own = np.arange(len(block.X)) if own is None else own
         rank, points = ranks(places, self.seed, self.later), in_units(everything.X, shared.lengths)
-        near = nearest_earlier(points, rank, own, min(self.n_neighbours, len(points)))
+        kinds = kinds_of(everything.X, shared.lengths)
+        near = nearest_earlier(points, rank, own, min(self.n_neighbours, len(points)), kinds)
         near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
         return compact(everything, own, near)
 
@@ -297,7 +305,7 @@ class Vecchia(LMA):
 
     def with_added(self, state: Any, first: int) -> Self:
         """Return the method once rows are added, which come after all others in its order."""
-        lengths = np.where(np.isfinite(state.lengths), state.lengths, 0.0)
+        lengths = np.where(np.isposinf(state.lengths), 0.0, state.lengths)
         return replace(self, later=first, lengths=lengths.tolist())
 
     def with_taken(self) -> Self:
@@ -336,7 +344,8 @@ class Vecchia(LMA):
 
     def _nearest(self, state: Any, X: Array, near: Array, count: int) -> np.ndarray:
         """Return the ``count`` nearest of rows to each place (n, k), nearest first."""
-        return nearest(in_units(near, state.lengths), in_units(X, state.lengths), count)
+        points, at = (in_units(rows, state.lengths) for rows in (near, X))
+        return nearest(points, at, count, kinds_of(near, state.lengths))
 
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
@@ -568,7 +577,18 @@ def in_units(X: Array, lengths: np.ndarray) -> np.ndarray:
     lengths = to_host(lengths)
     if not np.isfinite(lengths).any():
         return np.zeros((len(X), 1))
+    if lengths.ndim == 2:
+        lengths = np.where(np.isneginf(lengths), 0.0, lengths)
     return lengthscales.in_units(np.asarray(to_host(X), np.float64), lengths)
+
+
+def kinds_of(X: Array, lengths: np.ndarray) -> np.ndarray | None:
+    """Return the kinds (n,) of rows that have neighbours of each; None if they are all alike."""
+    columns = np.flatnonzero(np.isneginf(np.atleast_2d(to_host(lengths))).all(axis=0))
+    if not len(columns):
+        return None
+    codes = np.asarray(to_host(X), np.float64)[:, columns].astype(np.int64)
+    return np.asarray(codes @ ((FEW + 1) ** np.arange(len(columns))))
 
 
 def compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:

@@ -2,7 +2,14 @@
 
 # ruff: noqa: I001 - kinds are registered in the order of their layers
 from daskgp.posterior.layers.base import Layer, Parts, Places, register
-from daskgp.posterior.layers.gaussian import Noise, RegressorLayer, Spread, TrendLayer, Units
+from daskgp.posterior.layers.gaussian import (
+    Noise,
+    RegressorLayer,
+    Spread,
+    TargetNoise,
+    TrendLayer,
+    Units,
+)
 from daskgp.posterior.layers.tails import Tails
 from daskgp.posterior.layers.response import Response
 from daskgp.posterior.layers.transform import TransformLayer
@@ -16,6 +23,7 @@ __all__ = [
     "Response",
     "Spread",
     "Tails",
+    "TargetNoise",
     "TransformLayer",
     "TrendLayer",
     "Units",

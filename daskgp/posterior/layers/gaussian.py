@@ -138,6 +138,26 @@ class Noise(Layer):
 
 @register
 @dataclass(frozen=True, eq=False)
+class TargetNoise(Layer):
+    """Gaussian noise of ``variances`` (p,) that new observations of each target have."""
+
+    variances: np.ndarray
+
+    name = "target_noise"
+    of_observations = True
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        own, (variance, covariance) = self.variances, inner[1:3]
+        if covariance is not None:
+            covariance = np.array(covariance, np.float64)
+            covariance[np.diag_indices(len(covariance))] += np.tile(own, len(inner.mean))
+        return inner._replace(
+            variance=None if variance is None else variance + own, covariance=covariance
+        )
+
+
+@register
+@dataclass(frozen=True, eq=False)
 class Spread(Layer):
     """Learned ``factor`` on standard deviations."""
 

@@ -99,3 +99,56 @@ def moments(model: Any, X: np.ndarray, rows: int = 4_096) -> tuple[np.ndarray, n
     parts = [model.predict_y(X[at : at + rows]) for at in range(0, len(X), rows)]
     means, variances = zip(*parts, strict=True)
     return np.concatenate(means)[:, 0], np.concatenate(variances)[:, 0]
+
+
+class Classifier:
+    """GPflow's SVGP of classes: as many latent functions, softmax, trained by Adam.
+
+    Parameters
+    ----------
+    inducing, steps, batch : int
+        Inducing inputs, which begin at rows, steps of Adam, and rows of a step.
+    """
+
+    def __init__(self, inducing: int, steps: int = 5_000, batch: int = 256) -> None:
+        self.inducing, self.steps, self.batch = inducing, steps, batch
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "Classifier":
+        """Train, with columns standardised."""
+        import gpflow
+        import tensorflow as tf
+
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.shift, self.scale = X.mean(axis=0), X.std(axis=0)
+        X, count = (X - self.shift) / self.scale, len(self.classes_)
+        rng = np.random.default_rng(0)
+        self.model = model = gpflow.models.SVGP(
+            gpflow.kernels.Matern32(lengthscales=np.ones(X.shape[1])),
+            gpflow.likelihoods.Softmax(count),
+            X[rng.choice(len(X), min(self.inducing, len(X)), replace=False)],
+            num_latent_gps=count,
+            num_data=len(X),
+        )
+        rows = tf.data.Dataset.from_tensor_slices((X, codes[:, None].astype(np.int64)))
+        rows = rows.repeat().shuffle(len(X), seed=0).batch(self.batch).prefetch(2)
+        loss = model.training_loss_closure(iter(rows), compile=False)
+        adam = tf.keras.optimizers.Adam(RATE)
+        adam.build(model.trainable_variables)
+
+        @tf.function
+        def step() -> None:
+            with tf.GradientTape() as tape:
+                value = loss()
+            slopes = tape.gradient(value, model.trainable_variables)
+            adam.apply_gradients(zip(slopes, model.trainable_variables, strict=True))
+
+        for _ in range(self.steps):
+            step()
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return probabilities (n, C)."""
+        X = (X - self.shift) / self.scale
+        parts = [self.model.predict_y(X[at : at + 512])[0] for at in range(0, len(X), 512)]
+        found = np.concatenate([np.asarray(part) for part in parts])
+        return found / found.sum(axis=1, keepdims=True)

@@ -1,0 +1,488 @@
+"""Several targets together: each target of a row is a row of its own, with a column that tells it.
+
+Targets are taken in units of their own, about a mean of their own, and those that are missing are
+rows that are not there.  A kernel over the column, ``Coregion``, says how they go together (linear
+model of coregionalisation).  Each target t has a noise variance s_t.  With m and v the posterior
+mean and variance of f at a row, the evidence F has the slope
+
+    dF / d log s_t = (a_t - b_t) / 2,  a_t = sum (y - m)^2 / s_t,  b_t = sum (1 - v / s_t)
+
+over its rows, so that training takes turns with s_t a_t / b_t (MacKay 1992).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskgp import data
+from daskgp.data import writers
+from daskgp.data.blocks import sampling
+from daskgp.data.partition import Span, default_block_rows
+from daskgp.data.rows import Y_VARIANCE, is_zarr
+from daskgp.data.stores import groups
+from daskgp.data.stores.checkpoints import Place
+from daskgp.errors import SettingError
+from daskgp.fit import hyperparameters, means, sites, warm
+from daskgp.fit.constraints import NOISE, Asked, fixed_values
+from daskgp.fit.fitted import Fit
+from daskgp.fit.recipe import Recipe
+from daskgp.fit.scratch import ordered
+from daskgp.kernels import Coregion, Kernel
+from daskgp.kernels.categories import with_levels
+from daskgp.kernels.compose import tables
+from daskgp.models import scaling
+from daskgp.posterior.layers import Noise, TargetNoise, chain
+from daskgp.posterior.posterior import Posterior, variable_of
+from daskgp.runtime.executor import Executor, map_all, map_reduce, node
+from daskgp.runtime.process import single_blas_thread
+from daskgp.train import callbacks
+
+logger = logging.getLogger("daskgp")
+
+MOST = 30
+"""Most turns."""
+CLOSE = 0.01
+"""Change of the logs of noise variances with which turns end."""
+REACH, SLOWEST = 1.5, 0.8
+"""Most that one of them moves in a turn, and share of the last step up to which steps are added."""
+LEAST, LARGEST = 1e-6, 1e2
+"""Least and largest noise variance of a target, in the unit of its variance."""
+
+
+class Sums(NamedTuple):
+    """Sums over the rows of each target (p,): a, b, and the information on log s."""
+
+    misfit: np.ndarray
+    free: np.ndarray
+    information: np.ndarray
+
+    def plus(self, other: Sums) -> Sums:
+        """Return the sums over both sets of rows."""
+        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def step(self, last: np.ndarray | None) -> np.ndarray:
+        """Return by how much the logs of noise variances are to grow (p,).
+
+        Steps that shrink in proportion are added up (Aitken), as the ``last`` one tells.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wanted = np.nan_to_num(np.log(self.misfit / self.free))
+            ratio = 0.0 if last is None else np.nan_to_num(wanted / last)
+        ratio = np.where((ratio > 0.0) & (ratio < SLOWEST), ratio, 0.0)
+        return np.clip(wanted / (1.0 - ratio), -REACH, REACH)
+
+    def errors(self, noise: np.ndarray) -> np.ndarray:
+        """Return the standard errors of the logs of noise variances (p,), NaN at a bound."""
+        inside = (noise > LEAST) & (noise < LARGEST) & (self.information > 0)
+        return np.where(inside, 1.0 / np.sqrt(np.where(inside, self.information, 1.0)), np.nan)
+
+
+def check(recipe: Recipe, rows: data.Rows) -> None:
+    """Raise SettingError for what joint targets do not go with."""
+    if rows.n_targets < 2:
+        raise SettingError(
+            "targets='joint' is for several targets, and y has one: give y (n, p), or leave "
+            "targets out"
+        )
+    if rows.n_noise:
+        name = "sample_weight" if rows.weight is not None else "y_variance"
+        raise SettingError(
+            f"{name} is given, and targets='joint' learns a noise variance of each target: leave "
+            f"{name} out ({name}=False where the store has it)"
+        )
+    if means.is_integrated(recipe.mean):
+        raise SettingError(
+            f"mean={recipe.mean!r} is a trend that is integrated over, which targets='joint' does "
+            "not have: choose mean='ols', least squares of each target, or 'constant'"
+        )
+
+
+def run(
+    solve: sites.Solve,
+    recipe: Recipe,
+    rows: data.Rows,
+    executor: Executor,
+    checkpoint: Place | None,
+    keep: str,
+    start: warm.Other | None,
+) -> tuple[Fit, scaling.Sums]:
+    """Return the fit of all targets of rows together, and sums over rows in the long form.
+
+    Parameters
+    ----------
+    solve : callable
+    recipe : Recipe
+    rows : data.Rows
+        With several targets, some of which may be missing.
+    executor, checkpoint, keep, start
+        As for a fit.
+    """
+    check(recipe, rows)
+    of_targets = _of_targets(recipe, rows, executor)
+    long = Long(rows, of_targets, executor, keep)
+    try:
+        plain = long.written()
+        sums = sampling.describe(plain, recipe.spans(plain), executor)
+        inner = of_rows(recipe, rows)
+        turns = _Turns(solve, inner, long, plain, checkpoint)
+        with callbacks.ended() as ended:
+            fit = turns.taken(start, ended)
+    finally:
+        long.clear()
+    return fit, sums
+
+
+def planned(recipe: Recipe, rows: data.Rows) -> tuple[Recipe, data.Rows]:
+    """Return recipe and rows as a fit works on them, to tell their sizes; targets are checked."""
+    check(recipe, rows)
+    n, p, d = len(rows), rows.n_targets, len(rows.feature_names) + 1
+    nothing = np.broadcast_to(np.float64(0.0), (n * p, d))
+    arrays = {"X": nothing, "y": nothing[:, 0]}
+    return of_rows(recipe, rows), _in_long_form(rows, arrays)
+
+
+def of_rows(recipe: Recipe, rows: data.Rows) -> Recipe:
+    """Return the recipe of rows in the long form."""
+    column, names = variable_of(rows.feature_names), rows.target_names
+    return replace(
+        recipe,
+        kernels=tuple(together(kernel, column, names) for kernel in recipe.kernels),
+        targets="separate",
+        mean="zero",
+        latent=1.0,
+        calibrate=None,
+        fill_values=None,
+    )
+
+
+def together(kernel: Kernel, column: str, names: tuple[str, ...]) -> Kernel:
+    """Return a kernel of rows in the long form: itself if it looks at the column."""
+    if column not in {table.column for table in tables(kernel)}:
+        kernel = Coregion(column) * kernel
+    return with_levels(kernel, {column: names})
+
+
+def _given(recipe: Recipe) -> Recipe:
+    """Return the recipe of rows whose noise variances are given."""
+    asked = recipe.asked
+    fixed = {**fixed_values(asked.fixed), NOISE: sites.NO_NOISE}
+    return replace(
+        recipe,
+        asked=Asked(fixed, asked.limits, asked.prior, asked.measured),
+        noise_variance=sites.NO_NOISE,
+    )
+
+
+def _of_targets(recipe: Recipe, rows: data.Rows, executor: Executor) -> tuple[scaling.Scaling, ...]:
+    """Return units and mean function of each target; InputError for rows that cannot be used."""
+    spans, names = recipe.spans(rows), rows.columns.inputs_names
+    task = partial(_described, rows)
+    found: tuple[scaling.Sums, ...] = map_reduce(task, _combined, spans, executor, "describe")
+    mean = means.described(recipe.mean)
+    units = []
+    for name, sums in zip(rows.target_names, found, strict=True):
+        given = scaling.Given.of(rows.arrays)
+        scaling.check(sums, names, [name], given)
+        scaling.warn_of_few_values(sums, [name], np.dtype(rows.y.dtype))
+        units.append(scaling.solve(sums, rows.n_features, mean, recipe.standardize))
+    counts = ", ".join(
+        f"{name} {int(sums.rows)}" for name, sums in zip(rows.target_names, found, strict=True)
+    )
+    logger.info("joint targets of %d rows: %s", len(rows), counts)
+    return tuple(units)
+
+
+def _described(rows: data.Rows, span: Span) -> tuple[scaling.Sums, ...]:
+    with single_blas_thread():
+        X, y = rows.read(*span)
+        return tuple(scaling.local(X, y[:, [j]]) for j in range(rows.n_targets))
+
+
+def _combined(a: tuple[scaling.Sums, ...], b: tuple[scaling.Sums, ...]) -> tuple[scaling.Sums, ...]:
+    return tuple(map(scaling.combine, a, b))
+
+
+@dataclass(frozen=True, eq=False)
+class Long:
+    """Rows whose targets are rows of their own, in memory or in a store beside a URL.
+
+    Attributes
+    ----------
+    rows : data.Rows
+        As they are given, with p targets.
+    units : tuple of Scaling
+        Units and mean function of each target.
+    executor : Executor
+    keep : str
+    """
+
+    rows: data.Rows
+    units: tuple[scaling.Scaling, ...]
+    executor: Executor
+    keep: str
+
+    def written(self) -> data.Rows:
+        """Return the rows in the long form: p of each row, those of a missing target with NaN."""
+        rows, n, p = self.rows, len(self.rows), self.rows.n_targets
+        shapes = {"X": (n * p, len(rows.feature_names) + 1), "y": (n * p,)}
+        arrays = self._arrays(partial(_long, rows, self.units), shapes, f"{self.keep}-long", ())[0]
+        return _in_long_form(rows, arrays)
+
+    def with_noise(self, long: data.Rows, noise: np.ndarray, number: int) -> data.Rows:
+        """Return rows in the long form whose targets have the noise variances (p,)."""
+        task = partial(_noise, noise - sites.NO_NOISE)
+        shapes: dict[str, tuple[int, ...]] = {Y_VARIANCE: (len(long),)}
+        url = f"{self.keep}-noise-{number}"
+        data.remove(f"{self.keep}-noise-{number - 2}")
+        arrays, _ = self._arrays(task, shapes, url, ())
+        return long.with_arrays({**long.arrays, **arrays})
+
+    def sums(self, long: data.Rows, posterior: Posterior, noise: np.ndarray) -> Sums:
+        """Return sums over the rows of each target, whose noise variances are ``noise`` (p,)."""
+        cheaper = replace(posterior, method=posterior.method.at_own_rows())
+        task = partial(_sums, long, noise)
+        shared = (node("posterior", cheaper),)
+        return reduce(Sums.plus, map_all(task, self._spans, self.executor, "noise", shared))
+
+    def clear(self) -> None:
+        """Remove what is not kept beyond the turns."""
+        for place in (f"{self.keep}-0", f"{self.keep}-1"):
+            for url in (place, ordered(place)):
+                data.remove(url)
+        data.remove(f"{self.keep}-long")
+        for number in range(MOST + 1):
+            data.remove(f"{self.keep}-noise-{number}")
+
+    def place(self, number: int) -> str:
+        """Return the URL of rows that the fit of a turn keeps, where nothing is any more."""
+        place = f"{self.keep}-{number % 2}"
+        for url in (place, ordered(place)):
+            data.remove(url)
+        return place
+
+    def _arrays(
+        self, task: Callable[..., Any], shapes: dict[str, tuple[int, ...]], url: str, shared: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Return arrays of what a task returns for each span of rows in the long form."""
+        p = self.rows.n_targets
+        if not is_zarr(self.rows.X):
+            found = map_all(partial(_listed, task), self._spans, self.executor, "rows", shared)
+            parts = zip(*found, strict=True)
+            own = zip(shapes, parts, strict=True)
+            return {name: np.concatenate(part) for name, part in own}, []
+        data.remove(url)
+        with groups.creating(url, "temporary dataset", writers.marks()) as group:
+            arrays = {
+                name: writers.create_rows(group, name, shape, p * self._step, np.float64)
+                for name, shape in shapes.items()
+            }
+            keeping = partial(_kept, task, [*arrays.values()])
+            map_all(keeping, self._spans, self.executor, "rows", shared)
+            group.attrs["complete"] = True
+        return arrays, []
+
+    @property
+    def _step(self) -> int:
+        """Rows of a task, each with p targets, which writes a chunk."""
+        step, X = default_block_rows(len(self.rows)), self.rows.X
+        return min(step, groups.row_step(X)) if is_zarr(X) else step
+
+    @property
+    def _spans(self) -> list[Span]:
+        """Spans of rows in the long form, with all targets of a row in the same one."""
+        n, p, step = len(self.rows), self.rows.n_targets, self._step
+        return [Span(p * i, p * min(i + step, n)) for i in range(0, n, step)]
+
+
+def _in_long_form(rows: data.Rows, arrays: dict[str, Any]) -> data.Rows:
+    """Return arrays X and y of rows in the long form as rows."""
+    p, units = rows.n_targets, rows.feature_units
+    return data.Rows(
+        arrays["X"],
+        arrays["y"],
+        None if rows.chunks is None else tuple(p * step for step in rows.chunks),
+        (*rows.feature_names, variable_of(rows.feature_names)),
+        ("y",),
+        passing=is_zarr(rows.X),
+        feature_units=(*units, "") if units else (),
+        geographic=rows.geographic,
+    )
+
+
+def _listed(task: Callable[..., Any], span: Span, *shared: Any) -> list[Any]:
+    return [task(span, *shared)]
+
+
+def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> list[Any]:
+    for array, own in zip(arrays, task(span, *shared), strict=True):
+        array[slice(*span)] = own
+    return []
+
+
+def _long(
+    rows: data.Rows, units: tuple[scaling.Scaling, ...], span: Span
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows in the long form: X (r p, d + 1) and targets (r p,) in units of their own."""
+    p = rows.n_targets
+    given, y = rows.raw(span.start // p, span.stop // p)
+    inputs = np.asarray(rows.columns.inputs(given), np.float64)
+    X, values = np.empty((len(y), p, given.shape[1] + 1)), np.empty((len(y), p))
+    X[:, :, :-1] = given[:, None, :]
+    X[:, :, -1] = np.arange(p)
+    for j, own in enumerate(units):
+        mean = np.broadcast_to(own.mean_function(own.inputs(inputs)), (len(y), 1))
+        values[:, j] = (y[:, j] - mean[:, 0]) / own.y_scale[0]
+    return X.reshape(len(y) * p, -1), values.reshape(-1)
+
+
+def _noise(noise: np.ndarray, span: Span) -> tuple[np.ndarray]:
+    return (np.tile(noise, span.rows // len(noise)),)
+
+
+def _sums(long: data.Rows, noise: np.ndarray, span: Span, posterior: Posterior) -> list[Sums]:
+    X, y = long.raw(*span)
+    known = scaling.complete_rows(X, y[:, :1])
+    X, y, which = X[known], y[known, 0], X[known, -1].astype(int)
+    with single_blas_thread():
+        found = posterior.moments(X, "variance")
+    assert found.variance is not None
+    s, p = noise[which], len(noise)
+    misfit = (y - found.mean[:, 0]) ** 2 / s
+    free = 1.0 - found.variance[:, 0] / s
+
+    def of_each(values: np.ndarray) -> np.ndarray:
+        return np.bincount(which, weights=values, minlength=p)
+
+    return [Sums(of_each(misfit), of_each(np.maximum(free, 0.0)), of_each(0.5 * free**2))]
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Fits of rows in the long form and the noise variances that follow, in turns."""
+
+    solve: sites.Solve
+    recipe: Recipe
+    long: Long
+    rows: data.Rows
+    checkpoint: Place | None
+
+    def taken(self, start: warm.Other | None, ended: Callable[[], bool]) -> Fit:
+        """Return the fit with the last noise variances, as one of the rows that were given."""
+        p, recipe = self.long.rows.n_targets, self.recipe
+        begun = None if start is None else start.posterior.layer(TargetNoise)
+        other = None if start is None else in_long_form(start)
+        if recipe.optimizer is None:
+            known = np.full(p, recipe.noise_variance)
+            return self._joint(self._solved(_given(recipe), known, 0, other, None), known, None)
+        noise: np.ndarray | None = None if begun is None else np.array(begun.variances)
+        history, errors = list[dict[str, Any]](), None
+        own: np.ndarray | None = None
+        was: np.ndarray | None = None
+        step: np.ndarray | None = None
+        number = 0
+        for number in range(MOST):
+            first = noise is None
+            with sites.silent() if number else callbacks.ended():
+                turn = recipe if first else _given(recipe)
+                fit = self._solved(turn, noise, number, other, self.checkpoint)
+            theta = fit.posterior.theta
+            if noise is None:
+                noise = np.full(p, theta.noise_variance)
+            history = hyperparameters.continued(history, fit.history)
+            errors = fit.errors if recipe.optimizer is not None else errors
+            sums = self.long.sums(self.rows, fit.posterior, noise)
+            step, vector = sums.step(step if number % 2 else None), theta.to_vector(False)[:-1]
+            moves = np.inf if was is None else np.abs(vector - was).max()
+            own, was = sums.errors(noise), vector
+            logger.info("joint targets, turn %d: noise variances %s", number + 1, noise)
+            other = warm.Other(fit.posterior, recipe.inputs)
+            recipe = replace(recipe, begun_from=fit.posterior.token)
+            settled = np.abs(step).max() < CLOSE
+            if (settled and not first) or ended() or not callbacks.has_room(0.0):
+                break
+            noise = np.clip(noise * np.exp(step), LEAST, LARGEST)
+            if moves < sites.STILL:
+                recipe = recipe.changed(optimizer=None)
+        else:
+            logger.warning(
+                "noise variances of joint targets have not settled after %d turns: the last one "
+                "changed them by %.2g: give start= this model to go on",
+                *(MOST, np.abs(np.asarray(step)).max()),
+            )
+        assert noise is not None
+        final = _given(recipe).changed(optimizer=None)
+        last = self._solved(final, noise, number + 1, other, None, self.long.keep)
+        return self._joint(replace(last, errors=errors, history=history), noise, own)
+
+    def _solved(
+        self,
+        recipe: Recipe,
+        noise: np.ndarray | None,
+        number: int,
+        start: warm.Other | None,
+        checkpoint: Place | None,
+        keep: str | None = None,
+    ) -> Fit:
+        rows = self.rows if noise is None else self.long.with_noise(self.rows, noise, number)
+        sums = sampling.describe(rows, recipe.spans(rows), self.long.executor)
+        tape = None if checkpoint is None else checkpoint.part(number)
+        place = self.long.place(number) if keep is None else keep
+        return self.solve(recipe, rows, sums, tape, place, start)
+
+    def _joint(self, fit: Fit, noise: np.ndarray, errors: np.ndarray | None) -> Fit:
+        """Return a fit of rows in the long form as one of the rows that were given."""
+        rows, own, units = self.long.rows, fit.posterior, self.long.units
+        posterior = replace(
+            own,
+            scaling=_scaling(own.scaling, units),
+            feature_names=rows.feature_names,
+            target_names=rows.target_names,
+            vector_target=False,
+            target_units=rows.target_units,
+            feature_units=rows.feature_units if any(rows.feature_units) else (),
+            ranges=own.ranges[: len(rows.feature_names)],
+            joint=True,
+            layers=(),
+        )
+        layers = (
+            layer for layer in chain.of_fit(posterior.parts()) if not isinstance(layer, Noise)
+        )
+        posterior = replace(posterior, layers=chain.joined(*layers, TargetNoise(noise)))
+        return replace(fit, posterior=posterior, likelihood_errors=errors)
+
+
+def in_long_form(other: warm.Other) -> warm.Other:
+    """Return a model of joint targets as one of rows in the long form, to start from."""
+    posterior = other.posterior
+    names = posterior.columns
+    scale = posterior.scaling.of_inputs(1)
+    return warm.Other(
+        replace(
+            posterior,
+            scaling=scale,
+            feature_names=(*posterior.feature_names, names.variable),
+            target_names=("y",),
+            joint=False,
+            layers=(),
+        ),
+        other.inputs,
+    )
+
+
+def _scaling(own: scaling.Scaling, units: tuple[scaling.Scaling, ...]) -> scaling.Scaling:
+    """Return the scaling of rows in the long form with the units and mean of each target."""
+    d = len(own.x_shift) - 1
+    shift, scale = own.x_shift[:d], own.x_scale[:d]
+    slope, intercept = np.zeros((d + 1, len(units))), np.zeros(len(units))
+    for j, unit in enumerate(units):
+        per = np.where(unit.uses, unit.slope[:, 0] / np.where(unit.uses, unit.x_scale, 1.0), 0.0)
+        slope[:d, j] = per * np.where(np.isfinite(scale), scale, 0.0)
+        intercept[j] = unit.intercept[0] + (shift - unit.x_shift) @ per
+    y_scale = np.array([unit.y_scale[0] for unit in units])
+    return replace(own, intercept=intercept, slope=slope, y_scale=y_scale)
