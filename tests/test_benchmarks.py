@@ -540,6 +540,14 @@ def test_globes_are_joined_at_the_date_line(tmp_path):
 
 
 @pytest.mark.slow
+def test_angles_are_found_and_worth_it(tmp_path):
+    (axes, rotated, told), printed = run(tmp_path, "rotated", "--methods", "vecchia")
+    assert rotated["off"] < 4.0
+    assert max(rotated["rmse"], told["rmse"]) < 0.9 * axes["rmse"]
+    assert "| vecchia | rotated | " in printed
+
+
+@pytest.mark.slow
 def test_plans_are_beside_what_is_taken(tmp_path):
     (row,), printed = run(tmp_path, "plan", "--cases", "sgpr", "--time")
     for part in ("worker", "client", "disk", "time"):

@@ -14,7 +14,8 @@ from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
 from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import held
-from daskgp.kernels.units import left_open
+from daskgp.kernels.rotated import angle_places
+from daskgp.kernels.units import has_rotation, left_open
 from daskgp.models import scaling
 from daskgp.models.values import Theta
 
@@ -142,6 +143,7 @@ class Asked(NamedTuple):
                         f"among {', '.join(names)}"
                     )
                 seen.setdefault(setting, set()).update(found)
+        _refuse_angles(resolved, seen.get("prior", set()))
         told: Mapping[str, Any] = self.fixed if isinstance(self.fixed, Mapping) else {}
         for name, value in told.items():
             number = len(matching(names, name))
@@ -244,6 +246,16 @@ class Asked(NamedTuple):
             for j in positions(name)
         )
         return Constraints(fixed, limits, LogPrior(terms))
+
+
+def _refuse_angles(kernel: Kernel, positions: set[int]) -> None:
+    """Raise SettingError for a prior of an angle, by positions of hyper-parameters with priors."""
+    if has_rotation(kernel) and (angles := positions.intersection(angle_places(kernel))):
+        name = kernel.parameter_names[min(angles)]
+        raise SettingError(
+            f"{name!r} takes no prior, as angles count modulo half a turn or a whole one: give "
+            f"limits={{{name!r}: (20, 40)}}, in degrees, or fix it"
+        )
 
 
 def matching(names: Sequence[str], name: str) -> list[int]:

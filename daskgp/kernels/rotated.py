@@ -403,6 +403,22 @@ def rotations(kernel: Kernel, first: int = 0) -> Iterator[tuple[int, Rotated]]:
         first += len(part.parameter_names)
 
 
+def angle_places(kernel: Kernel) -> list[int]:
+    """Return the positions of the angles among the hyper-parameters of a kernel.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> angle_places(RBF(1.0) + Rotated(RBF((2.0, 1.0))))
+    [5]
+    """
+    found: list[int] = []
+    for first, part in rotations(kernel):
+        start = first + len(part.kernel.parameter_names)
+        found += range(start, start + len(part.angles))
+    return found
+
+
 def in_period(kernel: Kernel, periods: int) -> Kernel:
     """Return a kernel with its angles in the period that begins after a number of them.
 

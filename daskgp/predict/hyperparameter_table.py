@@ -118,7 +118,8 @@ def _azimuths(posterior: Posterior, rows: Sequence[Hyperparameter]) -> Iterator[
     """Yield the angles of columns that point east and north as azimuths, clockwise from north."""
     kernel, known = posterior.theta.kernel, {row.name: row for row in rows}
     names = [name.lower() for name in posterior.columns.inputs_names]
-    for first, part in rotations(kernel) if has_rotation(kernel) else ():
+    turned = list(rotations(kernel)) if has_rotation(kernel) else []
+    for first, part in turned:
         sides = [names[j] for j in part.columns]
         name = kernel.parameter_names[first + len(part.kernel.parameter_names)]
         if name not in known or len(sides) != 2:

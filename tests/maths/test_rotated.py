@@ -273,6 +273,17 @@ def test_a_fit_finds_the_angle(tmp_path):
     assert_close(again.predict(X[140:]), y[140:], 0.5, 0.5)
 
 
+def test_an_angle_has_limits_but_no_prior():
+    X, _, y = field(60)
+    kernel = Rotated(Matern32(ard=True))
+    model = daskgp.ExactGP(kernel, limits={"angle": (35.0, 50.0)}, progress=False).fit(X, y)
+    assert 35.0 <= round(model.kernel_.angle, 9) <= 50.0
+    model = daskgp.ExactGP(kernel, fixed={"angle": 20.0}, progress=False).fit(X, y)
+    assert model.kernel_.angle == pytest.approx(20.0)
+    with pytest.raises(SettingError, match=r"'angle' takes no prior, .* limits={'angle': "):
+        daskgp.ExactGP(kernel, prior={"angle": "lognormal(30, 1.1)"}).fit(X, y)
+
+
 @pytest.fixture(scope="module")
 def eastern():
     """A field over names that point east and north, and a model of it."""

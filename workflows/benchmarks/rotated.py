@@ -17,7 +17,6 @@ import daskgp
 from daskgp import kernels
 
 METHODS = {
-    "exact": daskgp.ExactGP(),
     "vecchia": daskgp.VecchiaGP(),
     "sgpr": daskgp.SGPR(),
 }
