@@ -459,7 +459,12 @@ def row_count(stage: rounds.Rounds) -> int:
 
 
 def _moved(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether the proportions of lengths have changed."""
+    """Return whether the proportions of units of distance, (d,) or (q, d), have changed."""
+    if before.shape != after.shape:
+        return True
+    if before.ndim == 2:  # in some direction
+        sizes = np.linalg.svd(after @ np.linalg.pinv(before))[1]
+        return bool(sizes.max() > AGAIN * sizes.min())
     both = np.isfinite(before) & np.isfinite(after)
     if (np.isfinite(before) != np.isfinite(after)).any():
         return True

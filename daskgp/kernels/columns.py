@@ -14,7 +14,7 @@ from daskgp.kernels.categories import Table
 from daskgp.kernels.checks import flat, members
 from daskgp.kernels.compose import tables
 from daskgp.kernels.radial import replaced
-from daskgp.kernels.rotated import Rotated
+from daskgp.kernels.rotated import Rotated, rotations
 from daskgp.kernels.units import reopened
 
 Where = Sequence[int | tuple[int, ...]]
@@ -42,8 +42,20 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
     """
     codes = {_number(one, one.column, names) for one in tables(kernel) if one.column is not None}
     if codes:
+        _refuse_turned(kernel, names, codes)
         kernel = _restricted(kernel, tuple(j for j in range(len(names)) if j not in codes))
     return _placed(kernel, names, where)
+
+
+def _refuse_turned(kernel: Kernel, names: Sequence[str], codes: set[int]) -> None:
+    """Raise SettingError if features that hold codes of categories are rotated."""
+    for _, part in rotations(kernel):
+        turned = [j for j in part.columns if _number(part, j, names, "columns") in codes]
+        if turned:
+            raise SettingError(
+                f"Rotated has columns={shown(part.columns)}, of which {shown(turned[0])} holds "
+                "codes of categories: give coordinates"
+            )
 
 
 def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
