@@ -406,7 +406,10 @@ def _summed(
 def _probabilities(found: Scores) -> np.ndarray:
     """Return the number of classes, sum of probabilities and number of 1 by probability (b, 3)."""
     known = ~np.isnan(found.right)
-    p, y = found.mean[known], found.y[known]
+    return _by_probability(found.mean[known], found.y[known])
+
+
+def _by_probability(p: np.ndarray, y: np.ndarray) -> np.ndarray:
     which = np.minimum((p * PROBABILITIES).astype(int), PROBABILITIES - 1)
     sums = (np.bincount(which, w, PROBABILITIES) for w in (np.ones(len(p)), p, y))
     return np.stack([*sums], axis=1)
@@ -484,6 +487,18 @@ def _checked(
         reliability=_reliability(total.probabilities),
         ranks=total.ranks / total.ranks.sum() if total.ranks.any() else np.empty(0),
     )
+
+
+def reliability_of(p: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:
+    """Return what was observed, y (n,) of 0 and 1, by classes of its probability p (n,) of 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [row["observed"] for row in reliability_of(np.array([0.1, 0.9]), np.array([0.0, 1.0]))]
+    [0.0, 1.0]
+    """
+    return _reliability(_by_probability(p, y))
 
 
 def _reliability(sums: np.ndarray) -> list[dict[str, float]]:

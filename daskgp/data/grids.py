@@ -618,14 +618,15 @@ def of_parts(
     said: dict[str, Any],
     dtype: Any = np.float64,
     labels: np.ndarray | None = None,
+    dim: str = "class",
 ) -> xr.DataArray:
     """Return what a function gives of the parts of cells, side by side (n, k).
 
-    It is a value of each cell, or values of ``labels`` along a last dimension, ``class``.  A part
-    may have this dimension itself, as the only one.
+    It is a value of each cell, or values of ``labels`` along a last dimension ``dim``.  A part may
+    have the dimension ``class``, as the only one.
     """
     own = [["class"] if "class" in one.dims else [] for one in parts]
-    along = [] if labels is None else ["class"]
+    along = [] if labels is None else [dim]
     count = 0 if labels is None else len(labels)
 
     def of_cells(*values: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
 from daskgp.errors import InputError, StoreError
+from daskgp.likelihoods.intervals import inside
 from daskgp.models import fills
 from daskgp.models.columns import Columns, chosen
 
@@ -194,7 +195,8 @@ class Rows:
         """Return what ``read`` does without a trend, but X (r, d) as it is stored.
 
         y also has the columns ``beside``, last; a row that misses one of them misses its y.  A
-        bound that is missing leaves its side open, and y is known where both are.
+        bound that is missing leaves its side open, and y is known where both are.  A y that is
+        missing is a number between the bounds that there are.
         """
         X, y, parts = self._with_noise(start, stop)
         if not self.beside:
@@ -205,6 +207,7 @@ class Rows:
         if {*BOUNDS} <= {*names}:
             both = [names.index(name) for name in BOUNDS]
             own[:, both] = _opened(own[:, both], y[:, :1])
+            y[:, 0] = np.where(np.isnan(y[:, 0]), inside(*own[:, both].T), y[:, 0])
         y[np.isnan(own).any(axis=1)] = np.nan
         return X, np.concatenate([y, own], axis=1)
 

@@ -42,13 +42,14 @@ def of_rows(
     said: str,
     dtype: Any = np.float64,
     labels: np.ndarray | None = None,
+    dim: str = "class",
 ) -> Any:
     """Return what a function gives of rows of parts side by side, as the kind of object they are.
 
-    It gives a value of each row, or one of each of the labels.
+    It gives a value of each row, or one of each of the labels, on a grid along ``dim``.
     """
     if grids.is_xarray(parts[0]):
-        return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels)
+        return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels, dim)
     if not isinstance(parts[0], da.Array):
         return function(np.column_stack(parts))
     rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else parts[0]

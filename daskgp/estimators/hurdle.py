@@ -192,7 +192,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             Also return the standard deviation.
         quantiles : sequence of float, optional
             Levels between 0 and 1: also return these quantiles (n, q), which are 0 up to the
-            probability of zero; not on a grid.
+            probability of zero; on a grid along ``quantile``.
 
         Returns
         -------
@@ -201,7 +201,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         SettingError
-            If a level is not between 0 and 1, or quantiles are asked for on a grid.
+            If a level is not between 0 and 1.
 
         Examples
         --------
@@ -218,10 +218,6 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         levels = None if quantiles is None else _levels(quantiles)
-        if levels is not None and grids.is_xarray(X):
-            raise SettingError(
-                "HurdleGP has no quantiles on a grid: ask for them at an array of its cells (n, d)"
-            )
         p = self.occurrence_.predict(X, include_noise=True)
         moments = self.amount_.predict(X, return_std=True, include_noise=True)
         found = [composite.of_rows(_mean, [p, *moments], "mean", "mean of new observations")]
@@ -231,9 +227,9 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         if levels is not None:
             function = partial(_quantiles, levels=levels, likelihood=self.amount_.likelihood_)
             latent = self.amount_.predict(X, return_std=True)
-            found.append(
-                composite.of_rows(function, [p, *latent], "quantile", "quantile", labels=levels)
-            )
+            said = "quantiles of new observations"
+            given = function, [p, *latent], "quantiles", said
+            found.append(composite.of_rows(*given, labels=levels, dim="quantile"))
         return found[0] if len(found) == 1 else tuple(found)
 
     def predict_proba(self, X: Any) -> Any:

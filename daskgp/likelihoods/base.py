@@ -424,6 +424,19 @@ class Likelihood(ABC):
         """
         return True
 
+    def ends(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the ends that y (n, p) is known to lie between, the lower one not included.
+
+        They are None where y is measured in all rows.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import Gaussian, Poisson
+        >>> Poisson().ends(np.array([2.0])), Gaussian().ends(np.array([2.0]))
+        ((array([1.]), array([2.])), None)
+        """
+        return (y - 1.0, y) if self.discrete else None
+
     def cdf(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         """Return the integral of P(y' <= y | f) q(f) df, for means and standard deviations (...).
 

@@ -192,6 +192,9 @@ class _CensoredRows(Censored):
         low, high = self._bounds(y)
         return low == high
 
+    def ends(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        return self._bounds(y)
+
     def _bounds(self, like: Array) -> tuple[Array, Array]:
         """Return bounds (n, 1), far ones where a side is open."""
         xp = namespace(like)

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
 
+import dask
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from daskgp.assess.check import PIT_BINS, Check
+from daskgp.assess.check import PIT_BINS, Check, reliability_of
 from daskgp.checks import shown
 from daskgp.errors import InputError, StoreError
 from daskgp.estimators.checking import check as check_of
+from daskgp.estimators.classifier import GPClassifier
 from daskgp.plot.canvas import (
     GREY,
     INK,
@@ -150,7 +153,8 @@ def reliability(
     Parameters
     ----------
     model : fitted estimator, or Check
-        With a likelihood of classes 0 and 1; or what `daskgp.check` returned.
+        With a likelihood of classes 0 and 1, or a `GPClassifier` of two classes; or what
+        `daskgp.check` returned.
     X, y : array-like (n, d) and (n,), optional
         Rows that the model was not fitted to, of any kind that `daskgp.check` takes; none beside a
         check.
@@ -177,22 +181,46 @@ def reliability(
     >>> ax.get_ylabel()
     'share of ones observed'
     """
-    found = _checked(model, X, y)
-    if not found.reliability:
-        other = "ranks" if len(found.ranks) else "pit"
-        raise InputError(f"reliability is that of classes 0 and 1: take plot.{other}")
+    table, one = _reliability(model, X, y)
     names = ("n", "probability", "observed", "low", "high")
-    n, p, seen, low, high = np.array([[row[k] for k in names] for row in found.reliability]).T
+    n, p, seen, low, high = np.array([[row[k] for k in names] for row in table]).T
     ax = panel_on(ax, (4.6, 4.2), path)
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
     bars: dict[str, Any] = {"color": INK, "linewidth": 1, "label": "95 % interval"}
     ax.vlines(p, low, high, **bars)
     ax.scatter(p, seen, 12 + 90 * n / n.max(), color=INK, zorder=3, label="observed")
     ax.set(xlim=(0, 1), ylim=(-0.02, 1.02))
-    ax.set(xlabel="predicted probability of 1", ylabel="share of ones observed")
+    seen_of = "ones" if one == "1" else one
+    ax.set(xlabel=f"predicted probability of {one}", ylabel=f"share of {seen_of} observed")
     ax.legend(loc="upper left", fontsize="small", frameon=False)
     tidy(ax)
     return finished(ax, title, path)
+
+
+def _reliability(model: Any, X: Any, y: Any) -> tuple[list[dict[str, float]], str]:
+    """Return the table of a check or a model of two classes, and the name of the second class."""
+    if isinstance(model, GPClassifier) and X is not None and y is not None:
+        check_matplotlib()  # before the work
+        check_is_fitted(model)
+        if len(model.classes_) != 2:
+            raise InputError(
+                f"reliability is that of two classes and the classifier has {len(model.classes_)}: "
+                "fit one of a class against the others"
+            )
+        p, labels = dask.compute(model.predict_proba(X), y)
+        p, labels = np.asarray(p)[..., 1].ravel(), np.asarray(labels).ravel()
+        known = np.isin(labels, model.classes_) & np.isfinite(p)
+        if not known.any():
+            raise InputError(
+                f"no row of y is one of the classes {', '.join(map(str, model.classes_))}: give "
+                "labels as in the fit"
+            )
+        return reliability_of(p[known], labels[known] == model.classes_[1]), str(model.classes_[1])
+    found = _checked(model, X, y)
+    if not found.reliability:
+        other = "ranks" if len(found.ranks) else "pit"
+        raise InputError(f"reliability is that of classes 0 and 1: take plot.{other}")
+    return found.reliability, "1"
 
 
 def _checked(model: Any, X: Any, y: Any) -> Check:

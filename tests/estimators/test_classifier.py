@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.datasets import make_blobs, make_moons
@@ -201,6 +202,9 @@ def test_labels_may_be_anything(names, tmp_path):
         assert again.classes_.dtype == y.dtype
         assert repr(again) == repr(model)
         assert again.objective_ == model.objective_
+    if len(model.classes_) == 2:
+        ax = daskgp.plot.reliability(model, X, y, ax=Figure().subplots())
+        assert ax.get_xlabel() == f"predicted probability of {model.classes_[1]}"
     with pytest.raises(StoreError, match="has several models, of a GPClassifier: take it in"):
         load_one(tmp_path / "model.zarr")
 

@@ -80,8 +80,9 @@ def test_rows_of_dask_and_of_a_grid_are_those_in_memory(tmp_path):
     on_grid = hurdle().fit(there, grid)
     np.testing.assert_allclose(on_grid.predict(there).values, wanted[0][order], rtol=1e-6)
     assert on_grid.score(there, grid) == pytest.approx(model.score(X, y), rel=1e-6)
-    with pytest.raises(SettingError, match="no quantiles on a grid"):
-        on_grid.predict(there, quantiles=[0.5])
+    _, levels = on_grid.predict(there, quantiles=[0.3, 0.9])
+    assert levels.dims == ("x", "quantile")
+    np.testing.assert_allclose(levels.sel(quantile=0.9), wanted[2][order, 1], rtol=1e-6, atol=1e-9)
     model.save(str(tmp_path / "model.zarr"))
     for again in (pickle.loads(pickle.dumps(model)), daskgp.load(tmp_path / "model.zarr")):
         np.testing.assert_array_equal(again.predict(X), wanted[0])

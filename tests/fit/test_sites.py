@@ -586,6 +586,21 @@ def test_outliers_are_noise_from_the_first_fit_on():
     assert np.abs(model.fit(X, y).predict(X) - f).mean() < 0.12
 
 
+def test_rows_without_a_value_but_with_bounds_are_censored_and_have_uniform_ranks():
+    X, y, own = some("censored", np.random.default_rng(3), 200)
+    below = np.isinf(own["lower"])
+    model = daskgp.SGPR(KERNEL, n_inducing=30, likelihood="censored", **FIXED)
+    gone = np.where(below, np.nan, y)
+    whole = model.fit(X[:100], y[:100], **{k: a[:100] for k, a in own.items()}).predict(X)
+    given = {k: a[:100] for k, a in own.items()}
+    np.testing.assert_allclose(model.fit(X[:100], gone[:100], **given).predict(X), whole)
+    assert model.n_rows_ == 100
+    found = daskgp.check(model, X[100:], gone[100:], **{k: a[100:] for k, a in own.items()})
+    assert found.n == 100
+    assert 0.35 < found.ranks[: len(found.ranks) // 2].sum() < 0.65
+    assert found.ranks.max() < 0.2  # not heaped at the bound, which a third of the rows have
+
+
 def test_a_likelihood_begins_with_what_targets_say():
     X, _ = data("student-t", 80)
     classes = np.digitize(X[:, 0], [0.2, 0.5, 0.7, 0.99]).astype(float)

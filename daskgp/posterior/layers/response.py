@@ -125,11 +125,11 @@ class Mixture(Distribution):
     def score(self, y: Any) -> np.ndarray:
         """Return the normal scores of values: Phi^-1 of their distribution functions.
 
-        That of a count is of the middle of its step, (P(y' < y) + P(y' <= y)) / 2.
+        That of a count is of the middle of its step, (P(y' < y) + P(y' <= y)) / 2, and that of a
+        value between bounds of the middle of theirs.
         """
-        below = self._cdf(np.nan_to_num(y))
-        if self.likelihood.discrete:
-            below = 0.5 * (below + self._cdf(np.nan_to_num(y) - 1.0))
+        ends = self._ends(y)
+        below = self._cdf(np.nan_to_num(y)) if ends is None else 0.5 * (ends[0] + ends[1])
         return self._known(ndtri(np.clip(below, TINY, 1.0 - EPS)), y)
 
     def log_density(self, y: Any) -> np.ndarray:
@@ -139,11 +139,21 @@ class Mixture(Distribution):
         return np.asarray(density - self.likelihood.is_density(y) * np.log(self.scale))
 
     def steps(self, y: Any) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return P(y' < y) and P(y' <= y) at counts and ordered classes y (...)."""
-        if self.likelihood.classes or not self.likelihood.discrete:
+        """Return P(y' < y) and P(y' <= y) at counts and ordered classes y (...).
+
+        Those of values between bounds are at these.
+        """
+        ends = None if self.likelihood.classes else self._ends(y)
+        return None if ends is None else (self._known(ends[0], y), self._known(ends[1], y))
+
+    def _ends(self, y: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the distribution function at the ends that y is known to lie between, if any."""
+        ends = self.likelihood.ends(np.nan_to_num(y) / self.scale)
+        if ends is None:
             return None
-        whole = np.nan_to_num(y)
-        return self._known(self._cdf(whole - 1.0), y), self._known(self._cdf(whole), y)
+        mean, std = self._scaled()
+        low, high = (np.broadcast_to(end, mean.shape) for end in ends)
+        return self.likelihood.cdf(low, mean, std), self.likelihood.cdf(high, mean, std)
 
     def ranked(self, y: Any) -> np.ndarray:
         """Return the ranked probability scores of counts and ordered classes y (...)."""
