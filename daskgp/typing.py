@@ -24,6 +24,7 @@ LikelihoodName: TypeAlias = Literal[
 ]
 MeanName: TypeAlias = Literal["zero", "constant", "linear", "ols"]
 OptimizerName: TypeAlias = Literal["auto", "trust-region", "l-bfgs", "adam"]
+UnseenName: TypeAlias = Literal["error", "new"]
 
 
 class Predictor(Protocol):

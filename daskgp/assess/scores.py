@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from daskgp import data, metrics
 from daskgp.data import expected, feature_units, folds, grids, reading, visibility
 from daskgp.data.blocks import filling
-from daskgp.data.feature_units import Conversion
+from daskgp.data.feature_units import Change
 from daskgp.data.partition import Span
 from daskgp.data.rows import Beside
 from daskgp.errors import InputError
@@ -239,7 +239,7 @@ class TestRows(NamedTuple):
     """Rows to predict and score, and how their features get the units of the training data."""
 
     rows: data.Rows
-    how: tuple[Conversion | None, ...]
+    how: tuple[Change | None, ...]
 
     @property
     def spans(self) -> list[Span]:
@@ -273,6 +273,7 @@ def rows_to_score(
     """
     place = posterior.geographic or False
     data.warn_of_packed(X, y=y)
+    X = posterior.coded(X)
     given = None, beside, place, posterior.own_columns
     rows = data.rows_of(X, y, spill, executor.shares_memory, *given)
     check_columns(posterior, rows.X, rows.feature_names)

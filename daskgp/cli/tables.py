@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from rich.table import Table
 from daskgp.cli import profile
 from daskgp.data.stores import groups
 from daskgp.fit.plan import size_text
+from daskgp.models.categories import shown as shown_levels
 
 if TYPE_CHECKING:
     from daskgp.assess.leaderboard import Leaderboard
@@ -83,6 +84,7 @@ def _dataset(table: Table, contents: Mapping[str, Any], names: Mapping[str, Any]
     features = f"{len(contents['features'])}: {_listed(names.get('feature_names'))}"
     table.add_row("features", features)
     _add_units(table, contents["units"])
+    _add_categories(table, contents["categories"])
     if contents["geographic"]:
         table.add_row("longitude, latitude", _listed(contents["geographic"]))
     targets = f"{len(contents['targets'])}: {_listed(names.get('target_names'))}"
@@ -213,6 +215,7 @@ def _add_features(table: Table, posterior: Posterior) -> None:
     """Add the names of the features, and of those that are constant."""
     table.add_row("features", f"{posterior.n_features}: {_listed(posterior.feature_names)}")
     _add_units(table, profile.units_in(posterior.feature_names, posterior.feature_units))
+    _add_categories(table, posterior.categories)
     if posterior.geographic is not None:
         lon, lat = (posterior.feature_names[j] for j in posterior.geographic)
         table.add_row("on the sphere", f"longitude {lon}, latitude {lat}; distances in km")
@@ -226,6 +229,12 @@ def _add_units(table: Table, units: Mapping[str, str]) -> None:
     """Add the units of features that are known."""
     if units:
         table.add_row("units", _listed([f"{name} in {unit}" for name, unit in units.items()]))
+
+
+def _add_categories(table: Table, categories: Mapping[str, Sequence[str]]) -> None:
+    """Add the number of levels of features that are categories, and the first ones."""
+    for name, levels in categories.items():
+        table.add_row(f"levels of {name}", f"{len(levels):,}: {shown_levels(levels)}")
 
 
 def _add_functions(table: Table, state: Any) -> None:

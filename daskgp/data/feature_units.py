@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -66,6 +66,13 @@ FACTOR = r"[ .*·]*(/?) *([^\W\d]+|%|°\w*)([+-]?\d+)?"
 """Factor of a product of units: m s-1, m s**-1 and m/s are the same."""
 VAGUE = ("", "1")
 """Units that say little: nothing, or that there is none, as many files do that know of none."""
+
+
+class Change(Protocol):
+    """What turns the values of a column into those of a model."""
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Return the values (n,) of the model."""
 
 
 class Conversion(NamedTuple):
@@ -420,7 +427,7 @@ def matched(
     return tuple(units), tuple(how) if any(how) else ()
 
 
-def converted(X: np.ndarray, how: Sequence[Conversion | None]) -> np.ndarray:
+def converted(X: np.ndarray, how: Sequence[Change | None]) -> np.ndarray:
     """Return rows X (n, d) with each column converted; X itself if nothing is to be done."""
     if not any(how):
         return X

@@ -23,6 +23,7 @@ import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
 from daskgp.data import feature_units, grids, reading
+from daskgp.data.categories import Levels
 from daskgp.data.expected import Column
 from daskgp.data.stores import chunk_marks, groups, remote
 from daskgp.errors import InputError, StoreError
@@ -416,6 +417,8 @@ def opened(
     units: tuple[str, ...] = (),
     trained_on: Mapping[int, Column] = MappingProxyType({}),
     beside: Sequence[str] = (),
+    levels: Levels = MappingProxyType({}),
+    takes_new: bool = False,
 ) -> Iterator[Gridded]:
     """Yield the grid of a file or an xarray object, with the features of a model by name.
 
@@ -435,6 +438,10 @@ def opened(
     beside : sequence of str
         Variables that a likelihood takes, over some dimensions of the grid; cells without are left
         out.
+    levels : mapping
+        Levels of features that are categories, which text has.
+    takes_new : bool
+        Whether other text is that of a new level; it is refused else.
 
     Raises
     ------
@@ -446,7 +453,8 @@ def opened(
         url = IN_MEMORY if grids.is_xarray(source) else str(source)
         with readable(url):
             X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url))
-            found = _gridded(X, url, features, mask, units, trained_on, beside)
+            known = units, trained_on, beside, levels, takes_new
+            found = _gridded(X, url, features, mask, *known)
         yield found
 
 
@@ -458,6 +466,8 @@ def _gridded(
     units: tuple[str, ...],
     trained_on: Mapping[int, Column],
     beside: Sequence[str],
+    levels: Levels,
+    takes_new: bool,
 ) -> Gridded:
     if X.attrs.get("complete") is False:
         raise StoreError(
@@ -465,7 +475,7 @@ def _gridded(
             "to true where its writer was stopped"
         )
     X, stored = _with_places(X, features), url != IN_MEMORY
-    grid = grids.grid_of(X, features, stored, units, trained_on)
+    grid = grids.grid_of(X, features, stored, units, trained_on, levels, takes_new)
     if not grid.dims or not grid.size:
         raise InputError(f"{url} has no cells: there is nothing to predict")
     own = grids.units_of(X, features)

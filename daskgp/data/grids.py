@@ -21,6 +21,7 @@ import numpy as np
 import xarray as xr
 
 from daskgp.data import expected, feature_units, moments, reading, valid
+from daskgp.data.categories import Coding, Levels, names_of
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
 
@@ -307,7 +308,7 @@ class Stored:
     It is not read as a whole, as ``variable.data`` would be.
     """
 
-    def __init__(self, variable: xr.Variable, how: feature_units.Conversion | None = None) -> None:
+    def __init__(self, variable: xr.Variable, how: feature_units.Change | None = None) -> None:
         self.variable, self.shape, self.how = variable, variable.shape, how
         self.valid = measured(variable)
         plain = how is None and variable.dtype.kind != "O" and self.valid is None
@@ -319,12 +320,14 @@ class Stored:
 
 
 def _counted(
-    values: np.ndarray, how: feature_units.Conversion | None, own: valid.Valid | None = None
+    values: np.ndarray, how: feature_units.Change | None, own: valid.Valid | None = None
 ) -> np.ndarray:
     """Return values of a feature in the unit of a model; dates are counted in any case.
 
     Those that are declared missing become NaN.
     """
+    if isinstance(how, Coding):
+        return how.of(values)
     if own is not None:
         values = own.known(_as_float(values))
     if how is not None:
@@ -395,12 +398,15 @@ def grid_of(
     stored: bool = False,
     units: Names = (),
     trained_on: Mapping[int, expected.Column] = MappingProxyType({}),
+    levels: Levels = MappingProxyType({}),
+    takes_new: bool = False,
 ) -> Grid:
     """Return the grid of a labelled object with the named features.
 
     Dimensions that no feature has are left out.  Of a ``stored`` object, which is a file, variables
     along two or more dimensions become `Stored`.  Times become those in the ``units`` of a model,
-    which was ``trained_on`` such columns.
+    which was ``trained_on`` such columns, and text the places of its ``levels``, others those of a
+    new one if it ``takes_new`` ones.
 
     Raises
     ------
@@ -414,6 +420,7 @@ def grid_of(
     if is_table(X):
         return _table(X, names)
     dims, parts = dims_of(X), []
+    texts = dict[str, Coding]()
     for name in names:
         known = set(X.coords) | (set(X.data_vars) if isinstance(X, xr.Dataset) else set())
         if name not in known:
@@ -423,13 +430,16 @@ def grid_of(
                 f"feature {name!r} is not in the xarray object, which has "
                 f"{', '.join(sorted(map(str, known)))}: {remedy}"
             )
-        holds_dates(X[name], f"coordinate or variable {name!r}")
+        if name in levels and holds_text(X[name]):
+            texts[name] = Coding(name, levels[name], takes_new)
+        else:
+            holds_dates(X[name], f"coordinate or variable {name!r}")
     own, first = units_of(X, names), partial(_first, X, names)
     expected.refuse_radians(trained_on, first, "the grid")
     _, how = feature_units.matched(names, own, units, first, "the grid", trained_on)
     for name, each in zip(names, how or (None,) * len(names), strict=True):
         variable = X[name].variable.transpose(*(d for d in dims if d in X[name].dims))
-        parts.append((_part(variable, each, stored), variable.dims))
+        parts.append((_part(variable, texts.get(name, each), stored), variable.dims))
     dims = tuple(d for d in dims if any(d in own for _, own in parts))
     sizes = tuple(X.sizes[d] for d in dims)
     lazy = bool(X.chunksizes)
@@ -447,7 +457,7 @@ def _first(X: xr.DataArray | xr.Dataset, names: Names, j: int) -> np.ndarray | N
     return _as_float(values[{dim: slice(cuts[0]) for dim, cuts in few}].values)
 
 
-def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: bool) -> Any:
+def _part(variable: xr.Variable, how: feature_units.Change | None, stored: bool) -> Any:
     """Return the values of a feature: a NumPy or Dask array, or what tasks read from a file."""
     if stored and variable.ndim > 1:
         return Stored(variable, how)
@@ -458,6 +468,18 @@ def _part(variable: xr.Variable, how: feature_units.Conversion | None, stored: b
         return values
     lazily: Any = da.map_blocks  # dask's stubs do not know its arguments
     return lazily(_counted, values, how, own, dtype=np.float64, meta=np.empty((0,) * values.ndim))
+
+
+def holds_text(values: xr.DataArray) -> bool:
+    """Return whether a variable may hold text."""
+    return values.dtype.kind in "OUT" and calendar_of(values) is None
+
+
+def text_levels(X: xr.DataArray | xr.Dataset) -> dict[str, Names]:
+    """Return the levels of features that are text, by the names of these; none of a table."""
+    texts = [] if is_table(X) else [name for name in default_features(X) if holds_text(X[name])]
+    found = {name: names_of(np.unique(X[name].values.astype(object).astype(str))) for name in texts}
+    return {name: levels for name, levels in found.items() if levels is not None}
 
 
 def holds_dates(values: xr.DataArray, what: str, remedy: str = reading.ENCODE) -> bool:
@@ -495,11 +517,13 @@ def tables(X: np.ndarray, y: np.ndarray, names: Names) -> tuple[xr.DataArray, xr
     return named, xr.DataArray(y, dims=("row", "target")[: y.ndim])
 
 
-def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names | None]]:
+def training_arrays(
+    X: Any, y: Any, levels: Levels = MappingProxyType({})
+) -> tuple[Any, Any, tuple[Names | None, Names | None]]:
     """Return X (n, d) and y (n,) with their names from labelled objects on one grid or table.
 
     Both are dask arrays where y or X is chunked and NumPy arrays otherwise; the rows are in the
-    order of the blocks.
+    order of the blocks.  Features that are text have ``levels``.
     """
     if not isinstance(y, xr.DataArray):
         raise InputError(f"X is an xarray object, so y must be a DataArray, not {type(y).__name__}")
@@ -523,7 +547,8 @@ def training_arrays(X: Any, y: Any) -> tuple[Any, Any, tuple[Names | None, Names
             f"X = y.coords.to_dataset()[{[*twisted]}].reset_coords(), or drop them with drop_vars"
         )
     refuse_unread({name: X[name].attrs for name in names})
-    grid = grid_of(X, names, units=tuple(map(feature_units.counted, units_of(X, names))))
+    units = tuple(map(feature_units.counted, units_of(X, names)))
+    grid = grid_of(X, names, units=units, levels=levels)
     alone = {str(d): y.sizes[d] for d in y.dims if d not in (*grid.dims, *X.coords, *y.coords)}
     if alone:
         raise InputError(f"the grid of X and y has {bare(alone)}")

@@ -133,6 +133,11 @@ class Repeated:
         return np.array(np.broadcast_to(self.value, self.shape)[key])
 
 
+def has_columns(X: Any) -> bool:
+    """Return whether X is a data frame or a table of Arrow, whose columns have types."""
+    return hasattr(X, "columns") and getattr(X, "ndim", 2) == 2
+
+
 def timed(X: Any) -> Any:
     """Return a data frame with columns of times as days since 1970; all else as it is."""
     names = _times_in(X)

@@ -22,7 +22,8 @@ import zarr
 from zarr.storage import LocalStore
 
 from daskgp.checks import shown
-from daskgp.data import feature_units, grids, reading, valid, writers
+from daskgp.data import categories, feature_units, grids, reading, valid, writers
+from daskgp.data.categories import CATEGORIES, Levels
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
 from daskgp.data.stores.groups import chunk_rows, row_step
@@ -92,7 +93,8 @@ class Rows:
     error is not known.  ``geographic`` are the columns with longitude and latitude, if any, and
     ``trend`` those that ``read`` appends to y for a trend that is integrated over, if there is one.
     ``fills`` are the values of each column of X, then of y, that are read as missing, if any are.
-    ``beside`` (n,) are numbers that a likelihood takes, by their names in ``COLUMNS``.
+    ``beside`` (n,) are numbers that a likelihood takes, by their names in ``COLUMNS``, and
+    ``categories`` the levels of features that are categories, by the names of these.
     """
 
     X: Any
@@ -110,6 +112,7 @@ class Rows:
     trend: tuple[int, ...] | None = None
     fills: fills.Fills = ()
     beside: Mapping[str, Any] = field(default_factory=dict)
+    categories: Levels = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -117,7 +120,8 @@ class Rows:
     @cached_property
     def columns(self) -> Columns:
         """Columns of X, and of the inputs that ``read`` returns."""
-        return Columns(self.feature_names, self.geographic)
+        levels = tuple(self.categories.get(name, ()) for name in self.feature_names)
+        return Columns(self.feature_names, self.geographic, levels=levels if any(levels) else ())
 
     @property
     def n_features(self) -> int:
@@ -139,12 +143,13 @@ class Rows:
         """Most columns of y in a block: targets, columns of a trend and its constant."""
         return self.noise_from + (self.trend is not None)
 
-    def said(self) -> dict[str, list[str]]:
+    def said(self) -> dict[str, Any]:
         """Return the attributes of a store that describe its columns."""
         names = {"feature_names": [*self.feature_names], "target_names": [*self.target_names]}
         place = [self.feature_names[j] for j in self.geographic or ()]
         units = {UNITS: [*self.target_units], FEATURE_UNITS: [*self.feature_units]}
-        more = {**units, GEOGRAPHIC: place}
+        more: dict[str, Any] = {**units, GEOGRAPHIC: place}
+        more[CATEGORIES] = {name: [*levels] for name, levels in self.categories.items()}
         return names | {name: said for name, said in more.items() if said}
 
     @property
@@ -509,6 +514,7 @@ def rows_of(
     beside: Beside | None = None,
     geographic: Any = None,
     columns: Sequence[str] = (),
+    known: Levels | None = None,
 ) -> Rows:
     """Return the rows of whatever ``fit`` was given.
 
@@ -532,23 +538,32 @@ def rows_of(
         Columns of longitude and latitude; False for none, None for those that X says.
     columns : sequence of str
         Those of ``COLUMNS`` that are taken from the store of y.
+    known : mapping, optional
+        Levels of features by which text is coded; default those that are in it.
     """
+    levels: Levels = {}
+    if grids.is_xarray(X):
+        levels = grids.text_levels(X) if known is None else known
+    elif reading.has_columns(X):
+        X, levels = categories.coded(X, known)
     given = {name: a for name, a in (beside or {}).items() if a is not None}
     reading.refuse_other_order(X, y=y, **{ARGUMENTS[name]: a for name, a in given.items()})
     asked = [name for name in (*GIVEN, *columns) if name not in given]
     stored = beside_in_store(y, asked) if asked else {}  # which may be far away
     taken = {name: a for name, a in (stored | given).items() if a is not False}
-    rows = _rows_of(X, y, taken, spill, shared_memory, block_rows)
+    rows = _rows_of(X, y, taken, spill, shared_memory, block_rows, levels)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
-    known = None if geographic is False else place_of(X, said)
-    place = chosen(geographic, rows.feature_names, known)
+    told = None if geographic is False else place_of(X, said)
+    place = chosen(geographic, rows.feature_names, told)
     units = units if len(units) == rows.n_targets else ()
     own = units_of(X, rows.feature_names, said)
     feature_units.refuse_no_degrees(rows.feature_names, own, place or ())
     if grids.is_xarray(X):
         own = tuple(map(feature_units.counted, own))
     passing = rows.passing or said.get(PASSING) is True
-    return replace(rows, target_units=units, feature_units=own, geographic=place, passing=passing)
+    levels = levels or levels_of(X, rows.feature_names, said)
+    rows = replace(rows, target_units=units, feature_units=own, geographic=place)
+    return replace(rows, passing=passing, categories=levels)
 
 
 def beside_in_store(
@@ -601,15 +616,16 @@ def _rows_of(
     spill: str | None,
     shared_memory: bool,
     block_rows: int | None,
+    levels: Levels,
 ) -> Rows:
     numbers = {name: _number(name, a) for name, a in beside.items() if _is_number(a)}
     beside = {name: a for name, a in beside.items() if name not in numbers}
     if grids.is_xarray(X) or grids.is_xarray(y):
         beside = {
-            name: grids.training_arrays(X, grids.like(y, a, ARGUMENTS[name]))[1]
+            name: grids.training_arrays(X, grids.like(y, a, ARGUMENTS[name]), levels)[1]
             for name, a in beside.items()
         }
-        X, y, names = grids.training_arrays(X, y)
+        X, y, names = grids.training_arrays(X, y, levels)
     else:
         names = column_names(X), column_names(y)
         X = reading.timed(X)
@@ -686,6 +702,18 @@ def units_of(
         stored = _said_behind(X, "X") if said is None else said
         found = reading.units_of_frame(X) or _texts(stored.get(FEATURE_UNITS)) or ()
     return found if len(found) == len(names) else ()
+
+
+def levels_of(
+    X: Any, names: Sequence[str], said: Mapping[str, Any] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the levels of those named features that the attributes of the store of X say.
+
+    Those attributes may be ``said``.
+    """
+    own = (_said_behind(X, "X") if said is None else said).get(CATEGORIES)
+    found = categories.stored(own) if own else {}
+    return {name: levels for name, levels in found.items() if name in names}
 
 
 def place_of(X: Any, said: Mapping[str, Any] | None = None) -> tuple[str, ...] | None:

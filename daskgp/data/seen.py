@@ -151,6 +151,8 @@ def place_of(X: Any, y: Any) -> str | None:
 
     Also None for one in a single file or in memory.
     """
+    if reading.has_columns(X):
+        return None
     tables = [part if hasattr(part, "dims") else reading.timed(part) for part in (X, y)]
     arrays = [reading.behind(reading.lazily(part)) for part in tables]
     if not all(isinstance(array, zarr.Array) for array in arrays):

@@ -91,11 +91,14 @@ APPENDING = "rows_before_append"
 
 
 @contextmanager
-def dataset_appender(url: str, claim: Claim) -> Iterator[DatasetWriter]:
+def dataset_appender(
+    url: str, claim: Claim, attributes: groups.Attributes | None = None
+) -> Iterator[DatasetWriter]:
     """Add rows to the dataset store at a URL under its lock; all of them or none.
 
     If the block fails the store is as it was.  After a kill it is incomplete until the next rows
-    are added, in the place of those that the kill left.
+    are added, in the place of those that the kill left.  The store gets more ``attributes`` with
+    the rows.
     """
     group = groups.open_group(url, "dataset", mode="r+")
     names = [name for name in BY_ROW if name in groups.names_in(url)]
@@ -114,7 +117,9 @@ def dataset_appender(url: str, claim: Claim) -> Iterator[DatasetWriter]:
                 _cut(arrays, rows)
                 _settle(group, {})
             raise
-        _settle(group, {"uuid": uuid.uuid4().hex})  # what is cached of the store is out of date
+        _settle(
+            group, {"uuid": uuid.uuid4().hex, **(attributes or {})}
+        )  # what is cached of the store is out of date
 
 
 def _cut(arrays: Sequence[zarr.Array], rows: int) -> None:

@@ -54,7 +54,7 @@ from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
 from daskgp.train.stochastic import Stopped
-from daskgp.typing import Device, DtypeName, LikelihoodName, Mean, OptimizerName
+from daskgp.typing import Device, DtypeName, LikelihoodName, Mean, OptimizerName, UnseenName
 from daskgp.update import changing, growing
 
 logger = logging.getLogger("daskgp")
@@ -141,6 +141,11 @@ class GaussianProcess(FittedGP):
         common use (-9999, -32768, 1e20, 9.96921e36 and the like) where they stand apart from all
         other values of a column, and warns of others that do or that repeat far from them.  None
         takes all numbers for measurements.
+    unseen : {"error", "new"}
+        What a prediction does with a level of a category (text, or a column of a `Categorical` or
+        `Coregion` kernel) that no row of the fit has: refuse it, or take it for a new level.  A new
+        one is correlated with the others as these are with one another (`Categorical`), or not at
+        all, with their mean variance (`Coregion`); all new ones are the same.
     fixed : names, or mapping of names to float, optional
         Hyper-parameters that are not trained, by their names in ``hyperparameters_``; "lengthscale"
         stands for those of all columns.  Values are in the units of the data; without one a
@@ -202,6 +207,7 @@ class GaussianProcess(FittedGP):
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
     fill_values: Literal["auto"] | Sequence[float] | float | None = "auto"
+    unseen: UnseenName = "error"
     fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = None
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
@@ -316,8 +322,11 @@ class GaussianProcess(FittedGP):
         return self.block_rows if self.traits.reads_blocks else None
 
     def _check_fitted(self, *besides: str) -> None:
-        reading = ("device", "block_rows") if self.traits.reads_blocks else ("device",)
-        super()._check_fitted(*reading, *besides)
+        reading = ("block_rows",) if self.traits.reads_blocks else ()
+        super()._check_fitted("device", "unseen", *reading, *besides)
+        if self.unseen != self.solved_.unseen:
+            choice("unseen", self.unseen, get_args(UnseenName))
+            self.solved_ = self.solved_.taking(self.unseen)
         if self.device != self.solved_.device:
             choice("device", self.device, get_args(Device))
             self.solved_ = replace(self.solved_, device=self.device)

@@ -171,6 +171,11 @@ class Grid(Inputs):
     def placed(self, stage: rounds.Rounds, sums: scaling.Sums) -> np.ndarray:
         """Return all points (m, d) in scaled units; InputError for a box that cannot be used."""
         d, uses = stage.rows.n_features, stage.scaling.uses
+        for j in stage.rows.columns.categories:
+            raise InputError(
+                f"feature {stage.rows.columns.inputs_names[j]!r} is a category, of which a sparse "
+                "grid has no points: leave it out, or fit SGPR or VecchiaGP"
+            )
         names = [
             name for name, used in zip(stage.rows.columns.inputs_names, uses, strict=True) if used
         ]

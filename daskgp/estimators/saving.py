@@ -160,6 +160,8 @@ def _optional_attributes(posterior: Posterior) -> dict[str, Any]:
     }
     attributes: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
     attributes |= chain.described(posterior.layers) | ({"joint": True} if posterior.joint else {})
+    if posterior.categories:
+        attributes["categories"] = {k: [*own] for k, own in posterior.categories.items()}
     if posterior.fills:
         attributes["fill_values"] = [list(own) for own in posterior.fills]
     if posterior.rows is not None:

@@ -129,7 +129,7 @@ def ranges_of(sums: scaling.Sums, columns: Columns, before: Known = None) -> Ran
     """
     found: Ranges = []
     for j, where in enumerate(columns.where):
-        if not isinstance(where, int):
+        if not isinstance(where, int) or where in columns.categories:
             found.append(None)
             continue
         both = [float(sums.low[where]), float(sums.high[where])]

@@ -312,6 +312,7 @@ def _in_long_form(rows: data.Rows, arrays: dict[str, Any]) -> data.Rows:
         passing=is_zarr(rows.X),
         feature_units=(*units, "") if units else (),
         geographic=rows.geographic,
+        categories=rows.categories,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -97,24 +97,33 @@ def _check_regressor(mean: Any, transform: str | None) -> None:
         )
 
 
-def columns(mean: Any, names: Sequence[str]) -> tuple[int, ...] | None:
+def columns(
+    mean: Any, names: Sequence[str], categories: Collection[str] = ()
+) -> tuple[int, ...] | None:
     """Return the numbers of the columns of a trend that is integrated over; None for other means.
+
+    "linear" leaves out those that are ``categories``.
 
     Raises
     ------
     SettingError
-        If a name is no column, or named twice.
+        If a name is no column, that of a category, or named twice.
     """
     if not is_integrated(mean):
         return None
     if isinstance(mean, str):
-        return tuple(range(len(names)))
+        return tuple(j for j, name in enumerate(names) if name not in categories)
     for i, name in enumerate(mean):
         if name not in names:
             words = ", ".join(map(repr, WORDS))
             raise SettingError(
                 f"mean names {shown(name)}, but the columns of X are {shown(', '.join(names))}: "
                 f"name some of these, or choose {words}"
+            )
+        if name in categories:
+            raise SettingError(
+                f"mean names {name!r}, which is a category: a trend is in numbers, and kernels "
+                f"take levels, kernels.Categorical({name!r})"
             )
         if name in mean[:i]:
             raise SettingError(f"mean={shown(mean)} names {name!r} twice: name it once")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import gridded
+from daskgp.data.categories import Levels
 from daskgp.data.convert import sources
 from daskgp.data.convert.convert import Conversion, convert, convert_for
 from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside, unnamed
@@ -39,6 +41,9 @@ class Named(NamedTuple):
     fill_values: Any = "auto"
     units: Mapping[str, str] | None = None
     """Units of the features of a model, for which rows are converted."""
+    levels: Levels = MappingProxyType({})
+    """Levels of its features that are categories."""
+    takes_new: bool = False
 
     def like(self, columns: Columns, units: Sequence[str]) -> Named:
         """Return the source with the columns of a model: its features, where none are named."""
@@ -47,7 +52,10 @@ class Named(NamedTuple):
             features = names_in(self.source, self.target, columns.names)
         own = dict(zip(features or columns.names, units, strict=False))
         place = columns.geographic or False
-        return self._replace(features=features, geographic=place, units=own)
+        pairs = zip(features or columns.names, columns.levels, strict=False)
+        levels = {name: each for name, each in pairs if each}
+        known: dict[str, Any] = {"units": own, "levels": levels, "takes_new": columns.takes_new}
+        return self._replace(features=features, geographic=place, **known)
 
     @contextmanager
     def converted(
@@ -59,9 +67,10 @@ class Named(NamedTuple):
         try:
             names = self._asdict()
             source, units = names.pop("source"), names.pop("units")
+            levels = {name: names.pop(name) for name in ("levels", "takes_new")}
             run: Callable[..., Conversion] = convert
             if units is not None:
-                run = partial(convert_for, units)
+                run = partial(convert_for, units, **levels)
             found = run(source, url, **names, progress=progress)
             groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
             yield (*data.open_dataset(url), found)
@@ -119,7 +128,8 @@ def columns_of(
             raise SettingError(
                 f"y={shown(y)} is a name, {ARGUMENTS[name]} is not: give its column in X, too"
             )
-    own = {name: value or None for name, value in beside.items()} | {"geographic": geographic}
+    own: dict[str, Any] = {name: value or None for name, value in beside.items()}
+    own["geographic"] = geographic
     return Named(X, y, features, mask, fill_values=fill_values, **own)
 
 

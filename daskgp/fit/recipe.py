@@ -12,6 +12,7 @@ import numpy as np
 from daskgp import data, likelihoods, train
 from daskgp.data import partition
 from daskgp.data.blocks import prepared
+from daskgp.data.categories import Levels, distinct
 from daskgp.data.rows import Beside
 from daskgp.data.stores.checkpoints import Checkpoint, Place
 from daskgp.fit import constraints, means, rounds
@@ -21,8 +22,8 @@ from daskgp.fit.constraints import Asked, Constraints
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Workload
 from daskgp.fit.subset import Start
-from daskgp.kernels import Kernel
-from daskgp.kernels.compose import codes_of
+from daskgp.kernels import Categorical, Kernel
+from daskgp.kernels.compose import codes_of, tables
 from daskgp.kernels.units import in_model_units
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
@@ -31,7 +32,7 @@ from daskgp.models.values import Theta
 from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import newton
-from daskgp.typing import Device, DtypeName, Mean, OptimizerName
+from daskgp.typing import Device, DtypeName, Mean, OptimizerName, UnseenName
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,7 @@ class Recipe:
     random_state: int | None
     geographic: Any
     fill_values: Any
+    unseen: UnseenName
     block_rows: int | None
     store: str | None
     dtype: DtypeName
@@ -284,11 +286,19 @@ class Recipe:
 
     def choices(self, rows: data.Rows) -> list[Kernel]:
         """Return the kernels to choose from, as kernels of the columns of the inputs."""
-        return [rows.columns.kernel(kernel) for kernel in self.kernels]
+        return [self._of(rows, kernel) for kernel in self.kernels]
 
     def kernel(self, rows: data.Rows) -> Kernel:
         """Return the first of them."""
-        return rows.columns.kernel(self.kernels[0])
+        return self._of(rows, self.kernels[0])
+
+    def _of(self, rows: data.Rows, kernel: Kernel) -> Kernel:
+        """Return a kernel of features as one of the inputs; the default one takes categories."""
+        names = rows.feature_names
+        for name in reversed(names) if self.settings.get("kernel") is None else ():
+            if len(rows.categories.get(name, ())) > 1:
+                kernel = Categorical(name) * kernel
+        return rows.columns.kernel(kernel)
 
     def choices_in_units(self, stage: rounds.Rounds) -> list[Kernel]:
         """Return the kernels to choose from, whose numbers are in the units of the model."""
@@ -331,7 +341,23 @@ class Recipe:
         given = beside, self.geographic, self.columns
         rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *given)
         prepared.check_columns(rows)
-        return replace(rows, trend=means.columns(self.mean, rows.feature_names))
+        rows = replace(rows, categories=self._levels(rows))
+        return replace(rows, trend=means.columns(self.mean, rows.feature_names, rows.categories))
+
+    def _levels(self, rows: data.Rows) -> Levels:
+        """Return the levels of all features that are categories: of numbers those that occur."""
+        found, names = dict(rows.categories), rows.feature_names
+        for kernel in self.kernels:
+            for table in tables(kernel):
+                at = names.index(table.column) if table.column in names else table.column
+                if not isinstance(at, int) or at >= len(names):
+                    continue  # no feature, which others refuse, or the column of joint targets
+                name, fills = names[at], rows.fills[at : at + 1]
+                if table.levels is not None:  # the codes of which are in the column
+                    found.setdefault(name, table.level_names)
+                elif name not in found:
+                    found[name] = distinct(name, rows.X, at, fills[0] if fills else ())
+        return found
 
     def objective_of(self, stage: rounds.Rounds) -> Any:
         """Return the method for rows as their scaling makes them, whatever their units."""

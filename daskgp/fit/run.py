@@ -93,6 +93,7 @@ def fitted(
     _warn_of_arrays(X, y, beside)
     dataset = noticed(X, y, sizes)
     _say_geographic(recipe, sizes)
+    _say_categories(recipe, sizes)
     _say_unused(recipe, y, beside)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
     load, plan = planned(recipe, sizes, limit, keep)
@@ -225,6 +226,8 @@ def remembered(recipe: Recipe, outcome: Outcome, sums: scaling.Sums, fills: Fill
         fills=fills,
         ranges=ranges_of(sums, rows.columns),
         finds_fills=isinstance(recipe.fill_values, str),
+        categories=rows.categories,
+        unseen=recipe.unseen,
         rows_checksum=int(sums.checksum),
     )
     regressor = means.regressor(recipe.mean, rows)
@@ -308,6 +311,19 @@ def _say_geographic(recipe: Recipe, rows: data.Rows) -> None:
             "taken on the sphere, in km (geographic=False for those in degrees)",
             lon,
             lat,
+        )
+
+
+def _say_categories(recipe: Recipe, rows: data.Rows) -> None:
+    """Warn of categories with several levels that the kernel does not look at."""
+    columns = rows.columns
+    several = [j for j, levels in columns.categories.items() if len(levels) > 1]
+    own = recipe.kernel(rows).categories(rows.n_features) if several else ()
+    for name in (columns.inputs_names[j] for j in several if j not in own):
+        logger.warning(
+            "feature %r is a category that the kernel does not use: kernels.Categorical(%r) in the "
+            "kernel takes it",
+            *(name, name),
         )
 
 

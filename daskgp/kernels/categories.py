@@ -558,6 +558,35 @@ def with_levels(kernel: Kernel, levels: Mapping[int | str, Any]) -> Kernel:
     return kernel if isinstance(known, tuple) else replaced(kernel, levels=found)
 
 
+def with_new_level(kernel: Kernel) -> Kernel:
+    """Return a kernel whose parts over categories have one more level, of which nothing is known.
+
+    In a `Categorical` kernel it is as the others are to one another; in a `Coregion` it is
+    independent of them and has their mean variance.
+
+    Examples
+    --------
+    >>> with_new_level(Coregion(0, variance=(1.0, 3.0), angle=[np.pi / 3])).covariance.round(6)
+    array([[1.      , 0.866025, 0.      ],
+           [0.866025, 3.      , 0.      ],
+           [0.      , 0.      , 2.      ]])
+    """
+    parts: Any = getattr(kernel, "parts", None)
+    if parts is not None:
+        made: Any = type(kernel)
+        return made(tuple(map(with_new_level, parts)))
+    if not isinstance(kernel, Table):
+        return kernel
+    count = len(kernel.level_names) + 1
+    if not isinstance(kernel, Coregion):
+        return replaced(kernel, levels=count)
+    variances, angles = kernel._parts
+    wider = Coregion(kernel.column, kernel.rank, levels=count)
+    right = np.full(wider._angle_counts[-1], np.pi / 2)  # which are those of its own axis
+    flat = np.concatenate([*angles, right]).tolist()
+    return replaced(wider, variance=(*variances, float(np.mean(variances))), angle=tuple(flat))
+
+
 def check_codes(values: Array, count: int, column: int) -> Array:
     """Return codes of a column as integers; InputError unless all are below ``count``."""
     wrong = ~((values >= 0) & (values < count) & (values == namespace(values).rint(values)))

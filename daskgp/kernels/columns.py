@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ Where = Sequence[int | tuple[int, ...]]
 """Column of each feature, or the group of columns that it shares with others."""
 
 
-def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
+def on_columns(
+    kernel: Kernel, names: Sequence[str], where: Where, categories: Collection[int] = ()
+) -> Kernel:
     """Return a kernel of features as one of the columns that hold them.
 
     Parameters
@@ -33,6 +35,8 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
         Names of the features.
     where : sequence of int or tuple of int
         Column of each feature, or the group of columns that it shares with others.
+    categories : collection of int, optional
+        Numbers of features that are categories, beside those that the kernel takes for such.
 
     Raises
     ------
@@ -40,7 +44,8 @@ def on_columns(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
         If there is no feature of a name, one of a group is named without the others, or the number
         of lengthscales is another.
     """
-    codes = {_number(one, one.column, names) for one in tables(kernel) if one.column is not None}
+    own = {_number(one, one.column, names) for one in tables(kernel) if one.column is not None}
+    codes = own.union(categories)
     if codes:
         _refuse_turned(kernel, names, codes)
         kernel = _restricted(kernel, tuple(j for j in range(len(names)) if j not in codes))

@@ -20,7 +20,9 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.categories import with_levels
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
+from daskgp.models import categories
 from daskgp.models.fills import KNOWN, Fills, Limits, far, without
 
 logger = logging.getLogger("daskgp")
@@ -56,6 +58,11 @@ class Columns:
     variable : str, optional
         Name of one more column of the inputs, the last, which says what target a row is of; 0 where
         nothing else is said.
+    levels : tuple, optional
+        Levels of each column of X that is a category, () of the others; the inputs have their
+        places.
+    takes_new : bool
+        Whether other levels are those of a new one, after the last; else they are refused.
     """
 
     names: tuple[str, ...]
@@ -63,6 +70,8 @@ class Columns:
     fills: Fills = ()
     ranges: tuple[Limits | None, ...] = ()
     variable: str = ""
+    levels: tuple[tuple[str, ...], ...] = ()
+    takes_new: bool = False
 
     @cached_property
     def where(self) -> Where:
@@ -113,12 +122,12 @@ class Columns:
         Raises
         ------
         InputError
-            If a longitude or latitude is no angle of a place.
+            If a longitude or latitude is no angle of a place, or a category has an unknown level.
         """
-        X = self.known(X)
         if self.variable:
             own = self._of_places.inputs(X)
             return np.column_stack([own, np.zeros(len(own))])
+        X = self.coded(self.known(X))
         if self.geographic is None:
             return X
         X = np.asarray(X, np.float64)
@@ -128,6 +137,22 @@ class Columns:
         inputs[:, self._others] = np.delete(X, self.geographic, axis=1)
         inputs[:, self.sphere] = on_sphere(lon, lat)
         return inputs
+
+    @cached_property
+    def categories(self) -> dict[int, tuple[str, ...]]:
+        """Levels of the columns of the inputs that are categories."""
+        pairs = zip(self.where, self.levels, strict=False)
+        return {j: own for j, own in pairs if own and isinstance(j, int)}
+
+    def coded(self, X: np.ndarray) -> np.ndarray:
+        """Return rows X (n, d) with the places of levels; X itself if there are none."""
+        if not any(self.levels):
+            return X
+        X = np.array(X, np.float64)
+        for j, own in enumerate(self.levels):
+            if own:
+                X[:, j] = categories.codes(self.names[j], X[:, j], own, self.takes_new)
+        return X
 
     def known(self, X: np.ndarray) -> np.ndarray:
         """Return rows X (n, d) with NaN for fill values; X itself if there are none."""
@@ -144,10 +169,14 @@ class Columns:
     def places(self, inputs: np.ndarray) -> np.ndarray:
         """Return the rows (n, d) of inputs (n, d + 1); those off the sphere are seen from within.
 
-        Longitudes are from -180 to 180.
+        Longitudes are from -180 to 180, and places of levels the nearest ones.
         """
         if self.variable:
             return self._of_places.places(inputs[:, : len(self) - 1])
+        if self.categories:
+            inputs = np.array(inputs, np.float64)
+            for j, own in self.categories.items():
+                inputs[:, j] = categories.numbers_at(inputs[:, j], own)
         if self.geographic is None:
             return inputs
         x, y, z = (inputs[:, j] for j in self.sphere)
@@ -197,7 +226,10 @@ class Columns:
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """Return a kernel of the user's columns as one of the inputs, lengths in the same units."""
-        return on_columns(kernel, self.names, self.where)
+        features = [j for j, own in enumerate(self.levels) if own]
+        placed = on_columns(kernel, self.names, self.where, features)
+        levels: dict[int | str, Any] = dict(self.categories.items())
+        return with_levels(placed, levels) if features else placed
 
     def users_kernel(self, kernel: Kernel) -> Kernel:
         """Return what ``kernel`` makes a kernel of the inputs from."""

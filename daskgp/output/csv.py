@@ -74,8 +74,10 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     try:
         own: dict[str, Any] = {"features": posterior.feature_names}
         own["geographic"] = posterior.geographic or False
+        own |= {"levels": posterior.categories, "takes_new": posterior.unseen == "new"}
+        own |= job.columns
         units = dict(zip(posterior.feature_names, posterior.feature_units, strict=False))
-        rows = convert_for(units, source, url, **own, progress=progress, **job.columns).rows
+        rows = convert_for(units, source, url, **own, progress=progress).rows
     except ColumnError as error:
         raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
     inner = job._replace(source=url, output=f"{url}-predictions", made_of=source)

@@ -21,7 +21,7 @@ from dask import delayed
 from daskgp import data
 from daskgp.data import feature_units, gridded, prediction_store, reading, visibility
 from daskgp.data.convert.layout import layout_of
-from daskgp.data.feature_units import Conversion
+from daskgp.data.feature_units import Change
 from daskgp.data.gridded import Index, Region
 from daskgp.data.prediction_store import ChunkWriter, Inputs, Outputs, Target
 from daskgp.data.rows import check_aligned
@@ -219,8 +219,8 @@ def _grid_work(job: Job) -> Iterator[Work]:
     wanted, known = job.outputs, job.posterior
     if wanted.quantiles or wanted.exceedance is not None:
         known.outer(True).check("quantiles and probabilities")
-    units = known.wanted_units, known.trained_on
-    own = known.feature_names, job.mask, *units, tuple(job.columns.values())
+    units, beside = (known.wanted_units, known.trained_on), tuple(job.columns.values())
+    own = known.feature_names, job.mask, *units, beside, known.categories, known.unseen == "new"
     with gridded.opened(job.source, *own) as grid:
         steps = prediction_store.steps_of_map(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
@@ -335,7 +335,7 @@ class RowBox(NamedTuple):
     """
 
     X: np.ndarray
-    how: tuple[Conversion | None, ...]
+    how: tuple[Change | None, ...]
 
     @property
     def shape(self) -> Index:
@@ -356,7 +356,7 @@ class RowReader(NamedTuple):
     """Array of the rows to predict, how they get the units of the model, and arrays beside it."""
 
     array: Any
-    how: tuple[Conversion | None, ...]
+    how: tuple[Change | None, ...]
     beside: tuple[Any, ...] = ()
 
     @property

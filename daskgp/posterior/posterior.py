@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -13,16 +14,19 @@ import numpy as np
 from daskgp.arrays import backend
 from daskgp.arrays.backend import aligned
 from daskgp.data import checksum, expected, feature_units, moments, reading
-from daskgp.data.feature_units import Conversion
+from daskgp.data.categories import Levels, coded, recodings
+from daskgp.data.feature_units import Change
 from daskgp.data.reading import check_table, unmasked
 from daskgp.data.regressor import Known
 from daskgp.data.rows import Rows, names_differ
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.categories import with_new_level
 from daskgp.kernels.registry import describe, identity
 from daskgp.kernels.units import in_users_units as kernel_in_users_units
 from daskgp.likelihoods import Likelihood, by_name
+from daskgp.models.categories import shown
 from daskgp.models.columns import Columns
 from daskgp.models.fills import Fills, lonely, united, without
 from daskgp.models.method import Method
@@ -45,7 +49,7 @@ from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
 from daskgp.runtime.process import warn_in_call
-from daskgp.typing import Device
+from daskgp.typing import Device, UnseenName
 
 L = TypeVar("L", bound=Layer)
 
@@ -90,6 +94,10 @@ class Posterior:
     ranges: Sequence[Sequence[float] | None] = ()
     finds_fills: bool = True
     """Whether fill values in common use, far outside these ranges, are missing in places."""
+    categories: Levels = field(default_factory=dict)
+    """Levels of features that are categories, by the names of these."""
+    unseen: UnseenName = "error"
+    """What other levels are: an error, or those of a new one."""
     rows_checksum: int = 0
     """Sum of the hashes of all training rows, with their targets and noise."""
     joint: bool = False
@@ -131,6 +139,8 @@ class Posterior:
             settings["geographic"] = list(self.geographic)
         more = {"units": list(self.feature_units), "fills": [list(own) for own in self.fills]}
         settings |= {name: said for name, said in more.items() if said}
+        if self.categories:
+            settings["categories"] = [sorted(self.categories.items()), self.unseen]
         for layer in self.layers:
             described, own = layer.identity
             settings, arrays = settings | described, arrays | own
@@ -201,12 +211,25 @@ class Posterior:
         }
 
     def matched(
-        self, own: tuple[str, ...], values: Callable[[int], np.ndarray | None], what: str
-    ) -> tuple[tuple[str, ...], tuple[Conversion | None, ...]]:
-        """Return units of columns of X, and what turns these into those of the training data."""
+        self,
+        own: tuple[str, ...],
+        values: Callable[[int], np.ndarray | None],
+        what: str,
+        levels: Levels = MappingProxyType({}),
+    ) -> tuple[tuple[str, ...], tuple[Change | None, ...]]:
+        """Return units of columns of X, and what turns these into those of the training data.
+
+        ``levels`` are those of columns that are categories, as far as X says them.
+        """
         expected.refuse_radians(self.trained_on, values, what)
         known = self.feature_names, own, self.wanted_units
-        return feature_units.matched(*known, values, what, self.trained_on)
+        units, how = feature_units.matched(*known, values, what, self.trained_on)
+        given = levels, self.categories, self.unseen == "new"
+        recoded = recodings(self.feature_names, *given) if self.categories else []
+        if not any(recoded):
+            return units, how
+        pairs = zip(how or (None,) * len(recoded), recoded, strict=True)
+        return units, tuple(one or other for one, other in pairs)
 
     @cached_property
     def columns(self) -> Columns:
@@ -214,8 +237,28 @@ class Posterior:
         fills = self.fills[: self.n_features]
         ranges = self.ranges if self.finds_fills else ()
         pairs = tuple((float(p[0]), float(p[1])) if p else None for p in ranges)
+        levels = tuple(self.categories.get(name, ()) for name in self.feature_names)
+        levels = levels if any(levels) else ()
         variable = variable_of(self.feature_names) if self.joint else ""
-        return Columns(self.feature_names, self.geographic, fills, pairs, variable)
+        own = self.feature_names, self.geographic, fills, pairs, variable
+        return Columns(*own, levels, self.unseen == "new")
+
+    def taking(self, unseen: UnseenName) -> Posterior:
+        """Return the same that refuses other levels of categories, or takes them for a new one."""
+        return replace(self, unseen=unseen, origin=None)
+
+    def coded(self, X: Any) -> Any:
+        """Return a data frame with the numbers of levels for text; all else as it is."""
+        if not reading.has_columns(X):
+            return X
+        return coded(X, self.categories, self.feature_names, self.unseen == "new")[0]
+
+    @cached_property
+    def theta_of_places(self) -> Theta:
+        """Hyper-parameters with those of a new level of categories, where places may have one."""
+        if self.unseen == "error" or not self.categories or self.theta.varying is not None:
+            return self.theta
+        return replace(self.theta, kernel=with_new_level(self.theta.kernel))
 
     @property
     def users_kernel(self) -> Kernel:
@@ -531,7 +574,7 @@ class Posterior:
 
     def fitted(self, device: str) -> Fitted:
         """Return the method with its hyper-parameters and state on a device, where they stay."""
-        theta, state = self.theta, self.state
+        theta, state = self.theta_of_places, self.state
         if device != "cpu":
             key: tuple[str, tuple[int, ...]] = (self.token, (-1,))  # no block has this number
             on_device = cached(key, lambda: _There.of(theta, state, device), device)
@@ -547,11 +590,11 @@ class Posterior:
 
     def prior(self, X: np.ndarray) -> float:
         """Return the largest prior variance of f at rows X (n, d), in the model's units."""
-        return float(np.max(self.theta.kernel.diag(self.scaled(X)), initial=0.0))
+        return float(np.max(self.theta_of_places.kernel.diag(self.scaled(X)), initial=0.0))
 
     def _checked(self, found: Moments, scaled: np.ndarray) -> Moments:
         """Return moments at scaled inputs with sound variances."""
-        prior = float(np.max(self.theta.kernel.diag(scaled), initial=0.0))
+        prior = float(np.max(self.theta_of_places.kernel.diag(scaled), initial=0.0))
         if found.covariance is not None:
             covariance, diagonal = (
                 np.asarray(found.covariance, np.float64),
@@ -649,7 +692,7 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
     """Raise InputError for rows with features in other units than those of the training data."""
     names = posterior.feature_names
     numbers = partial(reading.numbers_of, rows.X)
-    units, how = posterior.matched(rows.feature_units, numbers, "X")
+    units, how = posterior.matched(rows.feature_units, numbers, "X", rows.categories)
     for j, column in posterior.trained_on.items():
         own = numbers(j)
         own = None if own is None else own[np.isfinite(own)]
@@ -657,6 +700,13 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
             ends, before = (own.min(), own.max()), (column.low, column.high)
             feature_units.warn_of_other(names[j], ends, before, "X", "the rows of the fit")
     other = next((j for j, one in enumerate(how) if one is not None), None)
+    if other is not None and names[other] in rows.categories:
+        known = rows.categories, posterior.categories
+        mine, wanted = (shown(one[names[other]]) for one in known)
+        raise InputError(
+            f"feature {names[other]!r} of X has the levels {mine}, but the model was fitted with "
+            f"{wanted}: convert it for the model (daskgp convert --like), or fit again"
+        )
     if other is not None:
         raise InputError(
             f"feature {names[other]!r} of X is in {units[other]!r}, but the model was fitted "

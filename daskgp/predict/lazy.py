@@ -87,6 +87,7 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
 
     Raise InputError unless they have its columns.
     """
+    X = posterior.coded(X)
     given, names = X, data.column_names(X)
     X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
@@ -111,9 +112,7 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
     return X
 
 
-def conversions(
-    posterior: Posterior, X: Any, what: str
-) -> tuple[feature_units.Conversion | None, ...]:
+def conversions(posterior: Posterior, X: Any, what: str) -> tuple[feature_units.Change | None, ...]:
     """Return what turns columns of X into those of the training data; none if nothing does.
 
     Raise InputError if their units contradict.
@@ -123,10 +122,10 @@ def conversions(
 
 def _matched(
     posterior: Posterior, X: Any, what: str
-) -> tuple[tuple[str, ...], tuple[feature_units.Conversion | None, ...]]:
+) -> tuple[tuple[str, ...], tuple[feature_units.Change | None, ...]]:
     """Return the units of columns of X, and what turns them into those of the training data."""
     names, numbers = posterior.feature_names, partial(reading.numbers_of, X)
-    return posterior.matched(data.units_of(X, names), numbers, what)
+    return posterior.matched(data.units_of(X, names), numbers, what, data.levels_of(X, names))
 
 
 def quantiles(
@@ -336,7 +335,8 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
         check_columns(posterior, X, data.column_names(X))
     data.warn_of_packed(X, posterior.feature_names)
     known = posterior.wanted_units, posterior.trained_on
-    grid = grids.grid_of(X, posterior.feature_names, False, *known)
+    levels = posterior.categories, posterior.unseen == "new"
+    grid = grids.grid_of(X, posterior.feature_names, False, *known, *levels)
     warn_of_far_grid(posterior, grid)
     return grid
 
@@ -415,7 +415,7 @@ def _are_related(posterior: Posterior, X: np.ndarray) -> bool:
     within, steps = X.copy(), np.linspace(1.0, 2.0, RAY)[:, None]
     for j, column in posterior.trained_on.items():
         within[:, j] = np.clip(X[:, j], column.low, column.high)
-    kernel = posterior.theta.kernel
+    kernel = posterior.theta_of_places.kernel
     for place, origin in zip(X, within, strict=True):
         ray = origin + steps * (place - origin)
         for j in posterior.geographic or ():  # there is nothing beyond on the sphere

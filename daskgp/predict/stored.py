@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskgp import kernels
-from daskgp.data import visibility
+from daskgp.data import categories, visibility
 from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
@@ -134,6 +134,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         kept = _open_kept(where, part(arrays, NEAR))
         if kept.token != attributes["blocks"]:
             raise StoreError("its rows are not the rows of the fit: fit again")
+    levels = attributes.get("categories")
     scaling, state = _scaling(attributes, arrays), part(arrays, "state_")
     if scaling.trend is not None and isinstance(kept, Nearby):
         kept = replace(kept, rows=replace(kept.rows, trend=scaling.trend.columns))
@@ -156,6 +157,8 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
         ranges=_ranges(content.notes, len(names)),
         finds_fills=attributes.get("settings", {}).get("fill_values", "auto") == "auto",
+        categories=categories.stored(levels) if levels else {},
+        unseen=attributes.get("settings", {}).get("unseen", "error"),
         rows_checksum=checksum_of(content.notes.get("seen") or ()),
         joint=bool(attributes.get("joint", False)),
     )

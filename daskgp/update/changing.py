@@ -205,7 +205,8 @@ def more_rows(
     InputError for rows of other columns or targets, or in other units.
     """
     posterior = fit.posterior
-    rows = data.rows_of(*given, url, shared, recipe.read_rows, beside, False, recipe.columns)
+    how = url, shared, recipe.read_rows, beside, False, recipe.columns
+    rows = data.rows_of(posterior.coded(given[0]), given[1], *how)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     if rows.n_targets != posterior.n_targets:
@@ -219,6 +220,7 @@ def more_rows(
         feature_units=posterior.feature_units,
         geographic=posterior.geographic,
         fills=posterior.fills,
+        categories=posterior.categories,
     )
     prepared.check_columns(rows)
     if posterior.by_sites and posterior.likelihood is not None:

@@ -58,7 +58,7 @@ def other(name, value):
 def acting(model):
     """Settings that a fitted model reads anew."""
     blocks = {"block_rows"} if model.traits.reads_blocks else set()
-    return {"progress", "store", "device"} | blocks
+    return {"progress", "store", "device", "unseen"} | blocks
 
 
 def doors(model):

@@ -30,10 +30,10 @@ def refused(call, *arguments):
 
 FRAME = pd.DataFrame({"a": np.arange(9.0), "b": np.arange(9.0) ** 2})
 COLUMNS = {
-    "text": (["Oslo"] * 9, "column 'city' holds text such as 'Oslo'.*encode it as numbers"),
-    "long text": (["x" * 90] * 9, r"such as 'x{20}\.\.\.'"),
-    "gaps": ([None, np.nan, *["Rome"] * 7], "column 'city' holds text such as 'Rome'"),
-    "categories": (pd.Categorical(list("uvwuvwuvw")), "column 'city' holds text such as 'u'"),
+    "text": (["Oslo", *"123456", 7.0, 8.0], "column 'city' holds text such as 'Oslo'.*encode it"),
+    "long text": (["x" * 90] * 8 + ["1"], r"such as 'x{20}\.\.\.'"),
+    "gaps": ([None, np.nan, *["Rome"] * 6, "2.5"], "column 'city' holds text such as 'Rome'"),
+    "text of dates": (["2001-02-03"] * 9, "'city' holds text such as '2001-02-03'.*make times"),
     "dates": (pd.date_range("2001", periods=9), "column 'city' holds dates or times.*days since"),
     "zones": (pd.date_range("2001", periods=9, tz="UTC"), "column 'city' holds dates or times"),
     "spans": (pd.to_timedelta(np.arange(9), "h"), "column 'city' holds dates or times"),
@@ -44,7 +44,7 @@ COLUMNS = {
     ),
     "one text": (pd.Series([1.0, pd.NA, "n/a"] + [1.5] * 6), "'city' holds text such as 'n/a'"),
     "commas": (["1,5"] * 9, r"text such as '1,5'.*with a point and without commas.*decimal=','"),
-    "codes": (pd.Categorical([1, 2, 3] * 3), r"'city' has type category.*by .astype\(float\)"),
+    "codes": (["1", "2", "3"] * 3, r"'city' holds text such as '1'.*by .astype\(float\)"),
 }
 
 

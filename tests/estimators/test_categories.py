@@ -150,7 +150,6 @@ def test_compiled_conditionals_are_those_of_array_functions(rows, monkeypatch):
     ("kernel", "error", "said"),
     [
         (Coregion(1, levels=2), InputError, "'x1' has codes from 0 to 2, but Coregion has 2"),
-        (Matern32() * Categorical("x1"), InputError, "has no levels yet"),
         (Categorical("x9", levels=3), SettingError, "Categorical has column 'x9', but"),
         (Categorical(0, levels=200), InputError, "which is no code of its 200 categories"),
     ],

@@ -137,6 +137,7 @@ ELSEWHERE = {
     "progress": "bars",
     "geographic": "tests/contract/test_geographic.py",
     "fill_values": "tests/contract/test_fill_values.py",
+    "unseen": "tests/estimators/test_levels.py",
     "target_transform": "tests/contract/test_transform.py",
     "calibrate": "tests/estimators/test_calibration.py",
     "gradients": "where gradients are computed",
@@ -145,7 +146,7 @@ ELSEWHERE = {
     "targets": "tests/fit/test_joint.py",
 }
 """Settings whose effect is documented to be other than on results."""
-OTHERWISE = {"device", "dtype", "progress", "gradients", "target_transform", "calibrate"}
+OTHERWISE = {"device", "unseen", "dtype", "progress", "gradients", "target_transform", "calibrate"}
 NOT_REACHED = {
     ("cagp", "tol"): "Adam stops after 40 steps at the earliest",
     ("experts", "tol"): "rounds go on for three at least",

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -19,13 +20,17 @@ import numpy as np
 from daskgp import checks, data
 from daskgp.checks import shown
 from daskgp.data import feature_units, grids, whole_dates
+from daskgp.data.categories import CATEGORIES, Coding, Levels
+from daskgp.data.categories import check as check_levels
 from daskgp.data.convert import layout, sources
 from daskgp.data.convert.layout import Layout
 from daskgp.data.convert.sources import Source
 from daskgp.data.convert.table import (
+    MISSING,
     NUMBERS,
     TIMES,
     ColumnError,
+    Kind,
     Names,
     Table,
     check_known,
@@ -37,6 +42,9 @@ from daskgp.data.stores import groups, locks, remote
 from daskgp.data.valid import Valid, numbers_of
 from daskgp.data.writers import BY_ROW, COLUMNS, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.models.categories import numbers_of as numbers_of_levels
+from daskgp.models.categories import shown as listed
+from daskgp.models.categories import unseen
 from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
 from daskgp.models.fills import SURE
@@ -126,7 +134,8 @@ def convert(
         only matrix of an npz that has one, and the coordinates of the target's dimensions of
         a grid (without a target, of all its dimensions). A grid offers its coordinates
         and all variables along dimensions of the target. Times become days since 1970-01-01
-        (UTC), fractions included, which the store says in its attribute ``feature_units``.
+        (UTC), fractions included, which the store says in its attribute ``feature_units``. Named
+        columns of text become the places of their sorted names, which are in ``categories``.
     block_rows : int, optional
         Rows per chunk of the store, 65,536 by default.
     append : bool
@@ -242,17 +251,22 @@ def convert_for(
     geographic: Any = None,
     dates: Any = None,
     fill_values: Any = "auto",
+    levels: Levels = MappingProxyType({}),
+    takes_new: bool = False,
     progress: ShowProgress = "auto",
     **beside: str | None,
 ) -> Conversion:
     """Convert as ``convert`` does, for a model whose features have these ``units``.
 
     By default whole numbers are dates where the model has days since 1970, as it has of dates.
+    Text has the ``levels`` of the model; others are added if it ``takes_new`` ones, and refused
+    else.
     """
     asked = _Asked.of(source, target, features, geographic, dates, beside)
     if not isinstance(fill_values, str):
         asked = asked._replace(fills=numbers_of(fill_values))
-    return _made(asked._replace(units=units), destination, data.DEFAULT_BLOCK_ROWS, progress)
+    asked = asked._replace(units=units, levels=levels, takes_new=takes_new)
+    return _made(asked, destination, data.DEFAULT_BLOCK_ROWS, progress)
 
 
 def _made(
@@ -287,6 +301,10 @@ class _Asked(NamedTuple):
     """Features that are dates written as whole numbers, None for those that look like them."""
     units: Mapping[str, str] | None = None
     """Units of the features of a model, or of a store, that more rows are for."""
+    levels: Levels = MappingProxyType({})
+    """Levels of features of a model, or of a store, that more rows are for."""
+    takes_new: bool = True
+    """Whether text may have others than these."""
     fills: tuple[float, ...] | None = None
     """Numbers that stand for missing values, none where also declared ones are kept, or None."""
 
@@ -449,7 +467,9 @@ def _append(
             )
     with _planned(named, kept, destination, data.DEFAULT_BLOCK_ROWS) as plan:
         layout.check_names(plan.layout, kept, destination)
-        with dataset_appender(destination, claim) as writer:
+        levels = {name: [*own] for name, own in plan.layout.categories.items()}
+        attributes = {CATEGORIES: levels} if levels else None
+        with dataset_appender(destination, claim, attributes) as writer:
             return plan.copy(writer, progress)
 
 
@@ -477,16 +497,11 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         check_known("column", beside, table.columns, what)
         chosen = _features(table, features, what, beside)
         if not features:
-            _tell_of_errors(chosen, table.targets, beside)
-            for name, why in table.unused.items():
-                logger.warning("column %r of %s %s: left out", name, what, why)
-        kinds = table.kinds((*chosen, *table.targets, *beside))
-        times = next((name for name in beside if kinds[name] == TIMES), None)
-        if times is not None:
-            raise InputError(f"column {times!r} of {what} holds times, but numbers are needed")
-        own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
+            _tell_of_unnamed(table, chosen, what, beside)
         if kept is not None:
-            asked = asked._replace(units=kept.units)
+            asked = asked._replace(units=kept.units, levels=kept.categories)
+        kinds = _kinds(table, chosen, beside, asked, bool(features), what)
+        own = {n: table.unit(n) or DAYS * (kinds[n] == TIMES) for n in kinds}
         missing = _Missing.of(table, kinds, asked.fills)
         read = missing.marked(table.read(kinds, step, what))
         blocks, own = _dated(table, kinds, own, chosen, asked, read, what)
@@ -494,14 +509,55 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         if kept is not None:
             units = layout.match_units(own, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
-        made = Layout(chosen, table.targets, units, True, place, asked.choices)
+        levels = {name: kind.levels for name, kind in kinds.items() if isinstance(kind, Coding)}
+        made = Layout(chosen, table.targets, units, True, place, asked.choices, levels)
         zeros = _masks_zeros(table, asked.mask, what)
         clocks = tuple(feature_units.conversion(unit, units[name]) for name, unit in own.items())
         if kept is not None:
-            as_given = [NUMBERS if how is None else TIMES for how in clocks]
-            numbers, before = zip(kinds, as_given, strict=True), layout.first_ends(url, kept, kinds)
-            blocks = compared(blocks, dict(numbers), before, what, f"the dataset {url}")
+            pairs = zip(kinds.items(), clocks, strict=True)
+            as_given = {name: kind if how is None else TIMES for (name, kind), how in pairs}
+            before = layout.first_ends(url, kept, kinds)
+            blocks = compared(blocks, as_given, before, what, f"the dataset {url}")
         yield _Plan(table, made, blocks, clocks, what, arrays, zeros, missing)
+
+
+def _kinds(
+    table: Table, features: Names, beside: Names, asked: _Asked, named: bool, source: str
+) -> dict[str, Kind]:
+    """Return the kinds of the columns to read: of features that are ``named`` text, too.
+
+    In a model or a store that the rows are for, these are text as well.
+
+    Raises
+    ------
+    InputError
+        For what is none, or text of another kind than in the model or store that it is for.
+    """
+    texts = {name for name, own in asked.levels.items() if numbers_of_levels(own) is None}
+    may_be = [name for name in features if named and (asked.units is None or name in texts)]
+    found = table.levels(tuple(may_be)) if may_be else {}
+    wanted = (*features, *table.targets, *beside)
+    plain = table.kinds(tuple(name for name in wanted if name not in found))
+    kinds: dict[str, Kind] = {}
+    for name in wanted:
+        own, known = found.get(name), asked.levels.get(name, ()) if name in texts else ()
+        if own is not None:
+            more = tuple(level for level in own if level not in known)
+            if known and more and not asked.takes_new:
+                raise unseen(name, repr(more[0]), known)
+            check_levels(name, known + more)
+            kinds[name] = Coding(name, known + more)
+        elif known and plain[name] == NUMBERS:
+            raise InputError(
+                f"column {name!r} of {source} holds numbers, but it is a category with the levels "
+                f"{listed(known)}: give these names"
+            )
+        else:
+            kinds[name] = Coding(name, known) if known and plain[name] == MISSING else plain[name]
+    times = next((name for name in beside if kinds[name] == TIMES), None)
+    if times is not None:
+        raise InputError(f"column {times!r} of {source} holds times, but numbers are needed")
+    return kinds
 
 
 def _refuse_mask_of_table(table: Table, mask: str | None, source: str) -> None:
@@ -523,7 +579,7 @@ def _masks_zeros(table: Table, mask: str | None, source: str) -> bool | None:
 
 def _dated(
     table: Table,
-    kinds: Mapping[str, str],
+    kinds: Mapping[str, Kind],
     own: Mapping[str, str],
     features: Names,
     asked: _Asked,
@@ -703,12 +759,12 @@ class _Missing(NamedTuple):
     given: bool
 
     @classmethod
-    def of(cls, table: Table, kinds: Mapping[str, str], fills: tuple[float, ...] | None) -> Self:
+    def of(cls, table: Table, kinds: Mapping[str, Kind], fills: tuple[float, ...] | None) -> Self:
         """Return those of columns of some kinds: declared ones, and given ``fills``."""
         own: list[Valid | None] = []
         for name, kind in kinds.items():
             said = None if fills == () else table.valid.get(name)
-            if fills and kind != TIMES:
+            if fills and kind != TIMES and not isinstance(kind, Coding):
                 known = said or Valid((), -np.inf, np.inf)
                 said = known._replace(fills=(*known.fills, *fills))
             own.append(said)
@@ -766,8 +822,14 @@ ERRORS = r"(?i)(.*_)?(std|stdev|err(or)?s?|uncertainty|uncertainties)(_.*)?"
 """Names of columns that hold errors of others more often than features."""
 
 
-def _tell_of_errors(features: Names, targets: Names, beside: Names) -> None:
-    """Log a warning of features that nobody named and whose names are those of errors."""
+def _tell_of_unnamed(table: Table, features: Names, source: str, beside: Names) -> None:
+    """Warn of what is left out where nobody names features, and of those that may be no features.
+
+    The names of these are those of errors.
+    """
+    for name, why in table.unused.items():
+        logger.warning("column %r of %s %s: left out", name, source, why)
+    targets = table.targets
     odd = [name for name in features if re.fullmatch(ERRORS, name)]
     if odd and targets and not beside:
         logger.warning(

@@ -15,6 +15,7 @@ from daskgp.data.convert.table import (
     NUMBERS,
     REMEDY,
     TIMES,
+    Kind,
     Names,
     Other,
     Table,
@@ -179,7 +180,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
         found = {name: _grid_kind(grid, name, source, targets) for name in names}
         return refusing(source, found, targets)(names)
 
-    def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         own = {dim for name in (*targets, *names) for dim in grid[name].dims}
         sizes = {dim: grid.sizes[dim] for dim in dims if dim in own}
         widest = grid[max((*targets, *names), key=lambda name: grid[name].ndim)]

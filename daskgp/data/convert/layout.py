@@ -11,7 +11,8 @@ import numpy as np
 import zarr
 
 from daskgp.data import feature_units, reading
-from daskgp.data.convert.table import NUMBERS, TIMES, Names, add_ends, no_ends
+from daskgp.data.categories import CATEGORIES, Levels, stored
+from daskgp.data.convert.table import NUMBERS, TIMES, Kind, Names, add_ends, no_ends
 from daskgp.data.feature_units import DAYS
 from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
 from daskgp.data.stores import groups
@@ -28,7 +29,8 @@ class Layout(NamedTuple):
     """Names of columns and the units of some; ``said`` is False where a store gives no units.
 
     ``geographic`` are the features that are longitude and latitude, if they are known; ``choices``
-    the columns of errors, weights and the like, by the arguments of `convert` that name them.
+    the columns of errors, weights and the like, by the arguments of `convert` that name them;
+    ``categories`` the levels of features that are text.
     """
 
     features: Names
@@ -37,6 +39,7 @@ class Layout(NamedTuple):
     said: bool
     geographic: Names = ()
     choices: Mapping[str, str] = MappingProxyType({})
+    categories: Levels = MappingProxyType({})
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes of a store that tell the units and the geographic columns."""
@@ -46,6 +49,7 @@ class Layout(NamedTuple):
             UNITS: targets if any(targets) else [],
             GEOGRAPHIC: [*self.geographic],
             CHOICES: dict(self.choices),
+            CATEGORIES: {name: [*levels] for name, levels in self.categories.items()},
         }
         return {FEATURE_UNITS: features} | {key: said for key, said in optional.items() if said}
 
@@ -76,7 +80,9 @@ def layout_of(url: str) -> Layout:
     choices = group.attrs.get(CHOICES)
     known = choices if isinstance(choices, dict) else {}
     own = {str(name): str(known[name]) for name in NAMED if name in known}
-    return Layout(features, targets, units, said, place_of(X) or (), own)
+    told = group.attrs.get(CATEGORIES)
+    levels = stored(told) if told else {}
+    return Layout(features, targets, units, said, place_of(X) or (), own, levels)
 
 
 def first_ends(url: str, kept: Layout, names: Collection[str]) -> np.ndarray:
@@ -121,7 +127,7 @@ def check_names(found: Layout, kept: Layout, url: str) -> None:
 
 
 def match_units(
-    units: Mapping[str, str], kinds: Mapping[str, str], kept: Layout, gridded: bool, url: str
+    units: Mapping[str, str], kinds: Mapping[str, Kind], kept: Layout, gridded: bool, url: str
 ) -> dict[str, str]:
     """Return the units of a store for columns with these units and kinds.
 

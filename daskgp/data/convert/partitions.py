@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from daskgp.data import grids
-from daskgp.data.convert.table import MISSING, NUMBERS, TIMES, Names, Other, Table, refusing
+from daskgp.data.convert.table import MISSING, NUMBERS, TIMES, Kind, Names, Other, Table, refusing
 from daskgp.data.convert.tables import ISO
 from daskgp.errors import InputError
 
@@ -51,7 +51,7 @@ def with_pairs(table: Table, pairs: Pairs, chosen: Names, source: str) -> Table:
         own |= folders(tuple(name for name in names if name in texts))
         return {name: own[name] for name in names}
 
-    def blocks(kinds: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(kinds: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         own = {name: kind for name, kind in kinds.items() if name not in texts}
         if not own:
             raise InputError(

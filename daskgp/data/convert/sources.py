@@ -20,6 +20,7 @@ from daskgp.data.convert import gridpoints, partitions, tables
 from daskgp.data.convert.table import (
     EMPTY,
     MISSING,
+    Kind,
     Names,
     Reader,
     Table,
@@ -225,14 +226,22 @@ def _joined(files: Mapping[str, File], targets: Names, whole: bool) -> Iterator[
                     known[name] = known[name] if kind == MISSING else kind
         return known
 
-    def blocks(kinds: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(kinds: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         before = no_ends(len(kinds))
         for file, how in files.items():
             with _named(file, how, targets) as table:
                 read = table.read(kinds, rows, file)
                 yield from compared(read, kinds, before, file, "the files before")
 
-    how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing}
+    def levels(names: Names) -> dict[str, Names]:
+        found: dict[str, set[str]] = {}
+        for file, one in files.items():
+            with _named(file, one, targets) as table:
+                for name, own in table.levels(names).items():
+                    found.setdefault(name, set()).update(own)
+        return {name: tuple(sorted(own)) for name, own in found.items()}
+
+    how: dict[str, Any] = {"matrices": first.matrices, "listing": first.listing, "levels": levels}
     how["unused"] = unused = _unused_in(files, targets, first) if whole else first.unused
     used = {*first.defaults, *first.unused} - {*unused}  # those unused in the first file alone, too
     defaults = tuple(name for name in first.columns if name in used)

@@ -11,11 +11,15 @@ import numpy as np
 
 from daskgp.checks import meant
 from daskgp.data import feature_units
+from daskgp.data.categories import Coding
 from daskgp.data.gridded import readable
 from daskgp.data.valid import Valid
 from daskgp.errors import InputError
 
 Names: TypeAlias = tuple[str, ...]
+
+Kind: TypeAlias = str | Coding
+"""Content of a column: a word, or text with the levels that it has."""
 
 REMEDY = "leave it out by naming the features to use, with --features or features="
 OF_TARGET = (
@@ -75,14 +79,16 @@ class Table:
     that are no default features because of what they hold, with the reason.  ``bare`` are sizes of
     the dimensions of a grid that have no coordinate.  ``valid`` tells
     what values of columns of a grid are measurements, and ``check_mask(name)`` raises InputError
-    for one that would leave out nothing.
+    for one that would leave out nothing.  ``levels(names)`` reads those of columns of text that is
+    neither numbers nor times, and none of others; blocks with their `Coding` as a kind have their
+    places.
     """
 
     columns: Names
     targets: Names
     defaults: Names
     kinds: Callable[[Names], dict[str, str]]
-    blocks: Callable[[Mapping[str, str], int], Iterator[np.ndarray]]
+    blocks: Callable[[Mapping[str, Kind], int], Iterator[np.ndarray]]
     gridded: bool = False
     matrices: Mapping[str, Names] = field(default_factory=dict)
     listing: str = ""
@@ -93,12 +99,13 @@ class Table:
     bare: Mapping[str, int] = field(default_factory=dict)
     valid: Mapping[str, Valid] = field(default_factory=dict)
     check_mask: Callable[[str], None] = field(default=lambda name: None)
+    levels: Callable[[Names], dict[str, Names]] = field(default=lambda names: {})
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""
         return feature_units.said_by(self.attributes.get(name, {}))
 
-    def read(self, kinds: Mapping[str, str], rows: int, source: str) -> Iterator[np.ndarray]:
+    def read(self, kinds: Mapping[str, Kind], rows: int, source: str) -> Iterator[np.ndarray]:
         """Yield blocks of columns; explain errors of reading, not those of the consumer."""
         blocks = self.blocks(kinds, rows)
         while True:
@@ -122,7 +129,7 @@ def add_ends(ends: np.ndarray, rows: np.ndarray) -> None:
 
 def compared(
     blocks: Iterator[np.ndarray],
-    kinds: Mapping[str, str],
+    kinds: Mapping[str, Kind],
     before: np.ndarray,
     what: str,
     where: str,

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from daskgp.data import grids
+from daskgp.data.categories import Coding, levels_of_column, names_of
 from daskgp.data.convert.table import (
     EMPTY,
     MISSING,
@@ -29,6 +30,7 @@ from daskgp.data.convert.table import (
     REMEDY,
     TIMES,
     WRITE_TIMES,
+    Kind,
     Names,
     Other,
     Table,
@@ -90,7 +92,7 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
         found = {name: _kind(head[name]) for name in columns}
         return refusing(source, found, targets)(names)
 
-    def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         zones = _Zones(source)
         with opened(source) as file:  # evenly spaced numbers in front pass for an index of rows
             _refuse_wide(file, begin, source, None if EARLIER else HEAD_ROWS)
@@ -101,7 +103,28 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
                 zones.look(frame, names, start)
                 yield _of_frame(frame, names, source, start, targets)
 
-    yield Table(columns, targets, defaults, kinds, blocks, unused=unused)
+    def levels(names: Names) -> dict[str, Names]:
+        wanted = [name for name in names if name in columns and _is_text(head[name])]
+        values: dict[str, set[Any]] = {name: set() for name in wanted}
+        if wanted:
+            with opened(source) as file, pd.read_csv(file, chunksize=WRITE_ROWS, **how) as frames:
+                for frame in frames:
+                    for name, own in values.items():
+                        own.update(frame[name].dropna().unique())
+        return _named(values)
+
+    yield Table(columns, targets, defaults, kinds, blocks, unused=unused, levels=levels)
+
+
+def _is_text(column: Any) -> bool:
+    """Return whether a column of a frame may hold text that is neither numbers nor times."""
+    return isinstance(_kind(column), Other)
+
+
+def _named(values: Mapping[str, Iterable[Any]]) -> dict[str, Names]:
+    """Return the levels of columns from their values, and nothing of those that have none."""
+    found = {name: names_of(own) for name, own in values.items()}
+    return {name: levels for name, levels in found.items() if levels is not None}
 
 
 class _Begin(NamedTuple):
@@ -323,7 +346,7 @@ def _kind(column: Any) -> str | Other:
 
 
 def _of_frame(
-    frame: Any, kinds: Mapping[str, str], source: str, start: int, targets: Names
+    frame: Any, kinds: Mapping[str, Kind], source: str, start: int, targets: Names
 ) -> np.ndarray:
     """Return columns of a frame that begins at row ``start`` of a source."""
     parts = []
@@ -335,8 +358,10 @@ def _of_frame(
     return np.stack(parts, axis=1)
 
 
-def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | None]:
+def _parsed(column: Any, kind: Kind, start: int) -> tuple[np.ndarray, Other | None]:
     """Return the values of a column, times as days since 1970, and what else it holds."""
+    if isinstance(kind, Coding):
+        return kind.of(column.to_numpy()), None
     if kind == TIMES:
         values = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True)
         if column.dtype.kind == "O":  # a year or a number is no time
@@ -350,6 +375,8 @@ def _parsed(column: Any, kind: str, start: int) -> tuple[np.ndarray, Other | Non
         return numbers, None
     held, what = str(column.iloc[bad[0]]), "a time" if kind == TIMES else "numeric"
     remedy = WRITE_TIMES if kind == TIMES or _is_time(held) else REMEDY
+    if kind != TIMES and names_of([held]):
+        remedy += " (text that is named, without numbers among it, is a category)"
     if re.fullmatch(COMMAS, held.strip()):
         remedy = f"{POINTS}, or {REMEDY}"
     row = int(start + bad[0] + 1)
@@ -375,7 +402,7 @@ class _Zones:
         self.source = source
         self.seen: dict[str, bool | None] = {}
 
-    def look(self, frame: Any, kinds: Mapping[str, str], start: int) -> None:
+    def look(self, frame: Any, kinds: Mapping[str, Kind], start: int) -> None:
         """Warn once of a column in which some times, from row ``start`` on, have none."""
         for name, kind in kinds.items():
             if kind != TIMES or frame[name].dtype.kind != "O" or self.seen.get(name, True) is None:
@@ -428,7 +455,7 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
     empty = tuple(str(name) for name in none)
     unused = _all_unused(head.set_axis(columns, axis=1), targets, empty)
 
-    def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         begun, zones = 0, _Zones(what)
         for part in source.partitions if lazy else (source,):
             frame = (part.compute() if lazy else part).set_axis(columns, axis=1)
@@ -438,9 +465,16 @@ def frame_table(source: Any, targets: Names) -> Iterator[Table]:
                 yield _of_frame(block, names, what, begun + start, targets)
             begun += len(frame)
 
+    def levels(names: Names) -> dict[str, Names]:
+        called = dict(zip(columns, source.columns, strict=True))
+        wanted = [name for name in names if name in called and _is_text(head[called[name]])]
+        found = {name: levels_of_column(source[called[name]]) for name in wanted}
+        return {name: own for name, own in found.items() if own is not None}
+
     rows = None if lazy else len(source)
     defaults = tuple(name for name in columns if name not in unused or name in targets)
-    yield Table(columns, targets, defaults, kinds, blocks, rows=rows, unused=unused)
+    more: dict[str, Any] = {"rows": rows, "unused": unused, "levels": levels}
+    yield Table(columns, targets, defaults, kinds, blocks, **more)
 
 
 @contextmanager
@@ -456,17 +490,43 @@ def arrow_table(source: Any, targets: Names) -> Iterator[Table]:
     indices = _indices(columns)
     begin = list(islice(batches, 1 if indices else 0))
 
-    def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         for batch in itertools.chain(begin, batches):
             for start in range(0, batch.num_rows, rows):
                 yield _of_batch(batch.slice(start, rows), names)
+
+    def levels(names: Names) -> dict[str, Names]:
+        if isinstance(source, pa.RecordBatchReader):  # which is read once
+            return {}
+        again = pa.RecordBatchReader.from_stream(source)
+        return _levels_in(again, again.schema, names)
 
     found = _arrow_kinds(reader.schema)
     empty = {*_typeless(found), *_no_values(source)} - {*targets}
     first = pa.Table.from_batches([batch.slice(0, HEAD_ROWS) for batch in begin], reader.schema)
     unused = _all_unused(_head(first.select(indices), columns), targets, empty)
     defaults = tuple(name for name in columns if name not in unused)
-    yield Table(columns, targets, defaults, refusing(what, found, targets), blocks, unused=unused)
+    kinds = refusing(what, found, targets)
+    more: dict[str, Any] = {"unused": unused, "levels": levels}
+    yield Table(columns, targets, defaults, kinds, blocks, **more)
+
+
+def _levels_in(batches: Iterable[Any], schema: Any, names: Iterable[str]) -> dict[str, Names]:
+    """Return the levels of columns of text of Arrow batches with a schema."""
+    wanted = [name for name in names if name in schema.names and _holds_text(schema.field(name))]
+    values: dict[str, set[Any]] = {name: set() for name in wanted}
+    for batch in batches if wanted else ():
+        for name, own in values.items():
+            own.update(batch.column(name).unique().to_pylist())
+    return _named(values)
+
+
+def _holds_text(entry: Any) -> bool:
+    """Return whether a field of an Arrow schema holds text, or categories that are text."""
+    import pyarrow.types as of
+
+    type = entry.type.value_type if of.is_dictionary(entry.type) else entry.type
+    return of.is_string(type) or of.is_large_string(type) or str(type) == "string_view"
 
 
 def _typeless(kinds: Mapping[str, str | Other]) -> Names:
@@ -496,7 +556,7 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
     columns = tuple(data.schema.names)
     check_known("target", targets, columns, source)
 
-    def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+    def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         batches = data.to_batches(
             columns=list(names), batch_size=rows, batch_readahead=1, fragment_readahead=1
         )
@@ -508,8 +568,16 @@ def parquet_file(source: str, targets: Names) -> Iterator[Table]:
     head = _head(data.head(HEAD_ROWS, columns=_indices(columns)), columns)
     unused = _all_unused(head, targets, empty)
     defaults = tuple(name for name in columns if name not in unused)
+
+    def levels(names: Names) -> dict[str, Names]:
+        wanted = [name for name in names if name in columns]
+        wanted = [name for name in wanted if _holds_text(data.schema.field(name))]
+        batches = data.to_batches(columns=wanted) if wanted else ()
+        return _levels_in(batches, data.schema, wanted)
+
     kinds = refusing(source, found, targets)
-    yield Table(columns, targets, defaults, kinds, blocks, rows=rows, unused=unused)
+    more: dict[str, Any] = {"rows": rows, "unused": unused, "levels": levels}
+    yield Table(columns, targets, defaults, kinds, blocks, **more)
 
 
 def _indices(columns: Names) -> list[str]:
@@ -558,16 +626,17 @@ def _arrow_kinds(schema: Any) -> dict[str, str | Other]:
     return {entry.name: kind(entry.type) for entry in schema}
 
 
-def _of_batch(batch: Any, names: Iterable[str]) -> np.ndarray:
+def _of_batch(batch: Any, names: Mapping[str, Kind]) -> np.ndarray:
     import pyarrow as pa
 
-    columns = [batch.column(name) for name in names]
-    plain = [
-        values if pa.types.is_temporal(values.type) else values.cast(pa.float64(), safe=False)
-        for values in columns
-    ]
-    arrays = [values.to_numpy(zero_copy_only=False) for values in plain]
-    return np.stack([grids._as_float(values) for values in arrays], axis=1)
+    def numbers(values: Any, kind: Kind) -> np.ndarray:
+        if isinstance(kind, Coding):
+            return kind.of(np.array(values.to_pylist(), object))
+        if not pa.types.is_temporal(values.type):
+            values = values.cast(pa.float64(), safe=False)
+        return grids._as_float(values.to_numpy(zero_copy_only=False))
+
+    return np.stack([numbers(batch.column(name), kind) for name, kind in names.items()], axis=1)
 
 
 @contextmanager
@@ -580,7 +649,7 @@ def npz_file(source: str, targets: Names) -> Iterator[Table]:
         listing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         check_known("target", outputs, places, source)
 
-        def blocks(names: Mapping[str, str], rows: int) -> Iterator[np.ndarray]:
+        def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
             wanted = [places[name] for name in names]
             first = (*outputs, *names)[0]
             n, what = shapes[places[first][0]][0], "the target" if outputs else "column"
