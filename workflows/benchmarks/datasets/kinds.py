@@ -21,7 +21,7 @@ REAL = {
 DAYS, STEP, WARM, FIRST = 12, 30, 300, 2
 """Days of ``wet`` and ``rain`` and those between them, tenths of degrees of a hot day, and the
 first year of ``hot``."""
-KM = 111.2
+KM, DAY, MISSING = 111.2, 1_000, -9999
 
 
 class Kind(NamedTuple):
@@ -57,16 +57,29 @@ def field(X: np.ndarray, rng: np.random.Generator, variance: float) -> np.ndarra
     return np.sqrt(2 * variance / WAVES) * f
 
 
+def temperatures() -> tuple[np.ndarray, np.ndarray]:
+    """Return places (n, 3) of stations and the lowest temperatures (n, 2) of a day and the next."""
+    with np.load(file_of("stations")) as found:
+        both = [found["tmin_tenths_c"][:, day] for day in (DAY, DAY + 1)]
+        places = _places(found)
+    y = np.column_stack(both) / 10.0
+    known = (np.column_stack(both) != MISSING).all(axis=1)
+    return places[known], y[known]
+
+
+def _places(found: Any) -> np.ndarray:
+    lat, lon, height = (found[key] for key in ("lat", "lon", "elev_m"))
+    east = KM * (lon - lon.mean()) * np.cos(np.deg2rad(lat.mean()))
+    return np.column_stack([east, KM * lat, height])
+
+
 def of_stations(name: str, rng: np.random.Generator) -> Kind:
     """Return days of stations, wet or with how much rain, or hot days of July per year.
 
     Columns are east and north in km, height in m, and day or year.
     """
     with np.load(file_of("stations")) as found:
-        lat, lon, height = (found[key] for key in ("lat", "lon", "elev_m"))
-        places = np.column_stack(
-            [KM * (lon - lon.mean()) * np.cos(np.deg2rad(lat.mean())), KM * lat, height]
-        )
+        places = _places(found)
         if name in ("wet", "rain"):
             values = found["prcp_tenths_mm"][:, ::STEP][:, :DAYS].astype(float)
             times, exposure = STEP * np.arange(DAYS), None
@@ -78,7 +91,9 @@ def of_stations(name: str, rng: np.random.Generator) -> Kind:
             year = dates.astype("datetime64[Y]").astype(int)
             times = np.unique(year)[FIRST:]
             highs = [found["tmax_tenths_c"][:, july & (year == one)] for one in times]
-            exposure = np.column_stack([(one != -9999).sum(axis=1) for one in highs]).astype(float)
+            exposure = np.column_stack([(one != MISSING).sum(axis=1) for one in highs]).astype(
+                float
+            )
             y = np.column_stack([(one >= WARM).sum(axis=1) for one in highs]).astype(float)
             known = exposure > 0
     rows = np.argwhere(known)
