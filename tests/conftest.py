@@ -34,7 +34,7 @@ get_mp_context().set_forkserver_preload(["distributed", "daskgp.estimators"])
 gc.disable()
 
 
-LONG, KEPT = 2, 8
+LONG, KEPT = 2, 12
 """Cases from which on a promise is long, and of how many of them one is not slow."""
 SAMPLED = {
     *("settings", "idle_settings", "same_bits", "rows_of_the_caller", "pickle", "save_load"),
@@ -103,7 +103,7 @@ def check_of(item):
 def pytest_collection_modifyitems(config, items):
     """Begin with the files of this folder, which wait for servers; make most long promises short.
 
-    A promise with many cases keeps an eighth of them, chosen by their names, so that each method
+    A promise with many cases keeps a twelfth of them, chosen by their names, so that each method
     is among those kept of some promises; ``make test-slow`` has all others.  Promises marked
     ``whole`` keep all, and so do those of methods and kernels that are asked for, unless they are
     of what all methods share: ``sampled``.

@@ -49,6 +49,7 @@ LAYERS = {
     "trend": layers.TrendLayer(TREND, np.ones(1), COEFFICIENTS, NAMES),
     "ols": layers.TrendLayer(replace(TREND, basis=None), np.ones(1), None, NAMES),
     "noise": layers.Noise(0.3),
+    "target_noise": layers.TargetNoise(np.array([0.3])),
     "units": layers.Units(SCALE),
     "regressor": layers.RegressorLayer(Known(REGRESSOR, np.ones((1, 2)), np.ones((1, 1)))),
     "spread": layers.Spread(1.3),

@@ -295,8 +295,14 @@ def test_a_store_that_grows_brings_its_columns(tmp_path, caplog):
     np.testing.assert_allclose(clone(plain).fit(*rows).predict(X), rates, rtol=1e-6)
     clone(model).fit(*rows)
     assert not caplog.text
+
+
+@pytest.mark.slow
+def test_a_search_takes_the_columns_of_a_store(tmp_path):
+    X, y, own = with_columns("poisson")
+    model = daskgp.SGPR(KERNEL, likelihood="poisson", inducing=X[:9], **FIXED)
     auto = daskgp.AutoGP(candidates=[model], time_budget=60, progress=False)
-    auto.fit(*daskgp.open_dataset(url))
+    auto.fit(*daskgp.open_dataset(stored(tmp_path, X, y, own)))
     assert auto.findings_[0].startswith("the rows have exposure and offset: the target is cou")
     np.testing.assert_allclose(auto.predict(X), clone(model).fit(X, y, **own).predict(X), atol=1e-6)
     places = [np.flatnonzero((x == X).all(axis=1))[0] for x in auto.held_out_.X.tolist()]

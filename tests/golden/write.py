@@ -75,6 +75,17 @@ def vecchia(**more):
     return daskgp.VecchiaGP(n_neighbours=12, block_rows=12, progress=False, **FOUND | more)
 
 
+def joint(make):
+    """Fit targets together, trained, the second of which is missing in some rows."""
+
+    def fit(X, y):
+        y[::3, 1] = np.nan
+        kernel = kernels.Matern32()
+        return make(targets="joint", kernel=kernel, optimizer="auto", max_iter=5).fit(X, y)
+
+    return fit
+
+
 def slope():
     """A fitted regressor, as users bring one."""
     X, y, _ = rows("trend")
@@ -128,6 +139,8 @@ MODELS = {
     "two-targets-sgpr": (sgpr(), "two"),
     "two-targets-lma": (lma(), "two"),
     "two-targets-exact": (exact(), "two"),
+    "joint-targets-vecchia": (joint(vecchia), "two"),
+    "joint-targets-exact": (joint(exact), "two"),
     "trend-sgpr": (sgpr(mean="linear"), "trend"),
     "trend-lma": (lma(mean="linear"), "trend"),
     "trend-exact": (exact(mean="linear"), "trend"),
