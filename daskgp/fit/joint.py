@@ -51,6 +51,8 @@ CLOSE = 0.01
 """Change of the logs of noise variances with which turns end."""
 REACH, SLOWEST = 1.5, 0.8
 """Most that one of them moves in a turn, and share of the last step up to which steps are added."""
+ENOUGH = 50_000
+"""Rows of a target, about, that tell its noise variance."""
 LEAST, LARGEST = 1e-6, 1e2
 """Least and largest noise variance of a target, in the unit of its variance."""
 
@@ -124,8 +126,8 @@ def run(
         As for a fit.
     """
     check(recipe, rows)
-    of_targets = _of_targets(recipe, rows, executor)
-    long = Long(rows, of_targets, executor, keep)
+    units, counts = _of_targets(recipe, rows, executor)
+    long = Long(rows, units, counts, executor, keep)
     try:
         plain = long.written()
         sums = sampling.describe(plain, recipe.spans(plain), executor)
@@ -179,8 +181,13 @@ def _given(recipe: Recipe) -> Recipe:
     )
 
 
-def _of_targets(recipe: Recipe, rows: data.Rows, executor: Executor) -> tuple[scaling.Scaling, ...]:
-    """Return units and mean function of each target; InputError for rows that cannot be used."""
+def _of_targets(
+    recipe: Recipe, rows: data.Rows, executor: Executor
+) -> tuple[tuple[scaling.Scaling, ...], np.ndarray]:
+    """Return units and mean function of each target, and their numbers of rows (p,).
+
+    Raise InputError for rows that cannot be used.
+    """
     spans, names = recipe.spans(rows), rows.columns.inputs_names
     task = partial(_described, rows)
     found: tuple[scaling.Sums, ...] = map_reduce(task, _combined, spans, executor, "describe")
@@ -191,11 +198,10 @@ def _of_targets(recipe: Recipe, rows: data.Rows, executor: Executor) -> tuple[sc
         scaling.check(sums, names, [name], given)
         scaling.warn_of_few_values(sums, [name], np.dtype(rows.y.dtype))
         units.append(scaling.solve(sums, rows.n_features, mean, recipe.standardize))
-    counts = ", ".join(
-        f"{name} {int(sums.rows)}" for name, sums in zip(rows.target_names, found, strict=True)
-    )
-    logger.info("joint targets of %d rows: %s", len(rows), counts)
-    return tuple(units)
+    counts = np.array([int(sums.rows) for sums in found])
+    said = (f"{name} {n}" for name, n in zip(rows.target_names, counts, strict=True))
+    logger.info("joint targets of %d rows: %s", len(rows), ", ".join(said))
+    return tuple(units), counts
 
 
 def _described(rows: data.Rows, span: Span) -> tuple[scaling.Sums, ...]:
@@ -218,12 +224,15 @@ class Long:
         As they are given, with p targets.
     units : tuple of Scaling
         Units and mean function of each target.
+    counts : ndarray (p,)
+        Rows of each target.
     executor : Executor
     keep : str
     """
 
     rows: data.Rows
     units: tuple[scaling.Scaling, ...]
+    counts: np.ndarray
     executor: Executor
     keep: str
 
@@ -244,9 +253,12 @@ class Long:
         return long.with_arrays({**long.arrays, **arrays})
 
     def sums(self, long: data.Rows, posterior: Posterior, noise: np.ndarray) -> Sums:
-        """Return sums over the rows of each target, whose noise variances are ``noise`` (p,)."""
+        """Return sums over the rows of each target, whose noise variances are ``noise`` (p,).
+
+        Of many rows some stand for all.
+        """
         cheaper = replace(posterior, method=posterior.method.at_own_rows())
-        task = partial(_sums, long, noise)
+        task = partial(_sums, long, noise, np.maximum(self.counts // ENOUGH, 1))
         shared = (node("posterior", cheaper),)
         return reduce(Sums.plus, map_all(task, self._spans, self.executor, "noise", shared))
 
@@ -346,10 +358,14 @@ def _noise(noise: np.ndarray, span: Span) -> tuple[np.ndarray]:
     return (np.tile(noise, span.rows // len(noise)),)
 
 
-def _sums(long: data.Rows, noise: np.ndarray, span: Span, posterior: Posterior) -> list[Sums]:
+def _sums(
+    long: data.Rows, noise: np.ndarray, stride: np.ndarray, span: Span, posterior: Posterior
+) -> list[Sums]:
     X, y = long.raw(*span)
     known = scaling.complete_rows(X, y[:, :1])
-    X, y, which = X[known], y[known, 0], X[known, -1].astype(int)
+    which, number = X[:, -1].astype(int), np.arange(*span) // len(noise)
+    known &= number % stride[which] == 0
+    X, y, which = X[known], y[known, 0], which[known]
     with single_blas_thread():
         found = posterior.moments(X, "variance")
     assert found.variance is not None
@@ -358,7 +374,7 @@ def _sums(long: data.Rows, noise: np.ndarray, span: Span, posterior: Posterior) 
     free = 1.0 - found.variance[:, 0] / s
 
     def of_each(values: np.ndarray) -> np.ndarray:
-        return np.bincount(which, weights=values, minlength=p)
+        return stride * np.bincount(which, weights=values, minlength=p)
 
     return [Sums(of_each(misfit), of_each(np.maximum(free, 0.0)), of_each(0.5 * free**2))]
 
