@@ -36,7 +36,7 @@ MIXED = {
 KERNEL = {"pair": "matern32()", "three": "matern32()", "stations": "matern32(ard=true)"}
 OURS: dict[str, Any] = {
     "exact": daskgp.ExactGP,
-    "sgpr": lambda *a, **k: daskgp.SGPR(*a, n_inducing=600, **k),
+    "sgpr": lambda *a, **k: daskgp.SGPR(*a, n_inducing=400, **k),
     "lma": daskgp.LMA,
     "vecchia": daskgp.VecchiaGP,
 }
