@@ -256,6 +256,7 @@ def checked(
 def refuse(posterior: Posterior, regions: Any, distances: Any = 1) -> None:
     """Raise SettingError for a model or settings that cannot be."""
     posterior.refuse_spread(include_noise=True)
+    posterior.refuse_targets_together("a check")
     number = whole("regions", regions, 1)
     if number & (number - 1):
         raise SettingError(f"regions={number}: a power of 2 is needed, such as 4 or 8")

@@ -675,7 +675,7 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     if named is not None:
         return tuple(map(str, named))
     if hasattr(X, "name") and hasattr(X, "iloc"):
-        return (str(X.name),)
+        return None if X.name is None else (str(X.name),)
     names = _said_behind(X, "X").get("feature_names") or _said_behind(X, "y").get("target_names")
     return tuple(str(name) for name in names) if isinstance(names, list) else None
 

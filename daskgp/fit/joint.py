@@ -27,7 +27,7 @@ from daskgp.data.partition import Span, default_block_rows
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores import groups
 from daskgp.data.stores.checkpoints import Place
-from daskgp.errors import SettingError
+from daskgp.errors import InputError, SettingError
 from daskgp.fit import hyperparameters, means, sites, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit
@@ -195,6 +195,7 @@ def _of_targets(
     units = []
     for name, sums in zip(rows.target_names, found, strict=True):
         given = scaling.Given.of(rows.arrays)
+        _check_target(name, sums, rows)
         scaling.check(sums, names, [name], given)
         scaling.warn_of_few_values(sums, [name], np.dtype(rows.y.dtype))
         units.append(scaling.solve(sums, rows.n_features, mean, recipe.standardize))
@@ -202,6 +203,21 @@ def _of_targets(
     said = (f"{name} {n}" for name, n in zip(rows.target_names, counts, strict=True))
     logger.info("joint targets of %d rows: %s", len(rows), ", ".join(said))
     return tuple(units), counts
+
+
+def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
+    """Raise InputError for a target that tells of no other."""
+    count, j = int(sums.rows), rows.n_features
+    if count < 2 and not sums.infinite.any():
+        raise InputError(
+            f"target {name!r} has {count} usable values in {len(rows)} rows: joint targets need two "
+            "or more each, leave it out"
+        )
+    if sums.low[j] == sums.high[j]:
+        raise InputError(
+            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so that it tells of no "
+            "other: leave it out"
+        )
 
 
 def _described(rows: data.Rows, span: Span) -> tuple[scaling.Sums, ...]:
@@ -420,10 +436,13 @@ class _Turns:
             logger.info("joint targets, turn %d: noise variances %s", number + 1, noise)
             other = warm.Other(fit.posterior, recipe.inputs)
             recipe = replace(recipe, begun_from=fit.posterior.token)
-            settled = np.abs(step).max() < CLOSE
-            if (settled and not first) or ended() or not callbacks.has_room(0.0):
+            following = np.clip(noise * np.exp(step), LEAST, LARGEST)
+            step = np.log(following / noise)  # none at a bound
+            if np.abs(step).max() < CLOSE and not first:
                 break
-            noise = np.clip(noise * np.exp(step), LEAST, LARGEST)
+            if ended() or not callbacks.has_room(0.0):
+                break
+            noise = following
             if moves < sites.STILL:
                 recipe = recipe.changed(optimizer=None)
         else:

@@ -133,3 +133,23 @@ def test_what_does_not_go_with_joint_targets_is_refused():
     for refused in (model.sample_paths, lambda: model.update(X, y)):
         with pytest.raises(SettingError, match="joint"):
             refused()
+
+
+def test_targets_that_tell_of_no_other_are_refused_by_name():
+    X, y = pair()
+    for values, words in (
+        (np.nan, "target 'y1' has 0 usable values"),
+        (7.0, "target 'y1' is 7 in"),
+    ):
+        y[:, 1] = values
+        with pytest.raises(InputError, match=words):
+            daskgp.ExactGP(targets="joint", progress=False).fit(X, y)
+
+
+def test_a_target_without_noise_settles(caplog):
+    X, y = pair(60, gaps=False)
+    y[:, 0] = np.sin(3 * X[:, 0])
+    model = daskgp.ExactGP("rbf()", targets="joint", progress=False).fit(X, y)
+    assert "settled" not in caplog.text
+    with pytest.raises(SettingError, match="a check of joint targets"):
+        daskgp.check(model, X, y)
