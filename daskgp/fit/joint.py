@@ -210,13 +210,13 @@ def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
     count, j = int(sums.rows), rows.n_features
     if count < 2 and not sums.infinite.any():
         raise InputError(
-            f"target {name!r} has {count} usable values in {len(rows)} rows: joint targets need two "
-            "or more each, leave it out"
+            f"target {name!r} has {count} usable values in {len(rows)} rows: joint targets need "
+            "two or more each, leave it out"
         )
     if sums.low[j] == sums.high[j]:
         raise InputError(
-            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so that it tells of no "
-            "other: leave it out"
+            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so that it tells of "
+            "no other: leave it out"
         )
 
 
@@ -411,8 +411,7 @@ class _Turns:
         begun = None if start is None else start.posterior.layer(TargetNoise)
         other = None if start is None else in_long_form(start)
         if recipe.optimizer is None:
-            known = np.full(p, recipe.noise_variance)
-            return self._joint(self._solved(_given(recipe), known, 0, other, None), known, None)
+            return self._untrained(other)
         noise: np.ndarray | None = None if begun is None else np.array(begun.variances)
         history, errors = list[dict[str, Any]](), None
         own: np.ndarray | None = None
@@ -438,9 +437,8 @@ class _Turns:
             recipe = replace(recipe, begun_from=fit.posterior.token)
             following = np.clip(noise * np.exp(step), LEAST, LARGEST)
             step = np.log(following / noise)  # none at a bound
-            if np.abs(step).max() < CLOSE and not first:
-                break
-            if ended() or not callbacks.has_room(0.0):
+            settled = np.abs(step).max() < CLOSE and not first
+            if settled or ended() or not callbacks.has_room(0.0):
                 break
             noise = following
             if moves < sites.STILL:
@@ -455,6 +453,12 @@ class _Turns:
         final = _given(recipe).changed(optimizer=None)
         last = self._solved(final, noise, number + 1, other, None, self.long.keep)
         return self._joint(replace(last, errors=errors, history=history), noise, own)
+
+    def _untrained(self, start: warm.Other | None) -> Fit:
+        """Return the fit with the hyper-parameters that it begins with."""
+        noise = np.full(self.long.rows.n_targets, self.recipe.noise_variance)
+        fit = self._solved(_given(self.recipe), noise, 0, start, None, self.long.keep)
+        return self._joint(fit, noise, None)
 
     def _solved(
         self,
