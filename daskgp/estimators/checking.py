@@ -212,6 +212,11 @@ def variogram(
 
 def _posterior(model: Any) -> Posterior:
     if not isinstance(model, FittedGP):
+        if made_of := getattr(model, "made_of", None):
+            raise SettingError(
+                f"{type(model).__name__} is made of two models: give one of them with its rows, "
+                f"{made_of}"
+            )
         raise SettingError(
             f"model is {shown(model)}: give a fitted estimator, such as daskgp.load(...)"
         )

@@ -139,6 +139,11 @@ def cross_validate(
 
 def _check_model(model: Any) -> None:
     if not isinstance(model, GaussianProcess):
+        if hasattr(model, "made_of"):
+            raise SettingError(
+                f"{type(model).__name__} is made of two models: give one of them with its rows, or "
+                "take scikit-learn's cross_val_score for both"
+            )
         raise SettingError(
             f"model is {shown(model)}: give an estimator of daskgp, such as daskgp.SGPR()"
         )

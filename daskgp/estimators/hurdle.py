@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import dask
 import dask.array as da
@@ -75,6 +75,10 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     occurrence_: GaussianProcess
     amount_: GaussianProcess
+    made_of: ClassVar[str] = (
+        "model.occurrence_ with y > 0, or model.amount_ with X[y > 0], y[y > 0]"
+    )
+    """The two models, and the rows of each."""
 
     def __init__(
         self,

@@ -167,9 +167,11 @@ def _number(
         return names.index(column)
     if isinstance(column, str) or column >= len(names):
         setting = "column" if isinstance(kernel, Table) else f"{setting} with"
+        joint = ", or fit several targets with targets='joint'" * (column == "target")
         raise SettingError(
             f"{type(kernel).__name__} has {setting} {shown(column)}, but the features are "
             f"{shown(', '.join(names))}: give names of these or numbers from 0 to {len(names) - 1}"
+            f"{joint}"
         )
     return column
 

@@ -133,3 +133,11 @@ def test_settings_that_cannot_be_used_are_refused():
         model.predict_exceedance(X, -1.0)
     with pytest.raises(SettingError, match="levels between 0 and 1"):
         model.predict(X, quantiles=[1.0])
+
+
+def test_checks_and_cross_validation_say_to_take_its_parts():
+    X, y = rows()
+    model = hurdle().fit(X, y)
+    for call, words in ((daskgp.check, "model.amount_ with X"), (daskgp.cross_validate, "both")):
+        with pytest.raises(SettingError, match=words):
+            call(model, X, y)

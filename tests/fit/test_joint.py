@@ -125,6 +125,7 @@ def test_what_does_not_go_with_joint_targets_is_refused():
         (daskgp.ExactGP(targets="joint", mean="linear"), y, {}, "mean='ols'"),
         (daskgp.CGGP(targets="joint"), y, {}, "choose VecchiaGP"),
         (daskgp.ExactGP(targets="both"), y, {}, "joint"),
+        (daskgp.ExactGP('coregion("target")*rbf()'), y[:, 0], {}, "targets='joint'"),
     ]
     for model, given, kwargs, words in cases:
         with pytest.raises(InputError, match=words):
