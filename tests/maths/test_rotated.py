@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from agree import assert_close
-from matplotlib.figure import Figure
 
 import daskgp
 from daskgp import kernels
@@ -325,7 +324,9 @@ def test_angles_have_names_errors_and_units(eastern):
     assert derived.gradient[3] == pytest.approx(np.exp(learned.log_parameters[3]))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what early matplotlib imports
 def test_variograms_have_what_is_expected_along_the_axes_and_across(eastern):
+    figure = pytest.importorskip("matplotlib.figure")
     table, y, model = eastern
     found = daskgp.variogram(table, y, model, bins=4, max_distance=2.0)
     assert found.directions[1] == "across"
@@ -336,6 +337,6 @@ def test_variograms_have_what_is_expected_along_the_axes_and_across(eastern):
         wanted = scale * (turned.diag(away) - turned(np.zeros((1, 2)), away)[0])
         assert_close(found.along[:, j], wanted + found.noise_variance, 1e-8)
     assert "expected across" in str(found)
-    lines = daskgp.plot.variogram(found, ax=Figure().subplots()).get_lines()
+    lines = daskgp.plot.variogram(found, ax=figure.Figure().subplots()).get_lines()
     assert {line.get_linestyle() for line in lines} >= {"--", "-."}
     assert daskgp.variogram(table, y, model, bins=4, columns=["easting"]).along is None
