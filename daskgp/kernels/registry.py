@@ -188,8 +188,8 @@ def _from_dict(description: Any, levels: int) -> Kernel:
         composite: Any = COMPOSITES[name]
         return composite(tuple(_from_dict(part, levels - 1) for part in parts))
     kind, held = REGISTRY.find(name), []
-    if kind is Rotated and isinstance(parts := settings.pop("parts", None), list):
-        held = [_from_dict(part, levels - 1) for part in parts]
+    if kind is Rotated and isinstance(settings.get("parts"), list):
+        held = [_from_dict(part, levels - 1) for part in settings.pop("parts")]
     return _build(kind, held, settings, f"kernel {name!r}")
 
 
