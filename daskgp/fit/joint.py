@@ -24,6 +24,7 @@ from daskgp import data
 from daskgp.data import writers
 from daskgp.data.blocks import sampling
 from daskgp.data.partition import Span, default_block_rows
+from daskgp.data.regressor import Known
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores import groups
 from daskgp.data.stores.checkpoints import Place
@@ -98,6 +99,19 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
             f"{name} is given, and targets='joint' learns a noise variance of each target: leave "
             f"{name} out ({name}=False where the store has it)"
         )
+    if recipe.settings.get("varying") is not None:
+        raise SettingError(
+            "targets='joint' has hyper-parameters that all places have in common: leave varying out"
+        )
+    asked = recipe.asked
+    for setting, given in (
+        ("fixed", fixed_values(asked.fixed)), ("limits", asked.limits), ("prior", asked.prior),
+    ):  # fmt: skip
+        if NOISE in (given or {}):
+            raise SettingError(
+                f"{setting} has {NOISE!r}, and targets='joint' learns one of each target: leave it "
+                f"out of {setting}="
+            )
     if means.is_integrated(recipe.mean):
         raise SettingError(
             f"mean={recipe.mean!r} is a trend that is integrated over, which targets='joint' does "
@@ -132,7 +146,7 @@ def run(
         plain = long.written()
         sums = sampling.describe(plain, recipe.spans(plain), executor)
         inner = of_rows(recipe, rows)
-        turns = _Turns(solve, inner, long, plain, checkpoint)
+        turns = _Turns(solve, inner, long, plain, checkpoint, recipe.mean)
         with callbacks.ended() as ended:
             fit = turns.taken(start, ended)
     finally:
@@ -404,6 +418,7 @@ class _Turns:
     long: Long
     rows: data.Rows
     checkpoint: Place | None
+    mean: Any
 
     def taken(self, start: warm.Other | None, ended: Callable[[], bool]) -> Fit:
         """Return the fit with the last noise variances, as one of the rows that were given."""
@@ -490,9 +505,10 @@ class _Turns:
             joint=True,
             layers=(),
         )
-        layers = (
-            layer for layer in chain.of_fit(posterior.parts()) if not isinstance(layer, Noise)
-        )
+        regressor = means.regressor(self.mean, rows)
+        known = None if regressor is None else Known.of(regressor, rows)
+        found = chain.of_fit(posterior.parts(known))
+        layers = (layer for layer in found if not isinstance(layer, Noise))
         posterior = replace(posterior, layers=chain.joined(*layers, TargetNoise(noise)))
         return replace(fit, posterior=posterior, likelihood_errors=errors)
 

@@ -164,14 +164,20 @@ def run(
     """
     solve = partial(solved, executor, fills)
     if recipe.targets == "joint":
-        return joint.run(solve, recipe, rows, executor, checkpoint, keep, start)
+        fit, sums = joint.run(solve, recipe, rows, executor, checkpoint, keep, start)
+        return fit.of(_reading(recipe, fit.posterior)), sums
     spans = recipe.spans(rows)
     sums = _described(recipe, rows, spans, executor)
     if recipe.likelihood is None:
         return solve(recipe, rows, sums, checkpoint, keep, start), sums
     given = recipe, rows, sums, executor, checkpoint, keep, start
     fit, observed = sites.run(solve, *given)
-    return fit.of(fit.posterior.observed_by(observed)), sums
+    return fit.of(_reading(recipe, fit.posterior.observed_by(observed))), sums
+
+
+def _reading(recipe: Recipe, posterior: Posterior) -> Posterior:
+    """Return a posterior of rows that a fit has made, which reads fill values of places."""
+    return replace(posterior, finds_fills=isinstance(recipe.fill_values, str))
 
 
 def solved(

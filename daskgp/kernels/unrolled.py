@@ -69,7 +69,7 @@ class _OfSomeAxesError(Exception):
 
 @dataclass
 class _Walk:
-    """What is found from the left to the right: columns of rows, and weights of derivatives."""
+    """Columns of rows and weights of derivatives, found from the left to the right."""
 
     d: int
     own: int = 0

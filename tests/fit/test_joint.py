@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels
@@ -123,6 +124,8 @@ def test_what_does_not_go_with_joint_targets_is_refused():
         (daskgp.ExactGP(targets="joint"), y[:, 0], {}, "several targets"),
         (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones(len(y))}, "y_variance"),
         (daskgp.ExactGP(targets="joint", mean="linear"), y, {}, "mean='ols'"),
+        (daskgp.ExactGP(targets="joint", fixed={"noise_variance": 0.1}), y, {}, "leave it out of"),
+        (daskgp.VecchiaGP(targets="joint", varying=2), y, {}, "leave varying out"),
         (daskgp.CGGP(targets="joint"), y, {}, "choose VecchiaGP"),
         (daskgp.ExactGP(targets="both"), y, {}, "joint"),
         (daskgp.ExactGP('coregion("target")*rbf()'), y[:, 0], {}, "targets='joint'"),
@@ -154,3 +157,20 @@ def test_a_target_without_noise_settles(caplog):
     assert "settled" not in caplog.text
     with pytest.raises(SettingError, match="a check of joint targets"):
         daskgp.check(model, X, y)
+
+
+def test_a_regressor_is_the_mean_and_fill_values_of_places_are_missing():
+    X, y = pair(60, gaps=False)
+    y[:, 0] += 50.0 * X[:, 0]
+    regressor = LinearRegression().fit(X, y)
+    y[::4, 1] = np.nan
+    settings = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(mean=regressor, **settings).fit(X, y)
+    Z = X + 0.01
+    np.testing.assert_allclose(model.predict(Z)[:, 0], y[:, 0], atol=2.0)
+    plain = daskgp.ExactGP(**settings).fit(X, y)
+    poisson = daskgp.ExactGP("rbf()", likelihood="poisson", progress=False)
+    for one in (plain, poisson.fit(X, np.round(np.exp(X[:, 0])))):
+        Z[0, 0] = -9999.0
+        with pytest.warns(UserWarning, match="read as a missing value"):
+            assert np.isnan(one.predict(Z)[0]).all()
