@@ -20,6 +20,7 @@ Examples
 
 import math
 from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -43,25 +44,32 @@ __all__ = [
     "summary",
 ]
 
+Multioutput: TypeAlias = Literal["pooled", "raw_values"]
+"""One score of the values of all outputs, or one of each output."""
 ROOT_PI = math.sqrt(math.pi)
 
 
-def rmse(y_true: Array, mean: Array) -> Array:
+def rmse(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> Array:
     """Return the root mean squared error, in the units of `y_true`.
 
     Parameters
     ----------
     y_true, mean : array, shape (n,) or (n, p)
-        Observed values and predictive means; several outputs are pooled.
+        Observed values and predictive means.
+    multioutput : {"pooled", "raw_values"}, default "pooled"
+        One score of the values of all outputs together, which then should have one unit, or a
+        score of each, as an array (p,): NaN of one without an observed value.
 
     Returns
     -------
-    float or lazy array of shape ()
+    float or lazy array of shape (), or array (p,)
 
     Raises
     ------
     InputError
         If the shapes differ or no observed value is left.
+    SettingError
+        If `multioutput` is another one.
 
     Examples
     --------
@@ -69,12 +77,16 @@ def rmse(y_true: Array, mean: Array) -> Array:
     >>> y, mean = np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.5, 3.0])
     >>> round(float(rmse(y, mean)), 3)
     0.645
+    >>> two = np.column_stack([y, 10 * y])
+    >>> rmse(two, np.column_stack([mean, 10 * mean]), multioutput="raw_values").round(3)
+    array([0.645, 6.455])
     """
     y_true, mean = _arrays(y_true=y_true, mean=mean)
-    return _result(np.sqrt(_mean((y_true - mean) ** 2, y_true)))
+    square = _mean((y_true - mean) ** 2, y_true, _axis(multioutput))
+    return _result(np.sqrt(square), multioutput)
 
 
-def mae(y_true: Array, mean: Array) -> Array:
+def mae(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> Array:
     """Return the mean absolute error, in units of `y_true`; arguments, errors as in `rmse`.
 
     Examples
@@ -85,13 +97,14 @@ def mae(y_true: Array, mean: Array) -> Array:
     0.5
     """
     y_true, mean = _arrays(y_true=y_true, mean=mean)
-    return _result(_mean(np.abs(y_true - mean), y_true))
+    return _result(_mean(np.abs(y_true - mean), y_true, _axis(multioutput)), multioutput)
 
 
-def nmse(y_true: Array, mean: Array) -> Array:
+def nmse(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> Array:
     """Return the mean squared error over the variance of `y_true`: 1 for the best constant.
 
-    With several outputs the ratios of the outputs are averaged. Arguments are as in `rmse`; a
+    With several outputs the ratios of the outputs are averaged, or given for each as
+    ``multioutput="raw_values"``. Arguments are as in `rmse`; a
     `y_true` that is constant raises `InputError` as well (lazily: gives NaN).
 
     Examples
@@ -111,11 +124,17 @@ def nmse(y_true: Array, mean: Array) -> Array:
     if isinstance(spread, np.ndarray | np.floating) and not np.all(spread > 0):
         raise InputError("nmse: y_true is constant and has no variance to compare with; use rmse")
     error = _mean((y_true - mean) ** 2, y_true, axis=0)
-    return _result((error / np.where(spread > 0, spread, np.nan)).mean())
+    ratio = error / np.where(spread > 0, spread, np.nan)
+    return _result(ratio if _axis(multioutput) == 0 else ratio.mean(), multioutput)
 
 
 def nlpd(
-    y_true: Array, mean: Array, variance: Array, likelihood: Likelihood | str | None = None
+    y_true: Array,
+    mean: Array,
+    variance: Array,
+    likelihood: Likelihood | str | None = None,
+    *,
+    multioutput: Multioutput = "pooled",
 ) -> Array:
     """Return the mean negative log predictive density, in nats: the log score.
 
@@ -127,10 +146,12 @@ def nlpd(
         One of ``daskgp.likelihoods``, or its name.  Then `mean` and `variance` are those of the
         latent function, noise left out, and the density of `y_true` is the likelihood's,
         integrated over it.
+    multioutput : {"pooled", "raw_values"}, default "pooled"
+        As in `rmse`.
 
     Returns
     -------
-    float or lazy array of shape ()
+    float or lazy array of shape (), or array (p,)
 
     Raises
     ------
@@ -147,13 +168,15 @@ def nlpd(
     if likelihood is not None:
         arrays = _arrays(latent=True, y_true=y_true, mean=mean, variance=variance)
         density = _by_chunk(_chunk_density, arrays, _likelihood(likelihood))
-        return _result(_mean(-density, arrays[0]))
+        return _result(_mean(-density, arrays[0], _axis(multioutput)), multioutput)
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
     density = 0.5 * (np.log(2 * np.pi * variance) + (y_true - mean) ** 2 / variance)
-    return _result(_mean(density, y_true))
+    return _result(_mean(density, y_true, _axis(multioutput)), multioutput)
 
 
-def crps(y_true: Array, mean: Array, variance: Array) -> Array:
+def crps(
+    y_true: Array, mean: Array, variance: Array, *, multioutput: Multioutput = "pooled"
+) -> Array:
     """Return the mean continuous ranked probability score of Gaussian predictions.
 
     In units of `y_true`; the closed form of Gneiting and Raftery (2007), eq. 21, with the sign
@@ -168,7 +191,8 @@ def crps(y_true: Array, mean: Array, variance: Array) -> Array:
     """
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
     std = np.sqrt(variance)
-    return _result(_mean(crps_of((y_true - mean) / std, std), y_true))
+    scores = crps_of((y_true - mean) / std, std)
+    return _result(_mean(scores, y_true, _axis(multioutput)), multioutput)
 
 
 def ranked_probability(
@@ -258,7 +282,14 @@ def brier(y_true: Array, probability: Array) -> Array:
     return _result(_mean(sum(parts), each[0][0]))
 
 
-def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
+def coverage(
+    y_true: Array,
+    mean: Array,
+    variance: Array,
+    level: float = 0.95,
+    *,
+    multioutput: Multioutput = "pooled",
+) -> Array:
     """Return the share of observed values inside the central predictive interval.
 
     Parameters
@@ -267,10 +298,12 @@ def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -
         As in `nlpd`.
     level : float, default 0.95
         Probability of the interval, between 0 and 1; a calibrated model covers this share.
+    multioutput : {"pooled", "raw_values"}, default "pooled"
+        As in `rmse`.
 
     Returns
     -------
-    float or lazy array of shape ()
+    float or lazy array of shape (), or array (p,)
 
     Raises
     ------
@@ -288,10 +321,17 @@ def coverage(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -
     margin = _half_width(variance, level) - np.abs(y_true - mean)
     # A comparison would count a NaN as not covered; it must show in the score instead.
     inside = np.where(np.isnan(margin), np.nan, margin >= 0)
-    return _result(_mean(inside, y_true))
+    return _result(_mean(inside, y_true, _axis(multioutput)), multioutput)
 
 
-def interval_score(y_true: Array, mean: Array, variance: Array, level: float = 0.95) -> Array:
+def interval_score(
+    y_true: Array,
+    mean: Array,
+    variance: Array,
+    level: float = 0.95,
+    *,
+    multioutput: Multioutput = "pooled",
+) -> Array:
     """Return the mean interval score of the central predictive interval, in units of `y_true`.
 
     Width of the interval plus ``2 / (1 - level)`` times the distance of a value outside it:
@@ -306,16 +346,20 @@ def interval_score(y_true: Array, mean: Array, variance: Array, level: float = 0
     """
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
     scores = interval_score_of(y_true - mean, _half_width(variance, level), level)
-    return _result(_mean(scores, y_true))
+    return _result(_mean(scores, y_true, _axis(multioutput)), multioutput)
 
 
-def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
+def summary(
+    y_true: Array, mean: Array, variance: Array, *, multioutput: Multioutput = "pooled"
+) -> dict[str, Array]:
     """Return the scores that ``daskgp score`` prints, under the names it prints.
 
     Parameters
     ----------
     y_true, mean, variance : array, shape (n,) or (n, p)
         As in `nlpd`.
+    multioutput : {"pooled", "raw_values"}, default "pooled"
+        As in `rmse`; the number of values too is that of each output.
 
     Returns
     -------
@@ -337,15 +381,17 @@ def summary(y_true: Array, mean: Array, variance: Array) -> dict[str, Array]:
     ['coverage_95', 'crps', 'interval_score_95', 'mae', 'n', 'nlpd', 'rmse']
     """
     y_true, mean, variance = _arrays(y_true=y_true, mean=mean, variance=variance)
-    n = (~np.isnan(y_true)).sum()
+    axis = _axis(multioutput)
+    n = (~np.isnan(y_true)).sum(axis=axis)
+    given = y_true, mean, variance
     return {
-        "rmse": rmse(y_true, mean),
-        "mae": mae(y_true, mean),
-        "nlpd": nlpd(y_true, mean, variance),
-        "crps": crps(y_true, mean, variance),
-        "coverage_95": coverage(y_true, mean, variance, 0.95),
-        "interval_score_95": interval_score(y_true, mean, variance, 0.95),
-        "n": int(n) if isinstance(n, np.integer) else n,
+        "rmse": rmse(y_true, mean, multioutput=multioutput),
+        "mae": mae(y_true, mean, multioutput=multioutput),
+        "nlpd": nlpd(*given, multioutput=multioutput),
+        "crps": crps(*given, multioutput=multioutput),
+        "coverage_95": coverage(*given, multioutput=multioutput),
+        "interval_score_95": interval_score(*given, multioutput=multioutput),
+        "n": int(n) if axis is None and isinstance(n, np.integer) else _result(n, multioutput),
     }
 
 
@@ -496,5 +542,17 @@ def _half_width(variance: Array, level: float) -> Array:
     return np.sqrt(variance) * float(special.ndtri(0.5 + level / 2))
 
 
-def _result(score: Array) -> Array:
+def _axis(multioutput: str) -> int | None:
+    """Return the axis over which values are averaged; all for None."""
+    if multioutput not in ("pooled", "raw_values"):
+        raise SettingError(
+            f"multioutput={checks.shown(multioutput)}: give 'pooled', one score of the values of "
+            "all outputs, or 'raw_values', one of each"
+        )
+    return 0 if multioutput == "raw_values" else None
+
+
+def _result(score: Array, multioutput: str = "pooled") -> Array:
+    if multioutput == "raw_values":
+        return np.asarray(score).reshape(-1) if np.isscalar(score) else score.reshape(-1)
     return float(score) if isinstance(score, np.ndarray | np.floating) else score

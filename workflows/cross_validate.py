@@ -3,7 +3,8 @@
     daskgp workflow cross_validate --config cross_validate.toml
 
 A table goes to stderr and the same as JSON to stdout and, if asked for, to a file: the scores of
-each fold, their mean and its standard error, as ``daskgp.cross_validate`` returns them.
+each fold, their mean and its standard error, as ``daskgp.cross_validate`` returns them, and
+those of each of several targets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def main(path: Path) -> None:
     asked = {name: value for name, value in config.items() if name in FOLDS}
     with connect(config):
         found = daskgp.cross_validate(model, X, y, **asked)
-    report(f"{config['model']} on {config['data']}", found.to_rows(), config.get("output"))
+    rows = found.to_rows()
+    if found.targets:
+        parts = {"all": found, **found.targets}
+        rows = [{"target": name, **row} for name, own in parts.items() for row in own.to_rows()]
+    report(f"{config['model']} on {config['data']}", rows, config.get("output"))
 
 
 if __name__ == "__main__":

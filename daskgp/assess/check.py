@@ -104,6 +104,9 @@ class Check:
         Of classes 0 and 1, by tenths of the probability of 1: the number of values, their mean
         ``probability``, the share of 1 that was ``observed``, and the ends ``low`` and ``high`` of
         the 95 % interval of that share.
+    targets : dict of str to dict
+        The scores of each of several targets by its name, with its number ``n`` of values: those of
+        all of them together are in the units that these happen to have.
     ranks : ndarray (20,)
         Shares of counts and ordered classes by the distribution function at a point of its step
         that is drawn at random, with a fixed seed: all 0.05 if calibrated, unlike those of ``pit``.
@@ -133,6 +136,7 @@ class Check:
     note: str = ""
     reliability: list[dict[str, float]] = field(default_factory=list)
     ranks: np.ndarray = field(default_factory=lambda: np.empty(0))
+    targets: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as numbers, lists and texts.
@@ -153,9 +157,11 @@ class Check:
             calibration = {"pit": self.pit.tolist(), **distance}
         if len(self.ranks):
             calibration["ranks"] = self.ranks.tolist()
+        targets = {"targets": self.targets} if self.targets else {}
         return {
             "n": self.n,
             **self.scores,
+            **targets,
             **calibration,
             "regions": self.regions,
             "distance": self.distance,
@@ -168,6 +174,7 @@ class Check:
         width = max(12, *(len(name) for name, _ in named))
         parts = [
             "\n".join(f"{name:>{width}}  {_text(v)}" for name, v in named),
+            *([f"by target:\n{aligned(self._by_target)}"] if self.targets else []),
             *([self.note] if self.note else []),
             *self._calibration,
             f"by region:\n{aligned(self.regions)}",
@@ -178,6 +185,14 @@ class Check:
         return "\n\n".join(parts)
 
     __repr__ = __str__
+
+    @property
+    def _by_target(self) -> list[dict[str, Any]]:
+        names = "n", *BY_PART, "r2"
+        return [
+            {"target": target, **{name: own[name] for name in names if name in own}}
+            for target, own in self.targets.items()
+        ]
 
     @property
     def _calibration(self) -> list[str]:
@@ -366,9 +381,10 @@ def _unit(posterior: Posterior, used: np.ndarray) -> tuple[str, float, bool]:
 
 @dataclass(eq=False)
 class Parts:
-    """Sums by region and by distance, and moments of y: number, mean and squares about it (p,)."""
+    """Sums by region, target and distance; moments of y: number, mean and squares about it (p,)."""
 
     regions: Sums
+    targets: Sums
     distances: Sums | None
     moments: tuple[np.ndarray, np.ndarray, np.ndarray]
     probabilities: np.ndarray
@@ -401,7 +417,8 @@ def _summed(
         squares = np.nansum((found.y - mean) ** 2, axis=0)
         regions = Sums.of(found, which, len(boxes.parts))
         moments, ranks = (n, mean, squares), _ranks(found, span.start)
-        return Parts(regions, by_distance, moments, _probabilities(found), ranks)
+        targets = Sums.by_target(found)
+        return Parts(regions, targets, by_distance, moments, _probabilities(found), ranks)
 
 
 def _probabilities(found: Scores) -> np.ndarray:
@@ -436,7 +453,7 @@ def _plus(a: Parts, b: Parts) -> Parts:
     if a.distances is not None and b.distances is not None:
         by_distance = a.distances + b.distances
     both = a.probabilities + b.probabilities, a.ranks + b.ranks
-    return Parts(a.regions + b.regions, by_distance, moments, *both)
+    return Parts(a.regions + b.regions, a.targets + b.targets, by_distance, moments, *both)
 
 
 def _checked(
@@ -487,7 +504,21 @@ def _checked(
         feature_names,
         reliability=_reliability(total.probabilities),
         ranks=total.ranks / total.ranks.sum() if total.ranks.any() else np.empty(0),
+        targets=_of_targets(posterior, total),
     )
+
+
+def _of_targets(posterior: Posterior, total: Parts) -> dict[str, dict[str, float]]:
+    """Return the scores of each of several targets."""
+    each = {}
+    for j, (name, sums) in enumerate(total.targets.named(posterior.target_names).items()):
+        found = sums.scores() if sums.n else {}
+        own = {score: found[score] for score in METRICS if score in found}
+        squares = float(total.moments[2][j])
+        if squares > 0.0:
+            own["r2"] = 1.0 - own["rmse"] ** 2 * sums.n / squares
+        each[name] = {"n": sums.n, **own}
+    return each
 
 
 def reliability_of(p: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:

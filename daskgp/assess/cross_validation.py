@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
+import operator
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,9 @@ class CrossValidation:
         Scores of all held-out values together.
     predictions : str or None
         Store with the held-out predictions, if one was asked for.
+    targets : dict of str to CrossValidation
+        The same of each of several targets, by its name: scores of all of them together, as above,
+        are in the units that these happen to have.  NaN in folds without a value of it.
 
     Examples
     --------
@@ -80,6 +85,7 @@ class CrossValidation:
     seconds: np.ndarray
     pooled: dict[str, float]
     predictions: str | None = None
+    targets: dict[str, CrossValidation] = field(default_factory=dict)
 
     @property
     def mean(self) -> dict[str, float]:
@@ -122,7 +128,15 @@ class CrossValidation:
         return [*each, {"fold": "mean", **self.mean}, {"fold": "error", **self.standard_error}]
 
     def __str__(self) -> str:
-        return aligned(self.to_rows())
+        tables = [self.to_rows()]
+        if self.targets:
+            tables.append(
+                [
+                    {"target": name, **own.pooled, "values": int(own.rows.sum())}
+                    for name, own in self.targets.items()
+                ]
+            )
+        return "\n\nby target, of all held-out values:\n".join(map(aligned, tables))
 
     __repr__ = __str__
 
@@ -176,12 +190,13 @@ def cross_validated(
                 logger.info("max_rows=%d is no fewer rows than folds train on", most)
             fold = partial(_of_fold, recipe, parts, url, drawn, output, executor)
             found = [fold(i) for i in range(len(parts.folds))]
-    return _collected(LOO if wanted is None else wanted.scheme, found, metrics, predictions)
+    scheme = LOO if wanted is None else wanted.scheme
+    return _collected(scheme, found, metrics, known.target_names, predictions)
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Sums over the held-out values of a fold, rows of its fit, and seconds."""
+    """Sums over the held-out values of a fold by target, rows of its fit, and seconds."""
 
     sums: Sums
     trained: int
@@ -189,21 +204,38 @@ class Found:
 
 
 def _collected(
-    scheme: str, found: Sequence[Found], names: Sequence[str], predictions: str | None
+    scheme: str,
+    found: Sequence[Found],
+    names: Sequence[str],
+    targets: Sequence[str],
+    predictions: str | None,
 ) -> CrossValidation:
-    each = [one.sums.scores() for one in found]
-    total = found[0].sums
-    for one in found[1:]:
-        total = total + one.sums
-    pooled = total.scores()
+    total = reduce(operator.add, (one.sums for one in found))
+    known = total.scores()
+    of = partial(_of, scheme, names=[name for name in names if name in known])
+    parts = [one.sums.named(targets) for one in found]
+    each = {
+        target: of([replace(one, sums=p[target]) for one, p in zip(found, parts, strict=True)])
+        for target in parts[0]
+    }
+    return replace(of(found), predictions=predictions, targets=each)
+
+
+def _of(scheme: str, found: Sequence[Found], names: Sequence[str]) -> CrossValidation:
+    """Return the scores of folds, NaN where there is no value."""
+
+    def scores(sums: Sums) -> dict[str, float]:
+        known = sums.scores() if sums.n else {}
+        return {name: known.get(name, math.nan) for name in names}
+
+    each = [scores(one.sums) for one in found]
     return CrossValidation(
         scheme,
-        {name: np.array([scores[name] for scores in each]) for name in names if name in each[0]},
+        {name: np.array([own[name] for own in each]) for name in names},
         np.array([one.trained for one in found]),
         np.array([one.sums.n for one in found]),
         np.array([one.seconds for one in found]),
-        {name: pooled[name] for name in names if name in pooled},
-        predictions,
+        scores(reduce(operator.add, (one.sums for one in found))),
     )
 
 
@@ -335,7 +367,7 @@ def _scored(
         numbers = reading.read(held, rows)
         numbers[places] = number
         held[rows] = numbers
-    return Sums.of(found)
+    return Sums.by_target(found)
 
 
 def _loo(

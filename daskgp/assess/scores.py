@@ -31,6 +31,7 @@ from daskgp.fit import targets
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models.fills import without
 from daskgp.models.values import Moments
+from daskgp.posterior.layers.chain import Outer
 from daskgp.posterior.posterior import Posterior, check_columns
 from daskgp.predict import known_errors, lazy
 from daskgp.predict.stored import Node, check_visible, opened
@@ -166,20 +167,29 @@ class Sums:
 
     @classmethod
     def of(cls, scores: Scores, group: np.ndarray | None = None, groups: int = 1) -> Sums:
-        """Return the sums over values by the group (n,) of each row; those of a group -1 none."""
+        """Return the sums over values by the group (n,) of each row, or (n, p) of each value.
+
+        Those of a group -1 are in none.
+        """
         group = np.zeros(len(scores.y), int) if group is None else group
-        known = ~np.isnan(scores.y) & (group >= 0)[:, None]
+        group = np.broadcast_to(group if group.ndim > 1 else group[:, None], scores.y.shape)
+        known = ~np.isnan(scores.y) & (group >= 0)
         e, z = scores.error, scores.score
         of_error, of_y = (np.ones(e.shape), e, np.abs(e), e**2), (scores.density, scores.crps)
         more = scores.variance, scores.interval, scores.ranked, scores.right
         values = *of_error, z, z**2, *of_y, *more
-        which = np.broadcast_to(group[:, None], known.shape)[known]
+        which = group[known]
         table = np.stack([np.bincount(which, v[known], minlength=groups) for v in values], axis=1)
         graded = known & ~np.isnan(scores.below)
         classes = np.minimum((scores.below[graded] * BINS).astype(int), BINS - 1)
-        which = np.broadcast_to(group[:, None], known.shape)[graded]
-        counts = np.bincount(which * BINS + classes, minlength=groups * BINS)
+        counts = np.bincount(group[graded] * BINS + classes, minlength=groups * BINS)
         return cls(table, counts.reshape(groups, BINS), scores.left_out)
+
+    @classmethod
+    def by_target(cls, scores: Scores) -> Sums:
+        """Return the sums over values with those of each target as a group."""
+        p = scores.y.shape[1]
+        return cls.of(scores, np.broadcast_to(np.arange(p), scores.y.shape), p)
 
     def __add__(self, other: Sums) -> Sums:
         left_out = self.left_out + other.left_out
@@ -198,6 +208,10 @@ class Sums:
     def group(self, number: int) -> Sums:
         """Return the sums over one group."""
         return Sums(self.table[[number]], self.counts[[number]])
+
+    def named(self, names: Sequence[str]) -> dict[str, Sums]:
+        """Return the sums over each group by its name; none of a single group."""
+        return {name: self.group(j) for j, name in enumerate(names)} if len(names) > 1 else {}
 
     def scores(self) -> dict[str, float]:
         """Return the scores of one group, or of all."""
@@ -326,7 +340,10 @@ def summed(
 def scores(
     posterior: Posterior, X: Any, y: Any, executor: Executor, fill_values: Any = "auto"
 ) -> dict[str, Any]:
-    """Return the scores of predictions of new observations, with noise, and their number.
+    """Return the scores of predictions of new observations, with noise, and the number of values.
+
+    Those of several targets are of all values together, in the units that these happen to have;
+    ``targets`` then has the same of each target, by its name, empty for one without a value.
 
     They are those of ``metrics.summary`` if y is f and Gaussian noise; ``nlpd`` is otherwise that
     of the likelihood, or of y where targets are transformed.  Intervals have the tails that the
@@ -366,16 +383,23 @@ def scores(
             "%s left out, as a feature is missing",
             "1 value is" if total.left_out == 1 else f"{total.left_out:,} values are",
         )
-    found, outer = total.scores(), posterior.outer(True)
+    own = partial(_shown, outer=posterior.outer(True))
+    each = {name: own(sums) for name, sums in total.named(posterior.target_names).items()}
+    return {**own(total), **({"targets": each} if each else {})}
+
+
+def _shown(sums: Sums, outer: Outer) -> dict[str, Any]:
+    """Return the scores of a test set and the number of values."""
+    found = sums.scores() if sums.n else {}
     names = ["rmse", "mae", "nlpd", "crps", "ranked_probability", "interval_score_95"]
     names[5:5] = ["coverage_95"] * outer.increasing
     names += ["brier", "accuracy"]
-    return {**{name: found[name] for name in names if name in found}, "n": total.n}
+    return {**{name: found[name] for name in names if name in found}, "n": sums.n}
 
 
 def _of_span(rows: TestRows, span: Span, node: Node) -> Sums:
     with single_blas_thread():
-        return Sums.of(rows.scored(span, opened(node))[1])
+        return Sums.by_target(rows.scored(span, opened(node))[1])
 
 
 def compared(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from daskgp import metrics
-from daskgp.errors import InputError
+from daskgp.errors import InputError, SettingError
 from daskgp.likelihoods import Bernoulli, Gaussian, Poisson, StudentT
 
 WITHOUT_VARIANCE = (metrics.rmse, metrics.mae, metrics.nmse)
@@ -334,3 +334,25 @@ def test_masked_values_are_missing_and_small_types_do_not_overflow():
 def test_what_is_no_array_or_setting_is_named(call, says):
     with pytest.raises(InputError, match=says):
         call(np.arange(2.0))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(3, 40), st.integers(1, 4), st.floats(0, 0.5))
+@settings(max_examples=20)
+def test_raw_values_are_the_scores_of_each_output(seed, n, outputs, missing):
+    arrays = predictions(n, seed, outputs, missing)
+    each = metrics.summary(*arrays, multioutput="raw_values")
+    lazy = [da.from_array(array, chunks=(2, 1)) for array in arrays]
+    lazily = dask.compute(metrics.summary(*lazy, multioutput="raw_values"))[0]
+    ratios = metrics.nmse(*arrays[:2], multioutput="raw_values")
+    assert ratios.mean() == pytest.approx(metrics.nmse(*arrays[:2]))
+    for name, values in each.items():
+        own = [metrics.summary(*(a[:, j] for a in arrays))[name] for j in range(outputs)]
+        np.testing.assert_allclose(values, own, rtol=1e-12)
+        np.testing.assert_allclose(lazily[name], own, rtol=1e-9)
+
+
+def test_other_multioutput_is_refused():
+    y, mean, _ = predictions(9)
+    assert metrics.rmse(y, mean, multioutput="raw_values").shape == (1,)
+    with pytest.raises(SettingError, match="'pooled', one score"):
+        metrics.rmse(y, mean, multioutput="uniform_average")
