@@ -288,7 +288,7 @@ def rows_to_score(
     place = posterior.geographic or False
     data.warn_of_packed(X, y=y)
     X = posterior.coded(X)
-    given = None, beside, place, posterior.own_columns
+    given = None, beside, place, posterior.own_columns, None, posterior.joint
     rows = data.rows_of(X, y, spill, executor.shares_memory, *given)
     check_columns(posterior, rows.X, rows.feature_names)
     if not len(rows):

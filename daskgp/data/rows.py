@@ -90,8 +90,9 @@ class Rows:
     in a store that is removed with the fit that wrote it.  ``target_units`` and ``feature_units``
     are empty where they are not known.  ``y_variance`` and ``weight`` (n,) are there if rows have
     noise variances of their own: y_variance + s / weight, with s that of a row of weight 1 whose
-    error is not known.  ``geographic`` are the columns with longitude and latitude, if any, and
-    ``trend`` those that ``read`` appends to y for a trend that is integrated over, if there is one.
+    error is not known; joint targets may have a y_variance (n, p).  ``geographic`` are the columns
+    with longitude and latitude, if any, and ``trend`` those that ``read`` appends to y for a trend
+    that is integrated over, if there is one.
     ``fills`` are the values of each column of X, then of y, that are read as missing, if any are.
     ``beside`` (n,) are numbers that a likelihood takes, by their names in ``COLUMNS``, and
     ``categories`` the levels of features that are categories, by the names of these.
@@ -165,8 +166,10 @@ class Rows:
 
     @property
     def n_noise(self) -> int:
-        """Number of columns that ``read`` appends to y: weight and error variance, or none."""
-        return 0 if self.y_variance is None and self.weight is None else 2
+        """Number of columns that ``read`` appends to y: weight and error variances, or none."""
+        if self.y_variance is None and self.weight is None:
+            return 0
+        return 1 + (1 if self.y_variance is None else math.prod(self.y_variance.shape[1:]))
 
     def with_arrays(self, arrays: Mapping[str, Any], **more: Any) -> Rows:
         """Return the rows with other arrays, by their names in a store."""
@@ -230,11 +233,11 @@ class Rows:
         if not self.n_noise:
             return X, y, parts
         weight, error = (
-            parts[name].reshape(len(y)) if name in parts else np.full(len(y), default)
+            parts[name].reshape(len(y), -1) if name in parts else np.full((len(y), 1), default)
             for name, default in ((WEIGHT, 1.0), (Y_VARIANCE, 0.0))
         )
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
-        columns[weight == 0] = np.nan
+        columns[weight[:, 0] == 0] = np.nan
         return X, columns, parts
 
     def values(self, name: str, start: int, stop: int) -> np.ndarray:
@@ -256,7 +259,7 @@ class Rows:
         p = self.n_targets
         values = {"X": X, "y": y[:, :p]}
         if self.n_noise:
-            values |= {WEIGHT: y[:, p], Y_VARIANCE: y[:, p + 1]}
+            values |= {WEIGHT: y[:, p], Y_VARIANCE: y[:, p + 1 : p + self.n_noise]}
         values |= self.beside_in(y)
         arrays = self.arrays.items()
         return {name: values[name].reshape(len(y), *a.shape[1:]) for name, a in arrays}
@@ -515,6 +518,7 @@ def rows_of(
     geographic: Any = None,
     columns: Sequence[str] = (),
     known: Levels | None = None,
+    joint: bool = False,
 ) -> Rows:
     """Return the rows of whatever ``fit`` was given.
 
@@ -540,6 +544,8 @@ def rows_of(
         Those of ``COLUMNS`` that are taken from the store of y.
     known : mapping, optional
         Levels of features by which text is coded; default those that are in it.
+    joint : bool
+        Whether each target may have error variances of its own.
     """
     levels: Levels = {}
     if grids.is_xarray(X):
@@ -551,7 +557,7 @@ def rows_of(
     asked = [name for name in (*GIVEN, *columns) if name not in given]
     stored = beside_in_store(y, asked) if asked else {}  # which may be far away
     taken = {name: a for name, a in (stored | given).items() if a is not False}
-    rows = _rows_of(X, y, taken, spill, shared_memory, block_rows, levels)
+    rows = _rows_of(X, y, taken, spill, shared_memory, block_rows, levels, joint)
     said, units = _said_behind(X, "X"), target_units(y)  # of the store, which may be far away
     told = None if geographic is False else place_of(X, said)
     place = chosen(geographic, rows.feature_names, told)
@@ -617,6 +623,7 @@ def _rows_of(
     shared_memory: bool,
     block_rows: int | None,
     levels: Levels,
+    joint: bool,
 ) -> Rows:
     numbers = {name: _number(name, a) for name, a in beside.items() if _is_number(a)}
     beside = {name: a for name, a in beside.items() if name not in numbers}
@@ -632,16 +639,16 @@ def _rows_of(
     arrays = {"X": X, "y": y, **beside}
     arrays = {name: reading.behind(reading.lazily(a)) for name, a in arrays.items()}
     if all(isinstance(a, zarr.Array) for a in arrays.values()):
-        _check_shapes(arrays, numbers)
+        _check_shapes(arrays, numbers, joint)
         check_aligned(arrays, "training data")
         n = arrays["X"].shape[0]
         arrays |= {name: reading.Repeated(value, (n,)) for name, value in numbers.items()}
         return _rows(arrays, chunk_rows(arrays["X"].shape[0], row_step(arrays["X"])), names)
     lazy = any(isinstance(a, da.Array | zarr.Array) for a in arrays.values())
     arrays = {name: _lazy_or_here(a, ARGUMENTS.get(name, name)) for name, a in arrays.items()}
-    _check_shapes(arrays, numbers)
+    _check_shapes(arrays, numbers, joint)
     n = arrays["X"].shape[0]
-    flat = {name: a[:, 0] for name, a in arrays.items() if name in ARGUMENTS and a.ndim == 2}
+    flat = {k: a[:, 0] for k, a in arrays.items() if k in ARGUMENTS and a.shape[1:] == (1,)}
     arrays |= flat | {name: np.broadcast_to(value, n) for name, value in numbers.items()}
     if lazy or not shared_memory:
         return _spilled(arrays, names, spill, block_rows)
@@ -781,7 +788,7 @@ def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequ
     return rows.with_arrays(arrays)
 
 
-def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
+def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float], joint: bool) -> None:
     X, y = arrays["X"], arrays["y"]
     reading.check_table(X)
     if y.ndim not in (1, 2):
@@ -796,16 +803,27 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> No
     if X.shape[0] != y.shape[0]:
         raise InputError(f"X has {X.shape[0]} rows but y has {y.shape[0]}")
     n, p = y.shape[0], 1 if y.ndim == 1 else y.shape[1]
-    if p > 1 and (Y_VARIANCE in arrays or Y_VARIANCE in numbers):
+    if p > 1 and not joint and (Y_VARIANCE in arrays or Y_VARIANCE in numbers):
         raise InputError(
             f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, y[:, j] "
-            f"with its {Y_VARIANCE}, or leave it out, y_variance=False where a store has it; all "
-            "targets share sample_weight"
+            f"with its {Y_VARIANCE}, fit them with targets='joint' and {Y_VARIANCE} {(n, p)}, or "
+            "leave it out, y_variance=False where a store has it; all targets share sample_weight"
         )
-    for name, a in arrays.items():
-        if name not in ("X", "y") and a.shape not in ((n,), (n, 1)):
+    _check_beside(arrays, (n, p), joint)
+
+
+def _check_beside(arrays: Mapping[str, Any], shape: tuple[int, int], joint: bool) -> None:
+    """Raise InputError unless there is a number for each row, or error variances of each target."""
+    n = shape[0]
+    shapes = {name: {(n,), (n, 1)} for name in arrays if name not in ("X", "y")}
+    if joint and Y_VARIANCE in arrays:
+        shapes[Y_VARIANCE].add(shape)
+    for name, fitting in shapes.items():
+        if (a := arrays[name]).shape not in fitting:
+            more = f", or one per row and target: {shape}" * (shape in fitting)
             raise InputError(
-                f"{ARGUMENTS[name]} has shape {a.shape}, but one number per row is needed: {(n,)}"
+                f"{ARGUMENTS[name]} has shape {a.shape}, but one number per row is needed: "
+                f"{(n,)}{more}"
             )
 
 

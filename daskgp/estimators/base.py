@@ -369,10 +369,11 @@ class GaussianProcess(FittedGP):
             URL where every evaluation of training is kept; a fit with the same data and settings
             resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
             lock is an object beside it, and that of a killed fit on this host is taken over.
-        y_variance : float or array-like (n,) or (n, 1), optional
+        y_variance : float or array-like (n,) or (n, 1), or (n, p) of joint targets, optional
             Known error variance e of each target, in units of y squared, besides the learned
             noise variance s: row i has noise variance s / w + e.  Default that of the store which
-            ``y`` lies in, if it has an array of this name; False leaves it out.  For one target.
+            ``y`` lies in, if it has an array of this name; False leaves it out.  For one target,
+            or for each of several with ``targets="joint"``, in the unit of that target squared.
             Where ``y`` is a name, the name of a column, and so is ``sample_weight``.
         sample_weight : float or array-like (n,) or (n, 1), optional
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given

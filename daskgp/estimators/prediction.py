@@ -842,7 +842,7 @@ exposure, offset, verify
             Rows, or columns of what `convert` takes by their names, as for ``fit``.
         sample_weight : float or array-like (n,) or (n, 1), or str, optional
             Weight w of each row, or its column; all weigh the same by default.
-        y_variance : float or array-like (n,) or (n, 1), or str, optional
+        y_variance : float or array-like (n,), (n, 1) or (n, p), or str, optional
             Known error variance e of each target, for Gaussian noise of variance s: rows weigh by
             the inverse of their noise variances, s / w + e.
         trials, exposure, offset, lower, upper : float, array-like (n,) or (n, 1), or str, optional

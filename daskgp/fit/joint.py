@@ -2,38 +2,38 @@
 
 Targets are taken in units of their own, about a mean of their own, and those that are missing are
 rows that are not there.  A kernel over the column, ``Coregion``, says how they go together (linear
-model of coregionalisation).  Each target t has a noise variance s_t.  With m and v the posterior
-mean and variance of f at a row, the evidence F has the slope
+model of coregionalisation).  Each target t has a noise variance s_t, so that a row of weight w and
+error variance e has d = s_t / w + e, of which r = (s_t / w) / d is learned.  With m and v the
+posterior mean and variance of f at the row, the evidence F has the slope
 
-    dF / d log s_t = (a_t - b_t) / 2,  a_t = sum (y - m)^2 / s_t,  b_t = sum (1 - v / s_t)
+    dF / d log s_t = (a_t - b_t) / 2,  a_t = sum r (y - m)^2 / d,  b_t = sum r (1 - v / d)
 
-over its rows, so that training takes turns with s_t a_t / b_t (MacKay 1992).
+over the rows of t, so that training takes turns with s_t a_t / b_t (MacKay 1992), with a longer
+step where errors are most of d: a_t / b_t then hardly changes with s_t.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from daskgp import data
-from daskgp.data import writers
 from daskgp.data.blocks import sampling
-from daskgp.data.partition import Span, default_block_rows
+from daskgp.data.partition import Span
 from daskgp.data.regressor import Known
-from daskgp.data.rows import Y_VARIANCE, is_zarr
-from daskgp.data.stores import groups
+from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import hyperparameters, means, sites, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
-from daskgp.fit.scratch import ordered
+from daskgp.fit.turns import RowsInTurns
 from daskgp.kernels import Coregion, Kernel
 from daskgp.kernels.categories import with_levels
 from daskgp.kernels.compose import tables
@@ -59,10 +59,14 @@ LEAST, LARGEST = 1e-6, 1e2
 
 
 class Sums(NamedTuple):
-    """Sums over the rows of each target (p,): a, b, and the information on log s."""
+    """Sums over the rows of each target (p,): a, b, b less what errors hide, information on log s.
+
+    The third is b with r^2 for r, the change of a / b with log s.
+    """
 
     misfit: np.ndarray
     free: np.ndarray
+    told: np.ndarray
     information: np.ndarray
 
     def plus(self, other: Sums) -> Sums:
@@ -75,7 +79,8 @@ class Sums(NamedTuple):
         Steps that shrink in proportion are added up (Aitken), as the ``last`` one tells.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            wanted = np.nan_to_num(np.log(self.misfit / self.free))
+            slower = np.where(self.told > 0.0, self.free / self.told, 1.0)
+            wanted = np.nan_to_num(np.log(self.misfit / self.free) * slower)
             ratio = 0.0 if last is None else np.nan_to_num(wanted / last)
         ratio = np.where((ratio > 0.0) & (ratio < SLOWEST), ratio, 0.0)
         return np.clip(wanted / (1.0 - ratio), -REACH, REACH)
@@ -93,11 +98,11 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
             "targets='joint' is for several targets, and y has one: give y (n, p), or leave "
             "targets out"
         )
-    if rows.n_noise:
-        name = "sample_weight" if rows.weight is not None else "y_variance"
+    if rows.y_variance is not None and rows.y_variance.shape[1:] != (rows.n_targets,):
         raise SettingError(
-            f"{name} is given, and targets='joint' learns a noise variance of each target: leave "
-            f"{name} out ({name}=False where the store has it)"
+            f"y_variance is one number per row, and targets='joint' has {rows.n_targets} targets "
+            f"of units of their own: give y_variance {(len(rows), rows.n_targets)}, or leave it "
+            "out (y_variance=False where the store has it)"
         )
     if recipe.settings.get("varying") is not None:
         raise SettingError(
@@ -141,7 +146,7 @@ def run(
     """
     check(recipe, rows)
     units, counts = _of_targets(recipe, rows, executor)
-    long = Long(rows, units, counts, executor, keep)
+    long = Long(rows, executor, keep, units, counts)
     try:
         plain = long.written()
         sums = sampling.describe(plain, recipe.spans(plain), executor)
@@ -159,7 +164,7 @@ def planned(recipe: Recipe, rows: data.Rows) -> tuple[Recipe, data.Rows]:
     check(recipe, rows)
     n, p, d = len(rows), rows.n_targets, len(rows.feature_names) + 1
     nothing = np.broadcast_to(np.float64(0.0), (n * p, d))
-    arrays = {"X": nothing, "y": nothing[:, 0]}
+    arrays = {"X": nothing, **{k: nothing[:, 0] for k in ("y", *GIVEN) if k in rows.arrays}}
     return of_rows(recipe, rows), _in_long_form(rows, arrays)
 
 
@@ -245,8 +250,8 @@ def _combined(a: tuple[scaling.Sums, ...], b: tuple[scaling.Sums, ...]) -> tuple
 
 
 @dataclass(frozen=True, eq=False)
-class Long:
-    """Rows whose targets are rows of their own, in memory or in a store beside a URL.
+class Long(RowsInTurns):
+    """Rows whose targets are rows of their own.
 
     Attributes
     ----------
@@ -256,31 +261,31 @@ class Long:
         Units and mean function of each target.
     counts : ndarray (p,)
         Rows of each target.
-    executor : Executor
-    keep : str
     """
 
-    rows: data.Rows
     units: tuple[scaling.Scaling, ...]
     counts: np.ndarray
-    executor: Executor
-    keep: str
+
+    kinds: ClassVar[Mapping[str, int]] = {"long": 1, "noise": MOST + 1}
+
+    @property
+    def times(self) -> int:
+        """Number of targets."""
+        return self.rows.n_targets
 
     def written(self) -> data.Rows:
         """Return the rows in the long form: p of each row, those of a missing target with NaN."""
-        rows, n, p = self.rows, len(self.rows), self.rows.n_targets
-        shapes = {"X": (n * p, len(rows.feature_names) + 1), "y": (n * p,)}
-        arrays = self._arrays(partial(_long, rows, self.units), shapes, f"{self.keep}-long", ())[0]
+        rows, n = self.rows, self.times * len(self.rows)
+        shapes: dict[str, tuple[int, ...]] = {"X": (n, len(rows.feature_names) + 1), "y": (n,)}
+        shapes |= {name: (n,) for name in GIVEN if name in rows.arrays}
+        arrays, _ = self.arrays("long", 0, partial(_long, rows, self.units), shapes)
         return _in_long_form(rows, arrays)
 
     def with_noise(self, long: data.Rows, noise: np.ndarray, number: int) -> data.Rows:
         """Return rows in the long form whose targets have the noise variances (p,)."""
-        task = partial(_noise, noise - sites.NO_NOISE)
-        shapes: dict[str, tuple[int, ...]] = {Y_VARIANCE: (len(long),)}
-        url = f"{self.keep}-noise-{number}"
-        data.remove(f"{self.keep}-noise-{number - 2}")
-        arrays, _ = self._arrays(task, shapes, url, ())
-        return long.with_arrays({**long.arrays, **arrays})
+        shapes = {Y_VARIANCE: (len(long),)}
+        own, _ = self.arrays("noise", number, partial(_noise, long, noise), shapes)
+        return long.with_arrays({"X": long.X, "y": long.y, **own})
 
     def sums(self, long: data.Rows, posterior: Posterior, noise: np.ndarray) -> Sums:
         """Return sums over the rows of each target, whose noise variances are ``noise`` (p,).
@@ -290,56 +295,7 @@ class Long:
         cheaper = replace(posterior, method=posterior.method.at_own_rows())
         task = partial(_sums, long, noise, np.maximum(self.counts // ENOUGH, 1))
         shared = (node("posterior", cheaper),)
-        return reduce(Sums.plus, map_all(task, self._spans, self.executor, "noise", shared))
-
-    def clear(self) -> None:
-        """Remove what is not kept beyond the turns."""
-        for place in (f"{self.keep}-0", f"{self.keep}-1"):
-            for url in (place, ordered(place)):
-                data.remove(url)
-        data.remove(f"{self.keep}-long")
-        for number in range(MOST + 1):
-            data.remove(f"{self.keep}-noise-{number}")
-
-    def place(self, number: int) -> str:
-        """Return the URL of rows that the fit of a turn keeps, where nothing is any more."""
-        place = f"{self.keep}-{number % 2}"
-        for url in (place, ordered(place)):
-            data.remove(url)
-        return place
-
-    def _arrays(
-        self, task: Callable[..., Any], shapes: dict[str, tuple[int, ...]], url: str, shared: Any
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Return arrays of what a task returns for each span of rows in the long form."""
-        p = self.rows.n_targets
-        if not is_zarr(self.rows.X):
-            found = map_all(partial(_listed, task), self._spans, self.executor, "rows", shared)
-            parts = zip(*found, strict=True)
-            own = zip(shapes, parts, strict=True)
-            return {name: np.concatenate(part) for name, part in own}, []
-        data.remove(url)
-        with groups.creating(url, "temporary dataset", writers.marks()) as group:
-            arrays = {
-                name: writers.create_rows(group, name, shape, p * self._step, np.float64)
-                for name, shape in shapes.items()
-            }
-            keeping = partial(_kept, task, [*arrays.values()])
-            map_all(keeping, self._spans, self.executor, "rows", shared)
-            group.attrs["complete"] = True
-        return arrays, []
-
-    @property
-    def _step(self) -> int:
-        """Rows of a task, each with p targets, which writes a chunk."""
-        step, X = default_block_rows(len(self.rows)), self.rows.X
-        return min(step, groups.row_step(X)) if is_zarr(X) else step
-
-    @property
-    def _spans(self) -> list[Span]:
-        """Spans of rows in the long form, with all targets of a row in the same one."""
-        n, p, step = len(self.rows), self.rows.n_targets, self._step
-        return [Span(p * i, p * min(i + step, n)) for i in range(0, n, step)]
+        return reduce(Sums.plus, map_all(task, self.spans, self.executor, "noise", shared))
 
 
 def _in_long_form(rows: data.Rows, arrays: dict[str, Any]) -> data.Rows:
@@ -354,24 +310,19 @@ def _in_long_form(rows: data.Rows, arrays: dict[str, Any]) -> data.Rows:
         passing=is_zarr(rows.X),
         feature_units=(*units, "") if units else (),
         geographic=rows.geographic,
+        y_variance=arrays.get(Y_VARIANCE),
+        weight=arrays.get(WEIGHT),
         categories=rows.categories,
     )
 
 
-def _listed(task: Callable[..., Any], span: Span, *shared: Any) -> list[Any]:
-    return [task(span, *shared)]
-
-
-def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> list[Any]:
-    for array, own in zip(arrays, task(span, *shared), strict=True):
-        array[slice(*span)] = own
-    return []
-
-
 def _long(
     rows: data.Rows, units: tuple[scaling.Scaling, ...], span: Span
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows in the long form: X (r p, d + 1) and targets (r p,) in units of their own."""
+) -> tuple[np.ndarray | None, ...]:
+    """Return rows in the long form, in units of their own: X (r p, d + 1) and arrays (r p,).
+
+    These are the targets and, if the rows have them, error variances and weights.
+    """
     p = rows.n_targets
     given, y = rows.raw(span.start // p, span.stop // p)
     inputs = np.asarray(rows.columns.inputs(given), np.float64)
@@ -381,11 +332,25 @@ def _long(
     for j, own in enumerate(units):
         mean = np.broadcast_to(own.mean_function(own.inputs(inputs)), (len(y), 1))
         values[:, j] = (y[:, j] - mean[:, 0]) / own.y_scale[0]
-    return X.reshape(len(y) * p, -1), values.reshape(-1)
+    more = []
+    if rows.y_variance is not None:
+        more.append(y[:, p + 1 :] / np.array([own.y_scale[0] for own in units]) ** 2)
+    if rows.weight is not None:
+        more.append(np.repeat(y[:, p], p))
+    return X.reshape(len(y) * p, -1), values.reshape(-1), *(one.reshape(-1) for one in more), None
 
 
-def _noise(noise: np.ndarray, span: Span) -> tuple[np.ndarray]:
-    return (np.tile(noise, span.rows // len(noise)),)
+def _variances(long: data.Rows, noise: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray]:
+    """Return the learned noise variances (r,) of rows in the long form, and all that they have."""
+    own = np.tile(noise, span.rows // len(noise))
+    if long.weight is not None:
+        own = own / long.values(WEIGHT, *span)
+    return own, own if long.y_variance is None else own + long.values(Y_VARIANCE, *span)
+
+
+@np.errstate(divide="ignore")  # rows of weight 0 miss their targets
+def _noise(long: data.Rows, noise: np.ndarray, span: Span) -> tuple[np.ndarray, None]:
+    return _variances(long, noise, span)[1] - sites.NO_NOISE, None
 
 
 def _sums(
@@ -396,17 +361,20 @@ def _sums(
     which, number = X[:, -1].astype(int), np.arange(*span) // len(noise)
     known &= number % stride[which] == 0
     X, y, which = X[known], y[known, 0], which[known]
-    with single_blas_thread():
+    with single_blas_thread(), np.errstate(divide="ignore"):
         found = posterior.moments(X, "variance")
+        learned, total = (values[known] for values in _variances(long, noise, span))
     assert found.variance is not None
-    s, p = noise[which], len(noise)
-    misfit = (y - found.mean[:, 0]) ** 2 / s
-    free = 1.0 - found.variance[:, 0] / s
+    p, share = len(noise), learned / total
+    misfit = share * (y - found.mean[:, 0]) ** 2 / total
+    free = share * (1.0 - found.variance[:, 0] / total)
+    positive = np.maximum(free, 0.0)
 
     def of_each(values: np.ndarray) -> np.ndarray:
         return stride * np.bincount(which, weights=values, minlength=p)
 
-    return [Sums(of_each(misfit), of_each(np.maximum(free, 0.0)), of_each(0.5 * free**2))]
+    each = misfit, positive, share * positive, 0.5 * free**2
+    return [Sums(*map(of_each, each))]
 
 
 @dataclass(frozen=True)

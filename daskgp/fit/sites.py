@@ -19,28 +19,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from daskgp import data
-from daskgp.data import writers
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.hilbert import hilbert_keys
-from daskgp.data.partition import Span, alone, default_block_rows
+from daskgp.data.partition import Span, alone
 from daskgp.data.rows import Y_VARIANCE, is_zarr
-from daskgp.data.stores import groups
 from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import hyperparameters, rounds, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
-from daskgp.fit.scratch import ordered
+from daskgp.fit.turns import RowsInTurns
 from daskgp.likelihoods import Expectation, Likelihood
 from daskgp.models import scaling
 from daskgp.models.values import Want
@@ -331,13 +329,11 @@ class _Turns:
         return self.solve(recipe, sites, sums, checkpoint, keep, start)
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Rows as they were observed, and sites beside them: in memory, or in stores beside a URL."""
+@dataclass(frozen=True, eq=False)
+class Stored(RowsInTurns):
+    """Rows as they were observed, and sites beside them."""
 
-    rows: data.Rows
-    executor: Executor
-    keep: str
+    kinds: ClassVar[Mapping[str, int]] = {"sites": MOST + 1}
 
     @property
     def observed(self) -> str:
@@ -347,16 +343,10 @@ class Stored:
     def some(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the targets of rows at even distances (r,), and columns beside them."""
         task = partial(_some, self.rows, -(-len(self.rows) // SOME))
-        parts = map_all(task, self._spans, self.executor, "targets")
+        parts = map_all(task, self.spans, self.executor, "targets")
         names = parts[0][1] if parts else {}
         beside = {name: np.concatenate([one[1][name] for one in parts]) for name in names}
         return np.concatenate([one[0] for one in parts]), beside
-
-    def place(self, number: int) -> str:
-        """Return the URL of rows that the fit of a turn keeps, where nothing is any more."""
-        place = f"{self.keep}-{number % 2}"
-        self._remove(place)
-        return place
 
     def in_order(self, recipe: Recipe, sums: scaling.Sums, posterior: Posterior) -> Stored:
         """Return the same rows in an order in which near ones are predicted together."""
@@ -367,14 +357,8 @@ class Stored:
 
     def clear(self) -> None:
         """Remove what is not kept beyond the turns."""
-        for place in (f"{self.keep}-0", f"{self.keep}-1", self.observed):
-            self._remove(place)
-        for number in range(MOST + 1):
-            data.remove(self._url(number))
-
-    def _remove(self, place: str) -> None:
-        for url in (place, ordered(place)):
-            data.remove(url)
+        self._remove(self.observed)
+        super().clear()
 
     def first(self, begun: Begun) -> data.Rows:
         """Return rows with the sites that they begin with."""
@@ -407,45 +391,14 @@ class Stored:
         self, task: Callable[..., Any], number: int, shared: tuple[Any, ...] = (), sets: int = 1
     ) -> tuple[list[data.Rows], list[Any]]:
         """Return rows with each of the sets of sites that tasks give, and what else they return."""
-        rows, n, step, spans = self.rows, len(self.rows), self._step, self._spans
-        own = {"y": rows.y.shape, Y_VARIANCE: (n,)}
+        own = {"y": self.rows.y.shape, Y_VARIANCE: (len(self.rows),)}
         shapes = {f"{name}{i or ''}": shape for i in range(sets) for name, shape in own.items()}
-        if not is_zarr(rows.X):
-            found = map_all(partial(_given, task), spans, self.executor, "sites", shared)
-            parts = zip(shapes.values(), zip(*found, strict=True), strict=False)
-            values = [np.concatenate(part).reshape(shape) for shape, part in parts]
-            return self._sets(values), [one[-1] for one in found]
-        url = self._url(number)
-        for old in (self._url(number - 2), url):
-            data.remove(old)
-        with groups.creating(url, "temporary dataset", writers.marks()) as group:
-            arrays = [
-                writers.create_rows(group, name, shape, step, np.float64)
-                for name, shape in shapes.items()
-            ]
-            keeping = partial(_kept, task, arrays)
-            found = map_all(keeping, spans, self.executor, "sites", shared)
-            group.attrs["complete"] = True
-        return self._sets(arrays), found
+        arrays, found = self.arrays("sites", number, task, shapes, shared)
+        return self._sets([*arrays.values()]), found
 
     def _sets(self, arrays: list[Any]) -> list[data.Rows]:
         """Return rows with each two of the arrays, targets and their variances."""
         return [self._with(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
-
-    @property
-    def _spans(self) -> list[Span]:
-        n, step = len(self.rows), self._step
-        return [Span(i, min(i + step, n)) for i in range(0, n, step)]
-
-    @property
-    def _step(self) -> int:
-        """Rows of a task, which writes a chunk of sites."""
-        step, X = default_block_rows(len(self.rows)), self.rows.X
-        return min(step, groups.row_step(X)) if is_zarr(X) else step
-
-    def _url(self, number: int) -> str:
-        """Return the URL of sites, which is another one each time as chunks are cached by it."""
-        return f"{self.keep}-sites-{number}"
 
     def _with(self, targets: Any, variances: Any) -> data.Rows:
         given = self.rows.with_other_y(targets, passing=is_zarr(self.rows.X))
@@ -476,18 +429,6 @@ def gaussian(recipe: Recipe, unit: float = 1.0) -> Recipe:
         calibrate=None,
         fill_values=None,
     )
-
-
-def _given(task: Callable[..., Any], span: Span, *shared: Any) -> list[Any]:
-    return [task(span, *shared)]
-
-
-def _kept(task: Callable[..., Any], arrays: Any, span: Span, *shared: Any) -> list[Any]:
-    """Write the sites of a span, and return what else its task gives."""
-    *values, rest = task(span, *shared)
-    for array, own in zip(arrays, values, strict=True):
-        array[slice(*span)] = own.reshape(len(own), *array.shape[1:])
-    return [rest]
 
 
 def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:

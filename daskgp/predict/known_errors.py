@@ -87,21 +87,21 @@ def on_diagonal(cov: np.ndarray, y_variance: Any) -> np.ndarray:
 def of_rows(
     posterior: Posterior, X: np.ndarray, columns: np.ndarray, variance: np.ndarray
 ) -> np.ndarray:
-    """Return variances (n, p) of observations with weights and error variances (n, 2) of their own.
+    """Return variances (n, p) of observations with weights and error variances of their own.
 
-    They are NaN for rows of weight 0; ``columns`` are those that ``Rows.read`` appends to y, and X
-    (n, d) the rows.
+    They are NaN for rows of weight 0; ``columns`` (n, 2), or (n, 1 + p) of joint targets, are those
+    that ``Rows.read`` appends to y, and X (n, d) the rows.
     """
     if not columns.shape[1] or posterior.likelihood is not None:
         return variance
-    weight, error = columns.T
+    weight, error = columns[:, 0], columns[:, 1:]
     if (error > 0.0).any():
         posterior.refuse_transformed("a score of rows with y_variance", "score rows without")
     if posterior.method.noisy and (weight != 1.0).any():
         raise SettingError(posterior.method.no_weights())
     with np.errstate(divide="ignore"):
         share = np.where(weight > 0, 1.0 / weight, np.nan) - 1.0
-    return np.asarray(variance + share[:, None] * posterior.noise_at(X) + error[:, None])
+    return np.asarray(variance + share[:, None] * posterior.noise_at(X) + error)
 
 
 def columns(y_variance: Any, like: Any, name: str = "y_variance") -> Any:

@@ -205,7 +205,7 @@ def more_rows(
     InputError for rows of other columns or targets, or in other units.
     """
     posterior = fit.posterior
-    how = url, shared, recipe.read_rows, beside, False, recipe.columns
+    how = url, shared, recipe.read_rows, beside, False, recipe.columns, None, posterior.joint
     rows = data.rows_of(posterior.coded(given[0]), given[1], *how)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)

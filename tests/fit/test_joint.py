@@ -1,12 +1,18 @@
 """Joint targets against a dense coregionalisation, and what users see of them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError, SettingError
+from daskgp.fit import joint, run
+from daskgp.runtime.executor import Executor
 
 METHODS = {
     "exact": lambda **kw: daskgp.ExactGP(**kw),
@@ -29,13 +35,14 @@ def pair(n=40, seed=0, gaps=True):
     return X, y
 
 
-def dense(X, y, Z, kernel, B, noise):
+def dense(X, y, Z, kernel, B, noise, errors=0.0, weight=1.0):
     """Mean (t, p) and covariance (t p, t p) of targets about their means, in their spreads."""
     p, known = y.shape[1], np.isfinite(y)
     mean, scale = np.nanmean(y, axis=0), np.nanstd(y, axis=0)
     at, of = np.nonzero(known)
     values = ((y - mean) / scale)[known]
-    C = kernel(X)[np.ix_(at, at)] * B[np.ix_(of, of)] + np.diag(noise[of])
+    own = noise / np.broadcast_to(weight, len(X))[:, None] + errors / scale**2
+    C = kernel(X)[np.ix_(at, at)] * B[np.ix_(of, of)] + np.diag(own[known])
     to, what = np.divmod(np.arange(len(Z) * p), p)
     cross = kernel(Z, X)[np.ix_(to, at)] * B[np.ix_(what, of)]
     found = cross @ np.linalg.solve(C, values)
@@ -67,6 +74,93 @@ def test_joint_targets_are_the_dense_coregionalisation(name):
         assert model.objective_ == pytest.approx(value, abs=1e-6)
         both = model.predict(Z, return_cov=True)[1]
         np.testing.assert_allclose(both.reshape(14, 14), covariance, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_errors_of_each_target_and_weights_are_noise_beside_the_learned_one(name):
+    X, y = pair()
+    rng = np.random.default_rng(2)
+    errors, weight = rng.uniform(0.1, 1.0, y.shape) * [0.05, 40.0], rng.uniform(0.5, 2.0, len(X))
+    errors[np.isnan(y)] = np.nan
+    Z = rng.uniform(size=(7, 2))
+    inner = kernels.Matern52(0.3, active_dims=(0, 1))
+    mixed = kernels.Coregion("target", variance=(1.0, 1.2), angle=(0.6,))
+    model = METHODS[name](kernel=mixed * inner, optimizer=None, targets="joint", progress=False)
+    model.fit(X, y, y_variance=errors, sample_weight=weight)
+    given = kernels.Matern52(0.3), mixed_of(), np.full(2, 0.1), errors, weight
+    mean, covariance, value = dense(X, y, Z, *given)
+    atol = 1e-7 if name == "exact" else 2e-3
+    found, std = model.predict(Z, return_std=True)
+    np.testing.assert_allclose(found, mean, rtol=atol)
+    np.testing.assert_allclose(std.ravel() ** 2, covariance.diagonal(), rtol=10 * atol)
+    if name == "exact":
+        assert model.objective_ == pytest.approx(value, abs=1e-6)
+    of_each = rng.uniform(0.1, 1.0, mean.shape) * [0.05, 40.0]
+    noisy = {"return_std": True, "include_noise": True}
+    std = model.predict(Z, y_variance=of_each, **noisy)[1]
+    known = of_each + 0.1 * np.nanstd(y, axis=0) ** 2
+    np.testing.assert_allclose(std**2 - covariance.diagonal().reshape(7, 2), known, rtol=1e-2)
+
+
+@given(st.integers(0, 10_000), st.sampled_from(["", "errors", "weights", "errors weights"]))
+@settings(max_examples=12, deadline=None)
+def test_sums_give_the_slope_of_the_evidence_by_each_noise_variance(seed, given_):
+    rng = np.random.default_rng(seed)
+    X, y = pair(30, seed)
+    errors = rng.uniform(0.1, 3.0, y.shape) * [0.05, 40.0] if "errors" in given_ else None
+    weight = rng.uniform(0.5, 2.0, len(X)) if "weights" in given_ else None
+    noise, kernel = rng.uniform(0.05, 0.5, 2), kernels.Matern52(0.3)
+
+    def value(noise):
+        extra = 0.0 if errors is None else errors, 1.0 if weight is None else weight
+        return dense(X, y, X[:1], kernel, mixed_of(), noise, *extra)[2]
+
+    slopes = [
+        (value(noise * np.exp(h)) - value(noise * np.exp(-h))) / 2e-4 for h in 1e-4 * np.eye(2)
+    ]
+    inner = kernels.Matern52(0.3, active_dims=(0, 1))
+    mixed = kernels.Coregion("target", variance=(1.0, 1.2), angle=(0.6,))
+    model = daskgp.ExactGP(mixed * inner, optimizer=None, targets="joint", progress=False)
+    recipe, executor = model.recipe(), Executor.current(False)
+    beside = {"y_variance": errors, "weight": weight}
+    rows = recipe.rows_of(X, y, None, True, beside)
+    units, counts = joint._of_targets(recipe, rows, executor)
+    long = joint.Long(rows, executor, "", units, counts)
+    plain = long.written()
+    solve = partial(run.solved, executor, ())
+    turns = joint._Turns(solve, joint.of_rows(recipe, rows), long, plain, None, "constant")
+    with_it = joint._given(turns.recipe)
+    fit = turns._solved(with_it, noise, 0, None, None)
+    sums = long.sums(plain, fit.posterior, noise)
+    np.testing.assert_allclose((sums.misfit - sums.free) / 2, slopes, rtol=1e-4, atol=1e-5)
+
+
+def test_noise_is_learned_beside_known_errors(tmp_path, make_store):
+    X, y = pair(120)
+    errors = np.random.default_rng(1).uniform(0.3, 2.0, y.shape) * [0.02, 60.0]
+    y += np.random.default_rng(2).normal(size=y.shape) * np.sqrt(errors)
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(**known).fit(X, y, y_variance=errors)
+    scale, solved = np.nanstd(y, axis=0), model.solved_
+    at, of = np.nonzero(np.isfinite(y))
+    rows = np.column_stack([solved.scaled(X)[at, :2], of])
+    values = ((y - np.nanmean(y, axis=0)) / scale)[at, of]
+
+    def value(noise):
+        C = solved.theta.kernel(rows) + np.diag(noise[of] + (errors / scale**2)[at, of])
+        return -0.5 * (values @ np.linalg.solve(C, values) + np.linalg.slogdet(C)[1])
+
+    noise = model.noise_variance_
+    for step in np.vstack([np.eye(2), -np.eye(2)]):
+        assert value(noise * np.exp(0.3 * step)) < value(noise) + 0.02
+    url = make_store(X, y, 50)
+    stored = daskgp.ExactGP(**known).fit(*daskgp.open_dataset(url), y_variance=errors)
+    np.testing.assert_allclose(stored.predict(X), model.predict(X), rtol=1e-6)
+    found = daskgp.cross_validate(
+        daskgp.ExactGP(optimizer=None, **known), X, y, y_variance=errors, folds=2
+    )
+    assert found.rows.sum() == len(values)
+    assert model.score(X, y, y_variance=errors) > 0.5
 
 
 def mixed_of():
@@ -122,7 +216,10 @@ def test_what_does_not_go_with_joint_targets_is_refused():
     X, y = pair()
     cases = [
         (daskgp.ExactGP(targets="joint"), y[:, 0], {}, "several targets"),
-        (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones(len(y))}, "y_variance"),
+        (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones(len(y))}, r"\(40, 2\)"),
+        (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones((9, 2))}, "row and target"),
+        (daskgp.ExactGP(targets="joint"), y, {"y_variance": -np.ones(y.shape)}, "negative in"),
+        (daskgp.ExactGP(), y, {"y_variance": np.ones(y.shape)}, "targets='joint'"),
         (daskgp.ExactGP(targets="joint", mean="linear"), y, {}, "mean='ols'"),
         (daskgp.ExactGP(targets="joint", fixed={"noise_variance": 0.1}), y, {}, "leave it out of"),
         (daskgp.VecchiaGP(targets="joint", varying=2), y, {}, "leave varying out"),
@@ -130,9 +227,9 @@ def test_what_does_not_go_with_joint_targets_is_refused():
         (daskgp.ExactGP(targets="both"), y, {}, "joint"),
         (daskgp.ExactGP('coregion("target")*rbf()'), y[:, 0], {}, "targets='joint'"),
     ]
-    for model, given, kwargs, words in cases:
+    for model, values, kwargs, words in cases:
         with pytest.raises(InputError, match=words):
-            model.set_params(progress=False).fit(X, given, **kwargs)
+            model.set_params(progress=False).fit(X, values, **kwargs)
     model = daskgp.ExactGP(targets="joint", optimizer=None, progress=False).fit(X, y)
     for refused in (model.sample_paths, lambda: model.update(X, y)):
         with pytest.raises(SettingError, match="joint"):
@@ -164,11 +261,11 @@ def test_a_regressor_is_the_mean_and_fill_values_of_places_are_missing():
     y[:, 0] += 50.0 * X[:, 0]
     regressor = LinearRegression().fit(X, y)
     y[::4, 1] = np.nan
-    settings = {"kernel": "matern52()", "targets": "joint", "progress": False}
-    model = daskgp.ExactGP(mean=regressor, **settings).fit(X, y)
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(mean=regressor, **known).fit(X, y)
     Z = X + 0.01
     np.testing.assert_allclose(model.predict(Z)[:, 0], y[:, 0], atol=2.0)
-    plain = daskgp.ExactGP(**settings).fit(X, y)
+    plain = daskgp.ExactGP(**known).fit(X, y)
     poisson = daskgp.ExactGP("rbf()", likelihood="poisson", progress=False)
     for one in (plain, poisson.fit(X, np.round(np.exp(X[:, 0])))):
         Z[0, 0] = -9999.0
