@@ -98,12 +98,7 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
             "targets='joint' is for several targets, and y has one: give y (n, p), or leave "
             "targets out"
         )
-    if rows.y_variance is not None and rows.y_variance.shape[1:] != (rows.n_targets,):
-        raise SettingError(
-            f"y_variance is one number per row, and targets='joint' has {rows.n_targets} targets "
-            f"of units of their own: give y_variance {(len(rows), rows.n_targets)}, or leave it "
-            "out (y_variance=False where the store has it)"
-        )
+    _refuse_one_error(rows)
     if recipe.settings.get("varying") is not None:
         raise SettingError(
             "targets='joint' has hyper-parameters that all places have in common: leave varying out"
@@ -121,6 +116,16 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
         raise SettingError(
             f"mean={recipe.mean!r} is a trend that is integrated over, which targets='joint' does "
             "not have: choose mean='ols', least squares of each target, or 'constant'"
+        )
+
+
+def _refuse_one_error(rows: data.Rows) -> None:
+    """Raise SettingError for error variances that all targets share, whatever their units."""
+    if rows.y_variance is not None and rows.y_variance.shape[1:] != (rows.n_targets,):
+        raise SettingError(
+            f"y_variance is one number per row, and targets='joint' has {rows.n_targets} targets "
+            f"of units of their own: give y_variance {(len(rows), rows.n_targets)}, or leave it "
+            "out (y_variance=False where the store has it)"
         )
 
 
@@ -207,9 +212,7 @@ def _of_targets(
 
     Raise InputError for rows that cannot be used.
     """
-    spans, names = recipe.spans(rows), rows.columns.inputs_names
-    task = partial(_described, rows)
-    found: tuple[scaling.Sums, ...] = map_reduce(task, _combined, spans, executor, "describe")
+    names, found = rows.columns.inputs_names, _sums_of_targets(recipe, rows, executor)
     mean = means.described(recipe.mean)
     units = []
     for name, sums in zip(rows.target_names, found, strict=True):
@@ -222,6 +225,15 @@ def _of_targets(
     said = (f"{name} {n}" for name, n in zip(rows.target_names, counts, strict=True))
     logger.info("joint targets of %d rows: %s", len(rows), ", ".join(said))
     return tuple(units), counts
+
+
+def _sums_of_targets(
+    recipe: Recipe, rows: data.Rows, executor: Executor
+) -> tuple[scaling.Sums, ...]:
+    """Return sums over the rows of each target."""
+    task, spans = partial(_described, rows), recipe.spans(rows)
+    found: tuple[scaling.Sums, ...] = map_reduce(task, _combined, spans, executor, "describe")
+    return found
 
 
 def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
@@ -392,7 +404,7 @@ class _Turns:
         """Return the fit with the last noise variances, as one of the rows that were given."""
         p, recipe = self.long.rows.n_targets, self.recipe
         begun = None if start is None else start.posterior.layer(TargetNoise)
-        other = None if start is None else in_long_form(start)
+        other = start and start._replace(posterior=in_long_form(start.posterior))
         if recipe.optimizer is None:
             return self._untrained(other)
         noise: np.ndarray | None = None if begun is None else np.array(begun.variances)
@@ -481,21 +493,77 @@ class _Turns:
         return replace(fit, posterior=posterior, likelihood_errors=errors)
 
 
-def in_long_form(other: warm.Other) -> warm.Other:
-    """Return a model of joint targets as one of rows in the long form, to start from."""
-    posterior = other.posterior
-    names = posterior.columns
-    scale = posterior.scaling.of_inputs(1)
-    return warm.Other(
+def in_long_form(posterior: Posterior) -> Posterior:
+    """Return the posterior of joint targets as one of rows in the long form."""
+    return replace(
+        posterior,
+        scaling=posterior.scaling.of_inputs(1),
+        feature_names=(*posterior.feature_names, posterior.columns.variable),
+        target_names=("y",),
+        target_units=(),
+        feature_units=(*posterior.feature_units, "") if posterior.feature_units else (),
+        ranges=(*posterior.ranges, None),
+        joint=False,
+        layers=(),
+    )
+
+
+def of_targets(posterior: Posterior, like: Posterior) -> Posterior:
+    """Return the posterior of rows in the long form as one of joint targets, as another is."""
+    names = "scaling", "feature_names", "target_names", "target_units", "feature_units", "ranges"
+    own = {name: getattr(like, name) for name in (*names, "joint", "layers")}
+    return replace(posterior, **own)
+
+
+class More(NamedTuple):
+    """More rows in the long form: a recipe for them, without and with the noise that was learned.
+
+    ``sums`` are those over the rows of each target.
+    """
+
+    recipe: Recipe
+    plain: data.Rows
+    rows: data.Rows
+    sums: tuple[scaling.Sums, ...]
+    clear: Callable[[], None]
+
+
+def more(
+    recipe: Recipe, posterior: Posterior, rows: data.Rows, executor: Executor, url: str
+) -> More:
+    """Return more rows of joint targets in the units of a posterior, in the long form.
+
+    Raise InputError for values that cannot be used.
+    """
+    _refuse_one_error(rows)
+    noise = posterior.layer(TargetNoise)
+    assert noise is not None
+    found, given = _sums_of_targets(recipe, rows, executor), scaling.Given.of(rows.arrays)
+    names = rows.columns.inputs_names
+    for name, sums in zip(rows.target_names, found, strict=True):
+        if sums.rows or sums.infinite.any():
+            scaling.check_values(sums, names, [name], given)
+    counts = np.array([int(sums.rows) for sums in found])
+    if not counts.any():
+        raise InputError(f"no usable rows: none of {len(rows)} has all features and a target")
+    long = Long(rows, executor, url, _units(posterior.scaling), counts)
+    plain = long.written()
+    noisy = long.with_noise(plain, noise.variances, 0)
+    return More(_given(of_rows(recipe, rows)), plain, noisy, found, long.clear)
+
+
+def _units(own: scaling.Scaling) -> tuple[scaling.Scaling, ...]:
+    """Return units and mean function of each target, which rows in the long form are in."""
+    d = len(own.x_shift) - 1
+    inputs = replace(own, x_shift=own.x_shift[:d], x_scale=own.x_scale[:d])
+    return tuple(
         replace(
-            posterior,
-            scaling=scale,
-            feature_names=(*posterior.feature_names, names.variable),
-            target_names=("y",),
-            joint=False,
-            layers=(),
-        ),
-        other.inputs,
+            inputs,
+            intercept=own.intercept[[j]],
+            slope=own.slope[:d, [j]],
+            y_scale=own.y_scale[[j]],
+        )
+        for j in range(len(own.y_scale))
     )
 
 

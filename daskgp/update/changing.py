@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from daskgp.data import feature_units, partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import ARGUMENTS, GIVEN, Y_VARIANCE, Beside
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
-from daskgp.fit import rounds, sites, targets
+from daskgp.fit import joint, rounds, sites, targets
 from daskgp.fit.arrange import Changed, SoFar
 from daskgp.fit.fitted import Fit, What, note, ranges_of
 from daskgp.fit.recipe import Recipe
@@ -68,45 +68,93 @@ def changed(
         if not forget:
             settings = recipe.fill_values, spans, executor, known_ranges(fit)
             rows = filling.marked(rows, *settings, recipe.codes is not None)
-        with _as_seen(fit, rows, spans, executor, spill) as (own, gained):
-            sums, scale, fit = described(recipe, fit, own, executor, forget)
-            if forget and not recipe.arrangement.nearby:  # others look up each row
-                forgetting.refuse_outside(fit, rows, sums, spans)
-                forgetting.warn_of_twice(fit, rows, spans)
-            units = partition.alone(spans)
-            stage = rounds.Rounds(own, units, scale, executor, recipe.dtype, recipe.device)
-            arrangement, so_far = recipe.arrangement, _so_far(recipe, fit, executor)
-            if forget:
-                after = arrangement.take(stage, so_far)
-            else:
-                _warn_of_other_targets(fit, sums, rows)
-                after = arrangement.append(stage, sums, so_far, spill)
-            fit = _concluded(recipe, fit, after, int(sums.rows), forget, gained)
-        if own is not rows:
-            sums = sums._replace(checksum=sampling.checksum_of(rows, spans, executor))
+        with _as_seen(recipe, fit, rows, spans, executor, spill) as seen:
+            fit, sums = _with_these(recipe, fit, rows, seen, executor, spill, forget)
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
-    seen = [*fit.seen, note(what, sums, rows)]
+    notes = [*fit.seen, note(what, sums, rows)]
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
-    posterior = replace(posterior, rows_checksum=checksum_of(seen))
-    return replace(fit, posterior=posterior, seen=seen)
+    posterior = replace(posterior, rows_checksum=checksum_of(notes))
+    return replace(fit, posterior=posterior, seen=notes)
+
+
+def _with_these(
+    recipe: Recipe,
+    fit: Fit,
+    rows: data.Rows,
+    seen: _Seen,
+    executor: Executor,
+    spill: str,
+    forget: bool,
+) -> tuple[Fit, scaling.Sums]:
+    """Return a fit with more rows, or without some, and sums over these as a method sees them."""
+    own, arrangement = seen.recipe, recipe.arrangement
+    sums, scale, known = described(own, seen.fit, seen.rows, executor, forget)
+    if forget and not arrangement.nearby:  # others look up each row
+        spans = recipe.spans(rows)
+        forgetting.refuse_outside(fit, rows, sums, spans)
+        forgetting.warn_of_twice(fit, rows, spans)
+    units = partition.alone(own.spans(seen.rows))
+    stage = rounds.Rounds(seen.rows, units, scale, executor, recipe.dtype, recipe.device)
+    so_far = _so_far(recipe, known, executor)
+    if forget:
+        after = arrangement.take(stage, so_far)
+    else:
+        _warn_of_other_targets(fit, seen.sums or (sums,), rows)
+        after = arrangement.append(stage, sums, so_far, spill)
+    known = _concluded(own, known, after, int(sums.rows), forget, seen.gained)
+    if fit.posterior.joint:
+        known = known.of(joint.of_targets(known.posterior, fit.posterior))
+    if seen.plain is not seen.rows:
+        checksum = sampling.checksum_of(seen.plain, own.spans(seen.plain), executor)
+        sums = sums._replace(checksum=checksum)
+    return known, sums
+
+
+class _Seen(NamedTuple):
+    """Rows as a method sees them, and a recipe and a fit for such.
+
+    ``plain`` are those that a checksum is of.  Sites of theirs have ``gained`` a part of the bound,
+    and joint targets have ``sums`` of each.
+    """
+
+    recipe: Recipe
+    fit: Fit
+    rows: data.Rows
+    plain: data.Rows
+    gained: float | None = None
+    sums: tuple[scaling.Sums, ...] = ()
 
 
 @contextmanager
 def _as_seen(
-    fit: Fit, rows: data.Rows, spans: Sequence[partition.Span], executor: Executor, spill: str
-) -> Iterator[tuple[data.Rows, float | None]]:
-    """Yield rows as the method sees them, and what sites of theirs add to the bound, if any."""
+    recipe: Recipe,
+    fit: Fit,
+    rows: data.Rows,
+    spans: Sequence[partition.Span],
+    executor: Executor,
+    spill: str,
+) -> Iterator[_Seen]:
+    """Yield rows as the method sees them."""
     likelihood = fit.posterior.likelihood
+    if fit.posterior.joint:
+        more = joint.more(recipe, fit.posterior, rows, executor, spill)
+        own = fit.of(joint.in_long_form(fit.posterior))
+        try:
+            with scaling.missing_on_purpose():
+                yield _Seen(more.recipe, own, more.rows, more.plain, sums=more.sums)
+        finally:
+            more.clear()
+        return
     if likelihood is None or not fit.posterior.by_sites:
-        yield rows, None
+        yield _Seen(recipe, fit, rows, rows)
         return
     if rows.beside:
         targets.check_columns(rows, spans, executor, likelihood)
     targets.check(rows, spans, executor, likelihood)
-    own, gained, clear = sites.more(fit.posterior, rows, executor, spill)
+    with_sites, gained, clear = sites.more(fit.posterior, rows, executor, spill)
     try:
-        yield own, gained
+        yield _Seen(recipe, fit, with_sites, rows, gained)
     finally:
         clear()
 
@@ -145,8 +193,11 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     what = "forget" if forget else "update"
     refusal = method.why_no_forget() if forget else method.why_no_update()
     refusal = refusal or recipe.arrangement.why_no_change(forget)
-    if fit.posterior.joint:
-        refusal = "its targets are joint: fit all rows again, with start= this model"
+    if forget and fit.posterior.joint and recipe.arrangement.nearby:
+        refusal = refusal or (
+            "blocks of joint targets hold values of several rows in part: fit the rows that stay, "
+            "fit(..., start=model)"
+        )
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
     likelihood = fit.posterior.likelihood
@@ -169,13 +220,16 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     return fit
 
 
-def _warn_of_other_targets(fit: Fit, sums: scaling.Sums, rows: data.Rows) -> None:
-    """Warn of targets that seem to be in another unit than those of the fit, before it has them."""
-    known = known_ranges(fit)[-rows.n_targets :]
+def _warn_of_other_targets(fit: Fit, sums: Sequence[scaling.Sums], rows: data.Rows) -> None:
+    """Warn of targets that seem to be in another unit than those of the fit, before it has them.
+
+    ``sums`` are those over the rows of all targets, or of each.
+    """
+    known, d = known_ranges(fit)[-rows.n_targets :], rows.n_features
+    low, high = (np.concatenate([getattr(own, end)[d:] for own in sums]) for end in ("low", "high"))
     for j, (name, before) in enumerate(zip(fit.posterior.target_names, known, strict=True)):
-        at = rows.n_features + j
-        if before is not None:
-            own = float(sums.low[at]), float(sums.high[at])
+        if before is not None and low[j] <= high[j]:
+            own = float(low[j]), float(high[j])
             feature_units.warn_of_other(name, own, before, "the new rows", "the rows of the fit")
 
 

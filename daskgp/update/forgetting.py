@@ -57,7 +57,7 @@ def refuse_outside(fit: Fit, rows: data.Rows, sums: scaling.Sums, spans: Sequenc
         for span in spans:
             X, y = rows.raw(*span)
             column = X[:, j].astype(np.float64)
-            beyond = scaling.complete_rows(rows.columns.inputs(X), y[:, : rows.n_targets])
+            beyond = _used(fit, rows.columns.inputs(X), y[:, : rows.n_targets])
             beyond &= (column < low) | (column > high)
             if beyond.any() and not count:
                 first, value = span.start + int(np.argmax(beyond)) + 1, column[np.argmax(beyond)]
@@ -69,6 +69,13 @@ def refuse_outside(fit: Fit, rows: data.Rows, sums: scaling.Sums, spans: Sequenc
         )
 
 
+def _used(fit: Fit, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return which rows (n,) a fit takes: those of joint targets may miss some of these."""
+    if fit.posterior.joint:
+        y = np.where(np.isnan(y).all(axis=1, keepdims=True), np.nan, 0.0)
+    return np.asarray(scaling.complete_rows(X, y))
+
+
 def warn_of_twice(fit: Fit, rows: data.Rows, spans: Sequence[Span]) -> None:
     """Warn of rows that are given more than once, where no rows of a fit seem to repeat."""
     notes = [note for note in fit.seen if note["what"] != "forget"]
@@ -77,7 +84,7 @@ def warn_of_twice(fit: Fit, rows: data.Rows, spans: Sequence[Span]) -> None:
     hashes, numbers = list[np.ndarray](), list[np.ndarray]()
     for span in spans:
         X, y = rows.raw(*span)
-        kept = scaling.complete_rows(X, y[:, : rows.n_targets])
+        kept = _used(fit, X, y[:, : rows.n_targets])
         hashes.append(repeats.hashes(np.column_stack([X, y]).astype(np.float64)[kept]))
         numbers.append(span.start + np.flatnonzero(kept))
     _, first = np.unique(np.concatenate(hashes), return_index=True)

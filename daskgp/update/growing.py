@@ -159,7 +159,11 @@ def look(
     """
     _check_window(recipe, fit, window, along, refit)
     url = seen.place_of(X, y)
-    rows = None if url is None else data.rows_of(X, y, None, True, columns=recipe.columns)
+    rows = (
+        None
+        if url is None
+        else data.rows_of(X, y, None, True, columns=recipe.columns, joint=fit.posterior.joint)
+    )
     if url is None or rows is None or rows.passing:
         if window is not None:
             raise SettingError(
