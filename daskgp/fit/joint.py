@@ -407,20 +407,18 @@ class _Turns:
         other = start and start._replace(posterior=in_long_form(start.posterior))
         if recipe.optimizer is None:
             return self._untrained(other)
-        noise: np.ndarray | None = None if begun is None else np.array(begun.variances)
+        # from above: begun without noise, training takes a target's for roughness and stays there
+        first = np.full(p, recipe.noise_variance)
+        noise: np.ndarray = first if begun is None else np.array(begun.variances)
         history, errors = list[dict[str, Any]](), None
         own: np.ndarray | None = None
         was: np.ndarray | None = None
         step: np.ndarray | None = None
         number = 0
         for number in range(MOST):
-            first = noise is None
             with sites.silent() if number else callbacks.ended():
-                turn = recipe if first else _given(recipe)
-                fit = self._solved(turn, noise, number, other, self.checkpoint)
+                fit = self._solved(_given(recipe), noise, number, other, self.checkpoint)
             theta = fit.posterior.theta
-            if noise is None:
-                noise = np.full(p, theta.noise_variance)
             history = hyperparameters.continued(history, fit.history)
             errors = fit.errors if recipe.optimizer is not None else errors
             sums = self.long.sums(self.rows, fit.posterior, noise)
@@ -432,7 +430,7 @@ class _Turns:
             recipe = replace(recipe, begun_from=fit.posterior.token)
             following = np.clip(noise * np.exp(step), LEAST, LARGEST)
             step = np.log(following / noise)  # none at a bound
-            settled = np.abs(step).max() < CLOSE and not first
+            settled = np.abs(step).max() < CLOSE
             if settled or ended() or not callbacks.has_room(0.0):
                 break
             noise = following
@@ -444,7 +442,6 @@ class _Turns:
                 "changed them by %.2g: give start= this model to go on",
                 *(MOST, np.abs(np.asarray(step)).max()),
             )
-        assert noise is not None
         final = _given(recipe).changed(optimizer=None)
         last = self._solved(final, noise, number + 1, other, None, self.long.keep)
         return self._joint(replace(last, errors=errors, history=history), noise, own)

@@ -255,6 +255,19 @@ def test_a_target_without_noise_settles(caplog):
         daskgp.check(model, X, y)
 
 
+def test_a_target_without_noise_tells_of_a_noisy_one():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(120, 2))
+    f = np.sin(5 * X[:, 0]) * np.cos(4 * X[:, 1])
+    y = np.column_stack([f, 3 * f + 0.2 * rng.standard_normal(120)])
+    y[20:, 1] = np.nan
+    model = daskgp.ExactGP("matern52()", targets="joint", progress=False).fit(X, y)
+    table = {one.name: one.value for one in model.hyperparameters_}
+    assert table["0.correlation[y0,y1]"] > 0.95
+    assert 0.3 < table["noise_variance[y1]"] / 0.2**2 < 3.0
+    assert np.sqrt(np.mean((model.predict(X)[20:, 1] - 3 * f[20:]) ** 2)) < 0.2
+
+
 def test_a_regressor_is_the_mean_and_fill_values_of_places_are_missing():
     X, y = pair(60, gaps=False)
     y[:, 0] += 50.0 * X[:, 0]

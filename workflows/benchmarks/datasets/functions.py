@@ -92,3 +92,39 @@ def sequence(xp: Any, start: int, stop: int, d: int) -> tuple[Any, Any]:
     X -= X.astype(np.int64)  # X is positive: this is its fraction
     noise = xp.sin(12.9898 * i) * 43758.5453
     return X, xp.sin(6 * X.sum(axis=1, keepdims=True)) + 0.3 * xp.sin(noise)
+
+
+def currin(X: np.ndarray) -> np.ndarray:
+    """Return the function of Currin et al. (1991) at the rows of X (n, 2) in the unit square."""
+    a, b = X.T
+    over = 2300 * a**3 + 1900 * a**2 + 2092 * a + 60
+    return -np.expm1(-0.5 / np.maximum(b, 1e-9)) * over / (100 * a**3 + 500 * a**2 + 4 * a + 20)
+
+
+def cheap_currin(X: np.ndarray) -> np.ndarray:
+    """Return its cheap form of Xiong et al. (2013), a mean of four places about each."""
+    steps = [(i, j) for i in (0.05, -0.05) for j in (0.05, -0.05)]
+    return np.mean([currin(np.maximum(X + step, [-1.0, 0.0])) for step in steps], axis=0)
+
+
+def park(X: np.ndarray) -> np.ndarray:
+    """Return the function of Park (1991) at the rows of X (n, 4) in the unit cube, but x0 = 0."""
+    a, b, c, d = X.T
+    root = np.sqrt(1 + (b + c**2) * d / a**2)
+    return a / 2 * (root - 1) + (a + 3 * d) * np.exp(1 + np.sin(c))
+
+
+def cheap_park(X: np.ndarray) -> np.ndarray:
+    """Return its cheap form of Xiong et al. (2013)."""
+    a, b, c, _ = X.T
+    return (1 + np.sin(a) / 10) * park(X) - 2 * a + b**2 + c**2 + 0.5
+
+
+def forrester(X: np.ndarray) -> np.ndarray:
+    """Return the function of Forrester et al. (2007) at the rows of X (n, 1)."""
+    return (6 * X[:, 0] - 2) ** 2 * np.sin(12 * X[:, 0] - 4)
+
+
+def cheap_forrester(X: np.ndarray) -> np.ndarray:
+    """Return its cheap form."""
+    return 0.5 * forrester(X) + 10 * (X[:, 0] - 0.5) - 5
