@@ -216,13 +216,13 @@ class Search:
 
     def _differences(self, x: np.ndarray, g: np.ndarray, step: float) -> Curvature:
         """Return B from differences over steps of one length, in coordinates."""
-        inverse = np.linalg.inv(self.coordinates)
+        inverse, free = np.linalg.inv(self.coordinates), varies(self.bounds)
         turned = np.zeros_like(inverse)
-        for j in np.flatnonzero(varies(self.bounds)):
+        for j in np.flatnonzero(free):
             direction = step * inverse[:, j]
             move = self._inside(x, direction)
             fell = g - self._gradient(x + move)
-            turned[:, j] = fell / (step if move is direction else -step)
+            turned[free, j] = fell[free] / (step if move is direction else -step)
         B = turned @ self.coordinates  # by x on both sides
         noise = float(np.linalg.norm(B - B.T, 2)) / 2
         return Curvature(x.copy(), 0.5 * (B + B.T), True, noise, noise * step)

@@ -192,6 +192,16 @@ def test_one_that_is_known_tells_of_the_other_which_has_a_noise_of_its_own(tmp_p
     assert loaded.sample_y(X[:4], 3).shape == (4, 2, 3)
 
 
+@pytest.mark.slow
+def test_correlations_of_sgpr_have_standard_errors():
+    X, y = pair(200, gaps=False)
+    model = daskgp.SGPR("matern52()", n_inducing=60, targets="joint", progress=False).fit(X, y)
+    table = {one.name: one for one in model.hyperparameters_}
+    correlation = table["0.correlation[y0,y1]"]
+    assert 0.01 < correlation.standard_error < 0.3
+    assert abs(correlation.value - 0.8) < 3 * correlation.standard_error
+
+
 def test_evidence_is_at_a_maximum_by_the_noise_of_each_target():
     X, y = pair(100)
     model = daskgp.ExactGP("matern52()", targets="joint", progress=False).fit(X, y)

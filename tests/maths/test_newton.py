@@ -90,6 +90,21 @@ def test_parameters_at_a_bound_stay_there_and_the_others_arrive(informed):
     assert errors[1] == pytest.approx(10.0**-0.5, rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_curvature_of_others_than_fixed_parameters_is_that_of_the_bowl(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((4, 4))
+    B, limits = A @ A.T + np.eye(4), free(4)
+    limits[2] = 0.3
+    evaluate, others = bowl(B, np.array([1.0, -1.0, 2.0, 0.5])), np.ix_([0, 1, 3], [0, 1, 3])
+    found = search(evaluate, 4, limits).run(np.full(4, 0.3), None, 50, unnoted)
+    np.testing.assert_allclose(found.curvature.matrix[others], B[others], rtol=1e-5)
+    assert found.curvature.noise < 1e-5
+    errors = newton.standard_errors(found.vector, found.curvature, limits)
+    np.testing.assert_allclose(errors[[0, 1, 3]] ** 2, np.linalg.inv(B[others]).diagonal(), 1e-4)
+    assert np.isnan(errors[2])
+
+
 def test_a_saddle_is_left():
     def saddle(x):  # largest at x0 = +-1
         value = x[0] ** 2 - 0.5 * x[0] ** 4 - x[1] ** 2
