@@ -50,6 +50,9 @@ def of_store(url: str) -> dict[str, Any]:
     """Return what a dataset, model or prediction store contains; None for what is not known."""
     group = groups.open_group(url, "store")
     kind = kind_of(url, group)
+    if kind == MODEL and (several := composed(url)) is not None:
+        parts = {name: plain(_fitted(one)) for name, one in several["parts"].items()}
+        return {"store": url, "kind": kind, **plain({**several, "parts": parts})}
     contents = {DATASET: dataset, MODEL: model, PREDICTIONS: predictions}[kind](url, group)
     known = contents if isinstance(contents, dict) else _fitted(contents)
     return {"store": url, "kind": kind, **plain(known)}
@@ -148,6 +151,19 @@ def kernel_text(kernel: kernels.Kernel) -> str:
 def _leaves(kernel: Any) -> list[Any]:
     parts = getattr(kernel, "parts", None)
     return [kernel] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
+
+
+def composed(url: str) -> dict[str, Any] | None:
+    """Return what a store of several models says, with these by name; None of one model."""
+    from daskgp.estimators import load_one
+
+    described = models.read_parts(url)
+    if described is None:
+        return None
+    parts = {name: load_one(models.part_url(url, name)) for name in described["parts"]}
+    classes = {"classes": described["classes"]} if "classes" in described else {}
+    settings = described.get("settings", {})
+    return {"model": described["kind"], **settings, **classes, "parts": parts, "complete": True}
 
 
 def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:

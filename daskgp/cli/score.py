@@ -32,16 +32,17 @@ def score(
     """Score the predictions of MODEL on TEST: one line of JSON.
 
     TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which the
-    features of MODEL are taken by default.
+    features of MODEL are taken by default.  MODEL may be a saved GPClassifier or HurdleGP.
     """
     from daskgp.assess.scores import scores
     from daskgp.cli.sources import rows_to_compare
-    from daskgp.estimators import load_one
+    from daskgp.estimators import GaussianProcess, load
     from daskgp.fit.scratch import scratch_rows
 
     began = time.perf_counter()
     cluster.check()
-    estimator = load_one(model_store, device)
+    model = load(model_store, device)
+    estimator = model if isinstance(model, GaussianProcess) else model.parts_[0]
     rows = rows_to_compare(estimator, test, columns)
     posterior = estimator.solved_
     with (
@@ -49,5 +50,8 @@ def score(
         rows(url) as (X, y, more),
         cluster.executor(posterior.device) as executor,
     ):
-        figures = scores(posterior, X, y, executor, estimator.fill_values)
+        if model is estimator:
+            figures = scores(posterior, X, y, executor, estimator.fill_values)
+        else:
+            figures = model.scores(X, y)
     result(**figures, **more, seconds=since(began))

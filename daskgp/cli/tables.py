@@ -35,6 +35,8 @@ def describe(url: str) -> None:
         _dataset(table, profile.dataset(url, group), group.attrs.asdict())
     elif kind == profile.PREDICTIONS:
         _predictions(table, profile.predictions(url, group))
+    elif (several := profile.composed(url)) is not None:
+        _composed(table, several)
     else:
         model = profile.model(url, group)
         if isinstance(model, Mapping):
@@ -151,6 +153,18 @@ def _unloaded(table: Table, contents: Mapping[str, Any]) -> None:
         for name, value in contents.items():
             table.add_row(name, texts.get(name, str(value)))
     _show(table)
+
+
+def _composed(table: Table, contents: Mapping[str, Any]) -> None:
+    """Show a model made of several, and then each of these."""
+    parts: Mapping[str, GaussianProcess] = contents["parts"]
+    texts = {"classes": _listed(contents.get("classes")), "parts": _listed(parts)}
+    texts["complete"] = "yes"
+    for name, value in contents.items():
+        table.add_row(name, texts.get(name, str(value)))
+    _show(table)
+    for name, estimator in parts.items():
+        _model(_table(name), estimator)
 
 
 def _model(table: Table, estimator: GaussianProcess) -> None:

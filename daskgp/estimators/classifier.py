@@ -28,6 +28,8 @@ from daskgp.likelihoods import categorical
 LIKELIHOODS = {"logit": "bernoulli-logit", "probit": "bernoulli"}
 SHOWN = 5
 """Most classes that a message names."""
+PARTS = np.array(["accuracy", "nlpd", "brier"])
+"""Scores of each row, whose means are the scores."""
 
 
 class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -175,6 +177,12 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     # -- what a fit has found ----------------------------------------------------------------
 
     @property
+    def parts_(self) -> list[GaussianProcess]:
+        """The fitted estimators, ``fields_``."""
+        check_is_fitted(self)
+        return self.fields_
+
+    @property
     def objective_(self) -> float | None:
         """Bound on the evidence of all rows."""
         return self._first.objective_
@@ -289,6 +297,60 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> daskgp.GPClassifier(base).fit(X, X[:, 0] > 0.5).score(X, X[:, 0] > 0.5)
         1.0
         """
+        y = self._seen(y)
+        found = self.predict(X)
+        if grids.is_xarray(found):
+            found, y = grids.scored_arrays(found, y, vector=True)
+            known = _known(np.asarray(y))
+            found, y = np.asarray(found)[known], np.asarray(y)[known]
+        same = np.asarray(y) == np.asarray(found)
+        return float(np.average(same, weights=sample_weight))
+
+    def scores(self, X: Any, y: Any) -> dict[str, float]:
+        """Return the scores of the probabilities at X against y, as ``daskgp score`` prints them.
+
+        Rows without a class, or without a prediction, are left out.
+
+        Returns
+        -------
+        dict
+            ``n``, the number of rows; ``accuracy``, the share of those whose class is the most
+            probable one; ``nlpd``, the mean of -log p of the class; and ``brier``, as
+            ``daskgp.metrics.brier``.
+
+        Raises
+        ------
+        InputError
+            If y has classes that the fit has not seen, or no row is left.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> base = daskgp.ExactGP("rbf", optimizer=None)
+        >>> found = daskgp.GPClassifier(base).fit(X, X[:, 0] > 0.5).scores(X, X[:, 0] > 0.5)
+        >>> found["n"], found["accuracy"], found["nlpd"] < 0.2
+        (60, 1.0, True)
+        """
+        y = self._seen(y)
+        p, codes = self.predict_proba(X), _coded(y, self.classes_)
+        if grids.is_xarray(p):
+            codes = grids.on_the_grid_of(p.isel({"class": 0}, drop=True), codes)
+            codes = codes.expand_dims("class", axis=-1)
+        elif len(codes) != len(p):
+            raise InputError(
+                f"y has {len(codes)} rows and X has {len(p)}: give both of the same rows"
+            )
+        elif isinstance(p, da.Array):
+            codes = da.asarray(codes).rechunk(p.chunks[:1])[:, None]
+        found = composite.of_rows(
+            _scores, [p, codes], "scores", "scores", labels=PARTS, dim="score"
+        )
+        means, n = composite.averages(found)
+        return {**dict(zip(PARTS.tolist(), means, strict=True)), "n": n}
+
+    def _seen(self, y: Any) -> Any:
+        """Return labels of classes that the fit has seen; InputError for others."""
         check_is_fitted(self)
         y = _labels(y)
         new = np.setdiff1d(_classes(y, 1), self.classes_)
@@ -297,13 +359,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"y has classes that the fit has not seen, {_listed(new)}: it knows "
                 f"{_listed(self.classes_)}; leave these rows out"
             )
-        found = self.predict(X)
-        if grids.is_xarray(found):
-            found, y = grids.scored_arrays(found, y, vector=True)
-            known = _known(np.asarray(y))
-            found, y = np.asarray(found)[known], np.asarray(y)[known]
-        same = np.asarray(y) == np.asarray(found)
-        return float(np.average(same, weights=sample_weight))
+        return y
 
     def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted classifier to a new store; ``daskgp.load`` reads it back.
@@ -445,4 +501,18 @@ def _probabilities(moments: np.ndarray) -> np.ndarray:
     found = np.full((len(moments), C), np.nan)
     means, deviations = moments[known, :C], moments[known, C:]
     found[known] = categorical.expected(means, deviations**2).probability
+    return found
+
+
+def _scores(rows: np.ndarray) -> np.ndarray:
+    """Return the scores (n, k) of PARTS, for rows of probabilities and a class (n, C + 1)."""
+    found = np.full((len(rows), len(PARTS)), np.nan)
+    known = np.isfinite(rows).all(axis=1)
+    p, y = rows[known, :-1], rows[known, -1].astype(int)
+    observed = np.eye(p.shape[1])[y]
+    squares = (p - observed) ** 2
+    brier = squares[:, 1] if p.shape[1] == 2 else squares.sum(axis=1)
+    with np.errstate(divide="ignore"):  # a probability may be 0 to the last bit
+        density = np.log((p * observed).sum(axis=1))
+    found[known] = np.stack([p.argmax(axis=1) == y, -density, brier], axis=1)
     return found

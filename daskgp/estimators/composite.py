@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from sklearn.utils import column_or_1d
@@ -52,9 +53,23 @@ def of_rows(
         return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels, dim)
     if not isinstance(parts[0], da.Array):
         return function(np.column_stack(parts))
-    rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else parts[0]
+    rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else da.concatenate(parts, axis=1)
     rows = rows.rechunk({1: -1})
     if labels is None:
         return da.map_blocks(function, rows, dtype=dtype, meta=np.empty(0, dtype), drop_axis=[1])
     chunks, meta = (rows.chunks[0], (len(labels),)), np.empty((0, 0), dtype)
     return da.map_blocks(function, rows, dtype=dtype, meta=meta, chunks=chunks)
+
+
+def averages(found: Any) -> tuple[list[float], int]:
+    """Return the means of scores of rows (n, k) without those that have none, and their number.
+
+    InputError if no row has scores.
+    """
+    values = found.data if grids.is_xarray(found) else found
+    known = ~np.isnan(values).any(axis=-1)
+    rows = tuple(range(values.ndim - 1))
+    total, n = dask.compute(np.where(known[..., None], values, 0.0).sum(axis=rows), known.sum())
+    if not n:
+        raise InputError("nothing to score: no row has all features and a known target")
+    return (total / n).tolist(), int(n)

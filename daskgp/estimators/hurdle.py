@@ -24,12 +24,13 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
 from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.likelihoods import Likelihood
+from daskgp.likelihoods.hurdle import Hurdle
 from daskgp.models import scaling
 
 OCCURRENCE = ("bernoulli-logit", "bernoulli")
 AMOUNT = ("gamma", "lognormal")
-LEAST_LEVEL = 1e-10
-HALVINGS = 60
+PARTS = np.array(["square", "mae", "bias", "nlpd", "crps", "brier"])
+"""Scores of each row, of whose means the scores are made."""
 
 
 class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
@@ -50,7 +51,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     Attributes
     ----------
-    occurrence_, amount_ : fitted estimators
+    occurrence_, amount_, parts_ : fitted estimators, and both of them
     n_features_in_, feature_names_in_, n_rows_
 
     References
@@ -163,6 +164,12 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     # -- what a fit has found ----------------------------------------------------------------
 
     @property
+    def parts_(self) -> list[GaussianProcess]:
+        """The fitted estimators, ``occurrence_`` and ``amount_``."""
+        check_is_fitted(self)
+        return [self.occurrence_, self.amount_]
+
+    @property
     def n_rows_(self) -> int:
         """Number of rows that nothing is missing of."""
         check_is_fitted(self)
@@ -183,7 +190,12 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     # -- predictions -------------------------------------------------------------------------
 
     def predict(
-        self, X: Any, return_std: bool = False, *, quantiles: Sequence[float] | None = None
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        quantiles: Sequence[float] | None = None,
+        include_noise: bool = True,
     ) -> Any:
         """Return the mean of a new observation, and on request its standard deviation, quantiles.
 
@@ -197,6 +209,8 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         quantiles : sequence of float, optional
             Levels between 0 and 1: also return these quantiles (n, q), which are 0 up to the
             probability of zero; on a grid along ``quantile``.
+        include_noise : True
+            As all predictions are of new observations.
 
         Returns
         -------
@@ -205,7 +219,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         SettingError
-            If a level is not between 0 and 1.
+            If a level is not between 0 and 1, or noise is to be left out.
 
         Examples
         --------
@@ -221,6 +235,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         ((2, 2), 0.0)
         """
         check_is_fitted(self)
+        _check_noise(include_noise)
         levels = None if quantiles is None else _levels(quantiles)
         p = self.occurrence_.predict(X, include_noise=True)
         moments = self.amount_.predict(X, return_std=True, include_noise=True)
@@ -254,13 +269,13 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.occurrence_.predict_proba(X)
 
-    def predict_exceedance(self, X: Any, threshold: float) -> Any:
+    def predict_exceedance(self, X: Any, threshold: float, *, include_noise: bool = True) -> Any:
         """Return the probability that a new observation at X exceeds a threshold of 0 or more.
 
         Raises
         ------
         SettingError
-            If the threshold is negative.
+            If the threshold is negative, or noise is to be left out.
 
         Examples
         --------
@@ -275,6 +290,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
+        _check_noise(include_noise)
         if not (np.ndim(threshold) == 0 and 0 <= threshold < math.inf):
             raise SettingError(
                 f"threshold={shown(threshold)}: give a finite number of 0 or more, as no amount is "
@@ -310,6 +326,56 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         known = np.isfinite(y) & np.isfinite(found)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return float(r2_score(y[known], found[known], sample_weight=weight))
+
+    def scores(self, X: Any, y: Any) -> dict[str, float]:
+        """Return the scores of the predictions at X against y, as ``daskgp score`` prints them.
+
+        Rows without a target, or without a prediction, are left out.
+
+        Returns
+        -------
+        dict
+            ``n``, the number of rows; ``rmse``, ``mae`` and ``bias`` (mean of y less the mean);
+            ``nlpd``, the mean of -log P(y = 0) at zeros and of the negative log density at
+            amounts, and ``crps``, the continuous ranked probability score, of both together; and
+            ``brier``, the score of the probabilities of amounts above zero.  They are comparable
+            with those of models that have zeros, too.
+
+        Raises
+        ------
+        InputError
+            If an amount is negative, or no row is left.
+
+        Examples
+        --------
+        >>> import numpy as np, daskgp
+        >>> X = np.linspace(0, 1, 60)[:, None]
+        >>> y = np.maximum(X[:, 0] - 0.4, 0.0)
+        >>> parts = [
+        ...     daskgp.ExactGP("rbf", likelihood=name, optimizer=None)
+        ...     for name in ("bernoulli", "lognormal")
+        ... ]
+        >>> found = daskgp.HurdleGP(*parts).fit(X, y).scores(X, y)
+        >>> found["n"], found["brier"] < 0.1
+        (60, True)
+        """
+        check_is_fitted(self)
+        y = composite.target(y, type(self).__name__, "amounts", "amounts")
+        p = self.occurrence_.predict(X, include_noise=True)
+        amount = self.amount_.predict(X, include_noise=True)
+        moments = self.amount_.predict(X, return_std=True)
+        if grids.is_xarray(p):
+            y = grids.on_the_grid_of(p, y)
+        elif len(y) != len(p):
+            raise InputError(f"y has {len(y)} rows and X has {len(p)}: give both of the same rows")
+        elif isinstance(p, da.Array):
+            y = da.asarray(y).rechunk(p.chunks)
+        given = [p, amount, *moments, y]
+        function = partial(_scores, likelihood=self.amount_.likelihood_)
+        found = composite.of_rows(function, given, "scores", "scores", labels=PARTS, dim="score")
+        (square, *others), n = composite.averages(found)
+        own = dict(zip(PARTS[1:].tolist(), others, strict=True))
+        return {"rmse": math.sqrt(square), **own, "n": n}
 
     def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store; ``daskgp.load`` reads it back.
@@ -351,6 +417,15 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         model = cls(**{name: clone(part) for name, part in fitted.items() if given[name]})
         model.occurrence_, model.amount_ = fitted["occurrence"], fitted["amount"]
         return model
+
+
+def _check_noise(include_noise: bool) -> None:
+    """Raise SettingError for predictions of what is no new observation."""
+    if include_noise is not True:
+        raise SettingError(
+            f"include_noise={shown(include_noise)}: HurdleGP predicts new observations alone; "
+            "leave it out, or take model.occurrence_ or model.amount_ for what is behind them"
+        )
 
 
 def _check_amounts(y: Any) -> None:
@@ -426,34 +501,27 @@ def _levels(quantiles: Sequence[float]) -> np.ndarray:
 
 
 def _quantiles(rows: np.ndarray, levels: np.ndarray, likelihood: Likelihood) -> np.ndarray:
-    """Return quantiles (n, q), for probabilities and the moments of f of the amount (n, 3).
-
-    Those of amounts at levels of each row are found by halving the log of a bracket.
-    """
+    """Return quantiles (n, q), for probabilities and the moments of f of the amount (n, 3)."""
     found = np.full((len(rows), len(levels)), np.nan)
     known = np.isfinite(rows).all(axis=1)
     p, mean, std = rows[known].T
-    own = np.zeros((len(p), len(levels)))
+    own = Hurdle(p, likelihood, mean, std)
     for column, level in enumerate(levels):
-        wet = level > 1.0 - p
-        at = np.clip((level - (1.0 - p[wet])) / p[wet], LEAST_LEVEL, level)
-        own[wet, column] = _at_levels(likelihood, at, mean[wet], std[wet])
-    found[known] = own
+        found[known, column] = own.quantile(float(level))
     return found
 
 
-def _at_levels(
-    likelihood: Likelihood, levels: np.ndarray, mean: np.ndarray, std: np.ndarray
-) -> np.ndarray:
-    """Return the quantiles (n,) of amounts, each at a level of its own."""
-    if not len(levels):
-        return np.empty(0)
-    ends = (likelihood.quantile(float(a), mean, std) for a in (levels.min(), levels.max()))
-    low, high = (np.log(end) for end in ends)
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        under = likelihood.cdf(np.exp(middle), mean, std) < levels
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-        if (high - low).max() < 1e-12:
-            break
-    return np.asarray(np.exp(0.5 * (low + high)))
+def _scores(rows: np.ndarray, likelihood: Likelihood) -> np.ndarray:
+    """Return the scores (n, k) of PARTS, for rows of p, mean, mean and std of f, and y (n, 5)."""
+    found = np.full((len(rows), len(PARTS)), np.nan)
+    known = np.isfinite(rows).all(axis=1)
+    p, amount, mean, std, y = rows[known].T
+    if (y < 0).any():
+        raise InputError(
+            f"y has the value {y.min():g}, and amounts are 0 or more: set negative ones to 0, or "
+            "leave these rows out"
+        )
+    own, error = Hurdle(p, likelihood, mean, std), y - p * amount
+    brier, density = (p - (y > 0)) ** 2, own.log_density(y)
+    found[known] = np.stack([error**2, np.abs(error), error, -density, own.crps(y), brier], axis=1)
+    return found

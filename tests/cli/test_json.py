@@ -97,3 +97,46 @@ def test_a_plan_and_warnings_leave_one_line(data):
     assert result.exit_code == 0
     (line,) = result.stdout.splitlines()
     assert json.loads(line)["rows"] == 60
+
+
+# -- models made of several ------------------------------------------------------------------
+
+
+@pytest.fixture
+def hurdle(rows, tmp_path):
+    X, y = rows
+    parts = (
+        daskgp.ExactGP("matern32(0.5)", likelihood=name, optimizer=None, progress=False)
+        for name in ("bernoulli", "lognormal")
+    )
+    place = str(tmp_path / "hurdle.zarr")
+    daskgp.HurdleGP(*parts).fit(X, np.maximum(y, 0.0)).save(place)
+    return place
+
+
+def test_a_model_made_of_several_is_shown_with_each_of_them(hurdle, rows, tmp_path):
+    found = succeed("info", hurdle, "--json")
+    assert (found["model"], found["complete"]) == ("HurdleGP", True)
+    assert found["parts"]["occurrence"]["rows"] == 60
+    assert found["parts"]["amount"]["likelihood"].startswith("LogNormal")
+    shown = invoke("info", hurdle).stdout
+    assert "HurdleGP" in shown
+    assert shown.index("occurrence") < shown.index("Bernoulli") < shown.index("LogNormal")
+    X, y = rows
+    base = daskgp.ExactGP("matern32(0.5)", optimizer=None, progress=False)
+    labels = np.array(["dry", "wet"])[(y > 0).astype(int)]
+    daskgp.GPClassifier(base).fit(X, labels).save(str(tmp_path / "classes.zarr"))
+    found = succeed("info", tmp_path / "classes.zarr", "--json")
+    assert (found["classes"], found["link"]) == (["dry", "wet"], "logit")
+    assert "dry, wet" in invoke("info", str(tmp_path / "classes.zarr")).stdout
+
+
+def test_a_model_made_of_several_is_scored(hurdle, rows, tmp_path):
+    X, y = rows
+    test = dataset(tmp_path / "test.zarr", X, np.maximum(y, 0.0))
+    found = succeed("score", hurdle, test)
+    wanted = daskgp.load(hurdle).scores(X, np.maximum(y, 0.0))
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted)
+    error = refused("predict", hurdle, test, tmp_path / "out.zarr")
+    assert f"or one of its models, such as {hurdle}/occurrence" in error
+    assert succeed("predict", f"{hurdle}/amount", test, tmp_path / "out.zarr")["rows"] == 60

@@ -157,6 +157,25 @@ def test_scores_come_near_to_those_of_scikit_learn():
     assert scores[0] < scores[1] + 0.03
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_scores_of_probabilities_are_those_of_scikit_learn(count):
+    X, codes = blobs(40, count)
+    y = np.array(["b", "a", "c"])[codes]
+    model = GPClassifier(fixed()).fit(X, y)
+    p, found = model.predict_proba(X), model.scores(X, y)
+    assert found["n"] == len(y)
+    assert found["accuracy"] == pytest.approx(model.score(X, y))
+    assert found["nlpd"] == pytest.approx(log_loss(y, p, labels=model.classes_))
+    observed = np.searchsorted(model.classes_, y)
+    assert found["brier"] == pytest.approx(daskgp.metrics.brier(observed.astype(float), p))
+    lazy = model.scores(da.from_array(X, chunks=(15, 2)), da.from_array(y, chunks=11))
+    assert lazy == pytest.approx(found, rel=1e-9)
+    with pytest.raises(InputError, match="classes that the fit has not seen, 'd'"):
+        model.scores(X[:1], ["d"])
+    with pytest.raises(InputError, match="y has 39 rows and X has 40"):
+        model.scores(X, y[1:])
+
+
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_hyper_parameters_are_trained(shared):
     X, y = blobs(50)

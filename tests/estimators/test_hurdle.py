@@ -13,8 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import daskgp
-from daskgp import HurdleGP, kernels
+from daskgp import HurdleGP, kernels, likelihoods
 from daskgp.errors import InputError, SettingError
+from daskgp.likelihoods.hurdle import Hurdle
 
 KERNEL = kernels.RBF(lengthscale=0.3, variance=1.0)
 FIXED = {"optimizer": None, "progress": False, "mean": "zero"}
@@ -30,6 +31,18 @@ def rows(n=40):
     X = rng.uniform(size=(n, 1))
     wet = np.sin(8 * X[:, 0]) + 0.3 * rng.standard_normal(n) > 0
     return X, wet * np.exp(X[:, 0]) * rng.gamma(3.0, 1 / 3, n)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("gamma", 0.4), ("gamma", 9.0), ("lognormal", 1.5)])
+def test_the_ranked_probability_score_is_its_integral(name, shape):
+    amounts, at = likelihoods.by_name(name, [np.log(shape)]), (np.array([0.4]), np.array([0.3]))
+    t = np.concatenate([[0.0], np.geomspace(1e-9, 1e4, 40_001)])
+    for p in (0.1, 0.7):
+        one = Hurdle(np.array([p]), amounts, *at)
+        below = 1.0 - p + p * amounts.cdf(t, *(np.broadcast_to(a, t.shape) for a in at))
+        for y in (0.0, 0.3, 40.0):
+            wanted = np.trapezoid((below - (t >= y)) ** 2, t)
+            assert one.crps(np.array([y]))[0] == pytest.approx(wanted, rel=2e-4)
 
 
 @pytest.mark.parametrize("likelihood", ["gamma", "lognormal"])
@@ -54,6 +67,63 @@ def test_predictions_are_those_of_draws_of_the_parts(likelihood):
         model.predict_exceedance(T, 0.7), (drawn > 0.7).mean(axis=0), atol=0.01
     )
     np.testing.assert_allclose(model.predict_exceedance(T, 0.0), p, rtol=1e-12)
+
+
+def test_scores_are_those_of_draws_of_both_parts():
+    X, y = rows(60)
+    model = hurdle().fit(X, y)
+    T, seen = X[::7], y[::7]
+    found = model.scores(T, seen)
+    rng, draws = np.random.default_rng(1), 20_000
+    f, spread = model.amount_.predict(T, return_std=True)
+    p = model.predict_proba(T)[:, 1]
+    sampled = model.amount_.likelihood_.sample(
+        f + spread * rng.standard_normal((draws, len(T))), rng
+    )
+    drawn = np.sort(np.where(rng.uniform(size=sampled.shape) < p, sampled, 0.0), axis=0)
+    weight = (2.0 * np.arange(1, draws + 1) - draws - 1)[:, None]  # of half the mean distance
+    crps = np.abs(drawn - seen).mean(axis=0) - (weight * drawn).sum(axis=0) / draws**2
+    assert found["crps"] == pytest.approx(crps.mean(), rel=0.02)
+    error = seen - model.predict(T)
+    assert found["rmse"] == pytest.approx(np.sqrt((error**2).mean()))
+    assert (found["n"], found["bias"]) == (len(T), pytest.approx(error.mean()))
+    assert found["brier"] == pytest.approx(((p - (seen > 0)) ** 2).mean())
+    wet, moments = seen > 0, (f[:, None], spread[:, None] ** 2)
+    amounts = model.amount_.likelihood_.log_density(np.maximum(seen, 0.1)[:, None], *moments)[:, 0]
+    density = np.where(wet, np.log(p) + amounts, np.log1p(-p))[(seen > 0.1) | ~wet]
+    own = np.flatnonzero((seen > 0.1) | ~wet)
+    assert model.scores(T[own], seen[own])["nlpd"] == pytest.approx(-density.mean())
+
+
+def test_scores_are_the_same_for_lazy_rows_and_on_grids():
+    X, y = rows()
+    model = hurdle().fit(X, y)
+    wanted = model.scores(X, y)
+    lazy = model.scores(da.from_array(X, chunks=(15, 1)), da.from_array(y, chunks=20))
+    order = np.argsort(X[:, 0])
+    grid = xr.DataArray(y[order], coords={"x": X[order, 0]}, dims="x")
+    there = grid.coords.to_dataset()
+    of_grid = hurdle().fit(there, grid)
+    assert lazy == pytest.approx(wanted, rel=1e-9)
+    assert of_grid.scores(there, grid) == pytest.approx(wanted, rel=1e-6)
+    assert of_grid.scores(there.chunk(x=9), grid) == pytest.approx(wanted, rel=1e-6)
+    gap = np.r_[np.nan, y[1:]]
+    assert model.scores(X, gap)["n"] == len(y) - 1
+    with pytest.raises(InputError, match="y has the value -1, and amounts are 0 or more"):
+        model.scores(X, y - 1.0 * (y == 0))
+    with pytest.raises(InputError, match="nothing to score"):
+        model.scores(X, np.full(len(y), np.nan))
+    with pytest.raises(InputError, match="y has 39 rows and X has 40"):
+        model.scores(X, y[1:])
+
+
+def test_noise_cannot_be_left_out():
+    X, y = rows()
+    model = hurdle().fit(X, y)
+    np.testing.assert_array_equal(model.predict(X, include_noise=True), model.predict(X))
+    for call in (model.predict, lambda *a, **k: model.predict_exceedance(*a, 0.5, **k)):
+        with pytest.raises(SettingError, match="HurdleGP predicts new observations alone"):
+            call(X, include_noise=False)
 
 
 def test_zeros_are_no_missing_values(caplog):

@@ -387,10 +387,11 @@ def _read(url: str) -> Stored:
     if attributes.get("format") != FORMAT:
         raise StoreError(f"{url} is not a daskgp model store")
     if attributes.get("version") == OF_PARTS:
-        kind = (read_parts(url) or {}).get("kind")
+        described = read_parts(url) or {}
+        part = part_url(url, described.get("parts", ["MODEL"])[0])
         raise StoreError(
-            f"model store {url} has several models, of a {kind}: take it in Python, "
-            f"daskgp.load({str(url)!r})"
+            f"model store {url} has several models, of a {described.get('kind')}: take it in "
+            f"Python, daskgp.load({str(url)!r}), or one of its models, such as {part}"
         )
     if attributes.get("version") not in (VERSION, REPLACED):
         raise StoreError(
