@@ -36,7 +36,7 @@ MIXED = {
 KERNEL = {"pair": "matern32()", "three": "matern32()", "stations": "matern32(ard=true)"}
 OURS: dict[str, Any] = {
     "exact": daskgp.ExactGP,
-    "sgpr": lambda *a, **k: daskgp.SGPR(*a, n_inducing=400, **k),
+    "sgpr": lambda *a, **k: daskgp.SGPR(*a, n_inducing=1_500, **k),
     "lma": daskgp.LMA,
     "vecchia": daskgp.VecchiaGP,
 }
