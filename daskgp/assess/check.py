@@ -36,8 +36,9 @@ from daskgp.data.partition import Span
 from daskgp.data.rows import GIVEN, Beside
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.scratch import scratch_rows
+from daskgp.models.categories import shown
 from daskgp.models.columns import KILOMETRES, RADIUS
-from daskgp.models.scaling import Scaling, identity, usable_rows
+from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.posterior.neighbour_rows import Local
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.hyperparameter_table import units_of
@@ -254,7 +255,7 @@ def checked(
         inputs, near = np.asarray(posterior.columns.inputs(sample.X)), Distance.of(posterior)
         columns = list(range(test.rows.n_features))
         depth = int(math.log2(regions))
-        boxes = Boxes.halved(test.rows, columns, inputs, depth, 2**depth, seed)
+        boxes = Boxes.halved(test.rows, columns, inputs[:, columns], depth, 2**depth, seed)
         edges = np.empty(0)
         if near is not None:
             levels = np.arange(1, distances) / distances
@@ -271,7 +272,6 @@ def checked(
 def refuse(posterior: Posterior, regions: Any, distances: Any = 1) -> None:
     """Raise SettingError for a model or settings that cannot be."""
     posterior.refuse_spread(include_noise=True)
-    posterior.refuse_targets_together("a check")
     number = whole("regions", regions, 1)
     if number & (number - 1):
         raise SettingError(f"regions={number}: a power of 2 is needed, such as 4 or 8")
@@ -290,20 +290,15 @@ def _refuse_without_effect(posterior: Posterior, **noise: Any) -> None:
 
 def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor) -> Sample:
     """Return some complete rows with their predictions, near one another for a local method."""
-    plain = identity(rows.rows.n_features, rows.rows.n_targets)
-    keys = sampling.Keys((seed, 17))
-    drawn = sampling.draw(rows.rows, rows.spans, plain, SAMPLE_ROWS, keys, executor).rows
-    if not len(drawn.X):
+    given = rows.rows, rows.spans, SAMPLE_ROWS, sampling.Keys((seed, 17)), executor
+    X, y = sampling.draw_given(*given, posterior.joint)
+    if not len(X):
         raise InputError(f"nothing to check: none of {len(rows.rows)} rows has all values")
-    X = np.asarray(posterior.columns.places(np.asarray(drawn.X, np.float64)))
-    X = feature_units.converted(X, rows.how)
-    columns = np.asarray(drawn.y, np.float64)
-    if drawn.noise is not None:
-        columns = np.column_stack([columns, 1.0 / drawn.noise[:, 0], drawn.noise[:, 1]])
-    beside = None if drawn.observed is None else drawn.observed.given
+    X = feature_units.converted(np.asarray(X, np.float64), rows.how)
     with single_blas_thread():
-        found = scored(posterior, X, columns, beside=beside)
-    keep = ~np.isnan(found.y).any(axis=1)
+        found = scored(posterior, X, y, beside=rows.rows.beside_in(y))
+    known = ~np.isnan(found.y)
+    keep = known.any(axis=1) if posterior.joint else known.all(axis=1)
     values = (found.y, found.mean, np.sqrt(found.variance))
     return Sample(X[keep], *(v[keep] for v in values))
 
@@ -334,6 +329,7 @@ class Distance:
             j for unit in posterior.theta.kernel.units(len(posterior.columns)) for j in unit.columns
         }
         used = np.array([j in seen or not seen for j in range(len(posterior.columns))])
+        used[len(used) - posterior.joint :] = False  # the column that says what target a row is of
         columns = np.flatnonzero(used & posterior.scaling.uses)
         unit = columns, *_unit(posterior, columns)
         if posterior.nearby is not None:
@@ -405,7 +401,7 @@ def _summed(
     with single_blas_thread():
         X, found = rows.scored(span, posterior, steps=True)
         inputs = np.asarray(posterior.columns.inputs(X), np.float64)
-        which = boxes.number_of(inputs)
+        which = boxes.number_of(inputs[:, : rows.rows.n_features])
         which[~usable_rows(posterior.scaling.inputs(inputs))] = folds.LEFT_OUT
         by_distance = None
         if near is not None:
@@ -584,7 +580,8 @@ def _centres(posterior: Posterior, sample: Sample, boxes: Boxes) -> list[str]:
     names, depth = posterior.feature_names, len(boxes.axis)
     units = posterior.feature_units or ("",) * len(names)
     inputs = np.asarray(posterior.columns.inputs(sample.X))
-    which, where = boxes.number_of(inputs), posterior.columns.where
+    places = inputs[:, : len(posterior.columns) - posterior.joint]
+    which, where = boxes.number_of(places), posterior.columns.where
     cut = {boxes.columns[axis] for axis in boxes.axis.tolist()} if depth else set()
     along = [j for j, own in enumerate(where) if cut & {*np.atleast_1d(own).tolist()}]
     found = []
@@ -594,7 +591,15 @@ def _centres(posterior: Posterior, sample: Sample, boxes: Boxes) -> list[str]:
             found.append("all" if not along else str(i))
             continue
         middle = posterior.columns.places(own.mean(axis=0)[None])[0]
-        told = (f"{names[j]} {feature_units.text_of(middle[j], units[j], '.3g')}" for j in along)
+        told = []
+        for j in along:
+            levels = posterior.categories.get(names[j], ())
+            if levels:
+                codes = np.unique(own[:, where[j]]).astype(int)
+                text = shown([levels[code] for code in codes if code < len(levels)])
+            else:
+                text = feature_units.text_of(middle[j], units[j], ".3g")
+            told.append(f"{names[j]} {text}")
         found.append(", ".join(told))
     return found
 

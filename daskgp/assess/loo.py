@@ -18,6 +18,7 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks import filling, sampling
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError, SettingError
+from daskgp.fit import joint
 from daskgp.models import leave_one_out as leaving
 from daskgp.models import repeats
 from daskgp.models.columns import Columns
@@ -67,10 +68,11 @@ def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments
     posterior : Posterior
     X : ndarray (n, d)
         In the user's units.
-    y : ndarray (n, p) or (n, p + 2)
+    y : ndarray (n, p) or (n, p + 2), or (n, 2 p + 1) of joint targets
         As ``Rows.read`` returns it.
     """
-    posterior.refuse_targets_together("leaving one out")
+    if posterior.joint:
+        return _of_joint(posterior, X, y)
     inputs, p = np.asarray(posterior.columns.inputs(X), np.float64), posterior.n_targets
     own, trend = [posterior.unpredicted(X, y[:, :p])], posterior.scaling.trend
     if trend is not None:
@@ -88,6 +90,16 @@ def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments
     mean, variance = np.full((2, len(keep), posterior.n_targets), np.nan)
     mean[keep], variance[keep] = found.mean, found.variance
     return Moments(mean, variance)
+
+
+def _of_joint(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
+    """Return predictions of each value of joint targets from all others, also of its row."""
+    n, p = len(X), posterior.n_targets
+    inputs = np.asarray(posterior.columns.inputs(X), np.float64)
+    y = np.concatenate([posterior.unpredicted(X, y[:, :p]), y[:, p:]], axis=1)
+    found = leave_one_out(*joint.each_of(posterior, X, y))
+    of_each = Moments(found.mean.reshape(n, p), np.asarray(found.variance).reshape(n, p))
+    return posterior.of_left_out(of_each, X, posterior.scaling.inputs(inputs))
 
 
 def _of_tiles(posterior: Posterior, block: Block, device: str) -> Moments:
@@ -189,9 +201,8 @@ def left_out(
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     together = [da.asarray(a).rechunk((X.chunks[0], -1)) for a in parts]
     y = da.concatenate(together, axis=1).rechunk({1: -1})
-    sums: Any = da.map_blocks(
-        _checksum, X, y, posterior.columns, posterior.n_targets, chunks=(1, 2), dtype=np.uint64
-    )
+    told = posterior.columns, posterior.n_targets, posterior.joint
+    sums: Any = da.map_blocks(_checksum, X, y, *told, chunks=(1, 2), dtype=np.uint64)
     passed = None if whole is None else delayed(_refuse_other_rows)(sums.sum(axis=0), whole)
     return _lazily(posterior, X, y, True, passed)
 
@@ -219,10 +230,14 @@ def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names
         )
 
 
-def _checksum(X: np.ndarray, y: np.ndarray, columns: Columns, p: int) -> np.ndarray:
-    """Return the number (1, 2) of complete rows, and their checksum."""
+def _checksum(X: np.ndarray, y: np.ndarray, columns: Columns, p: int, each: bool) -> np.ndarray:
+    """Return the number (1, 2) of complete rows, or of values of joint targets; their checksum."""
     X, y = reading.unmasked(X), _measured(y, p)
     inputs = columns.inputs(X)
+    if each:
+        known = np.isfinite(inputs).all(axis=1)[:, None] & ~np.isnan(y[:, :p])
+        sums = (sampling.checksum_of_target(X[k], y[k], p, j) for j, k in enumerate(known.T))
+        return np.array([[known.sum(), sum(sums) % 2**64]], np.uint64)
     kept = complete_rows(inputs, y) & ~np.isinf(inputs).any(axis=1)
     return np.array([[kept.sum(), sampling.checksum(X[kept], y[kept], p)]], np.uint64)
 
@@ -247,11 +262,12 @@ def _measured(y: np.ndarray, p: int) -> np.ndarray:
 
 
 def _columns(name: str, values: Any, n: int, posterior: Posterior) -> Any:
-    """Return y (n, p), or errors or weights (n, 1), as an array in memory or of dask."""
+    """Return y (n, p), errors or weights (n, 1), or errors (n, p), in memory or of dask."""
     values = reading.from_zarr(values) if data.is_zarr(values) else reading.lazily(values)
     what = GIVEN.get(name, name)
     values = values if isinstance(values, da.Array) else reading.unmasked(values, what)
-    width = posterior.n_targets if name == "y" else 1
+    of_each = name == "y" or (name == Y_VARIANCE and posterior.joint)
+    width = posterior.n_targets if of_each else 1
     reading.check_kind(what, values)
     if not values.ndim:
         return np.full((n, 1), float(values))
@@ -264,7 +280,8 @@ def _in_memory(
     posterior: Posterior, whole: KnownRows | None, X: np.ndarray, y: np.ndarray
 ) -> tuple[Any, Any]:
     if whole is not None:
-        _refuse_other_rows(_checksum(X, y, posterior.columns, posterior.n_targets)[0], whole)
+        told = posterior.columns, posterior.n_targets, posterior.joint
+        _refuse_other_rows(_checksum(X, y, *told)[0], whole)
     order = posterior.grouped(X)
     order = np.arange(len(X)) if order is None else order
     rows, columns = (da.from_array(a[order], chunks=(TILE_ROWS, -1)) for a in (X, y))

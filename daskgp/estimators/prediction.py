@@ -331,14 +331,15 @@ class FittedGP(RegressorMixin, BaseEstimator):
         `SparseSpectrumGP` and `ExactGP` are what a fit without the row would then predict, and
         those of `PIC` and of an `LMA` whose windows span all blocks, too; those of `VecchiaGP` and
         others of `LMA` are conditioned on the rows that predictions near the row take, without it.
-        For other methods take `cross_validate`.
+        For other methods take `cross_validate`.  Joint targets are left out one value at a time, the
+        others of its row stay.
 
         Parameters
         ----------
         X, y : array-like (n, d) and (n,) or (n, p)
             The rows that the model has, or some of them; of `SGPR` and `SparseSpectrumGP`, which
             keep sums over the rows, all of them in any order.
-        y_variance, sample_weight : float or array-like (n,) or (n, 1), optional
+        y_variance, sample_weight : float or array-like (n,), (n, 1) or (n, p), optional
             As ``fit`` was given them; default those of a dataset store, False leaves these out.
 
         Returns

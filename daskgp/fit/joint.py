@@ -38,7 +38,7 @@ from daskgp.kernels import Coregion, Kernel
 from daskgp.kernels.categories import with_levels
 from daskgp.kernels.compose import tables
 from daskgp.models import scaling
-from daskgp.posterior.layers import Noise, TargetNoise, chain
+from daskgp.posterior.layers import Noise, TargetNoise, Units, chain
 from daskgp.posterior.posterior import Posterior, variable_of
 from daskgp.runtime.executor import Executor, map_all, map_reduce, node
 from daskgp.runtime.process import single_blas_thread
@@ -150,7 +150,8 @@ def run(
         As for a fit.
     """
     check(recipe, rows)
-    units, counts = _of_targets(recipe, rows, executor)
+    found = _sums_of_targets(recipe, rows, executor)
+    units, counts = _of_targets(recipe, rows, found)
     long = Long(rows, executor, keep, units, counts)
     try:
         plain = long.written()
@@ -161,7 +162,7 @@ def run(
             fit = turns.taken(start, ended)
     finally:
         long.clear()
-    return fit, sums
+    return fit, sums._replace(checksum=_total(found))
 
 
 def planned(recipe: Recipe, rows: data.Rows) -> tuple[Recipe, data.Rows]:
@@ -206,13 +207,13 @@ def _given(recipe: Recipe) -> Recipe:
 
 
 def _of_targets(
-    recipe: Recipe, rows: data.Rows, executor: Executor
+    recipe: Recipe, rows: data.Rows, found: tuple[scaling.Sums, ...]
 ) -> tuple[tuple[scaling.Scaling, ...], np.ndarray]:
-    """Return units and mean function of each target, and their numbers of rows (p,).
+    """Return units and mean function of each target, and their numbers of rows (p,), from sums.
 
     Raise InputError for rows that cannot be used.
     """
-    names, found = rows.columns.inputs_names, _sums_of_targets(recipe, rows, executor)
+    names = rows.columns.inputs_names
     mean = means.described(recipe.mean)
     units = []
     for name, sums in zip(rows.target_names, found, strict=True):
@@ -236,6 +237,15 @@ def _sums_of_targets(
     return found
 
 
+def checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:
+    """Return what tells the values of all targets from others, in any order."""
+    return _total(_sums_of_targets(recipe, rows, executor))
+
+
+def _total(sums: tuple[scaling.Sums, ...]) -> int:
+    return sum(one.checksum for one in sums) % 2**64
+
+
 def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
     """Raise InputError for a target that tells of no other."""
     count, j = int(sums.rows), rows.n_features
@@ -253,8 +263,14 @@ def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
 
 def _described(rows: data.Rows, span: Span) -> tuple[scaling.Sums, ...]:
     with single_blas_thread():
-        X, y = rows.read(*span)
-        return tuple(scaling.local(X, y[:, [j]]) for j in range(rows.n_targets))
+        raw, given = rows.raw(*span)
+        X, y = rows.as_inputs(raw, given)
+        found = []
+        for j in range(rows.n_targets):
+            kept = scaling.complete_rows(X, y[:, [j]]) & ~np.isinf(X).any(axis=1)
+            own = sampling.checksum_of_target(raw[kept], given[kept], rows.n_targets, j)
+            found.append(scaling.local(X, y[:, [j]])._replace(checksum=own))
+        return tuple(found)
 
 
 def _combined(a: tuple[scaling.Sums, ...], b: tuple[scaling.Sums, ...]) -> tuple[scaling.Sums, ...]:
@@ -337,19 +353,53 @@ def _long(
     """
     p = rows.n_targets
     given, y = rows.raw(span.start // p, span.stop // p)
-    inputs = np.asarray(rows.columns.inputs(given), np.float64)
+    X, values = _each(given, rows.columns.inputs(given), y[:, :p], units)
+    more = []
+    if rows.y_variance is not None:
+        more.append(_in_units(y[:, p + 1 :], units))
+    if rows.weight is not None:
+        more.append(np.repeat(y[:, p], p))
+    return X, values, *more, None
+
+
+def _each(
+    given: np.ndarray, inputs: np.ndarray, y: np.ndarray, units: tuple[scaling.Scaling, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return X (r p, d + 1) and targets (r p,) in units of their own, of rows X and y (r, p)."""
+    p, inputs = len(units), np.asarray(inputs, np.float64)
     X, values = np.empty((len(y), p, given.shape[1] + 1)), np.empty((len(y), p))
     X[:, :, :-1] = given[:, None, :]
     X[:, :, -1] = np.arange(p)
     for j, own in enumerate(units):
         mean = np.broadcast_to(own.mean_function(own.inputs(inputs)), (len(y), 1))
         values[:, j] = (y[:, j] - mean[:, 0]) / own.y_scale[0]
-    more = []
-    if rows.y_variance is not None:
-        more.append(y[:, p + 1 :] / np.array([own.y_scale[0] for own in units]) ** 2)
-    if rows.weight is not None:
-        more.append(np.repeat(y[:, p], p))
-    return X.reshape(len(y) * p, -1), values.reshape(-1), *(one.reshape(-1) for one in more), None
+    return X.reshape(len(y) * p, -1), values.reshape(-1)
+
+
+def _in_units(errors: np.ndarray, units: tuple[scaling.Scaling, ...]) -> np.ndarray:
+    """Return error variances (r p,) in units of targets."""
+    return (errors / np.array([own.y_scale[0] for own in units]) ** 2).reshape(-1)
+
+
+def each_of(
+    posterior: Posterior, X: np.ndarray, y: np.ndarray
+) -> tuple[Posterior, np.ndarray, np.ndarray]:
+    """Return a posterior of rows in the long form, and such rows of joint targets.
+
+    ``y`` (r, p) may have weights and error variances after the targets, as ``Rows.read`` has it;
+    the rows that are returned have the noise that was learned of each target, too.
+    """
+    noise, p = posterior.layer(TargetNoise), posterior.n_targets
+    assert noise is not None
+    units, inputs = _units(posterior.scaling), posterior.columns.inputs(X)[:, :-1]
+    each, values = _each(X, inputs, y[:, :p], units)
+    own = np.tile(noise.variances, len(y))
+    if y.shape[1] > p:
+        errors = np.broadcast_to(y[:, p + 1 :], (len(y), p))
+        with np.errstate(divide="ignore"):
+            own = own / np.repeat(y[:, p], p) + _in_units(errors, units)
+    rows = np.column_stack([values, np.ones(len(each)), own - sites.NO_NOISE])
+    return in_long_form(posterior), each, rows
 
 
 def _variances(long: data.Rows, noise: np.ndarray, span: Span) -> tuple[np.ndarray, np.ndarray]:
@@ -492,16 +542,18 @@ class _Turns:
 
 def in_long_form(posterior: Posterior) -> Posterior:
     """Return the posterior of joint targets as one of rows in the long form."""
+    scale = posterior.scaling.of_inputs(1)
     return replace(
         posterior,
-        scaling=posterior.scaling.of_inputs(1),
+        scaling=scale,
         feature_names=(*posterior.feature_names, posterior.columns.variable),
         target_names=("y",),
         target_units=(),
         feature_units=(*posterior.feature_units, "") if posterior.feature_units else (),
         ranges=(*posterior.ranges, None),
         joint=False,
-        layers=(),
+        layers=(Units(scale),),
+        rows_checksum=int(posterior.token, 16) % 2**64,  # as units of the targets are not in it
     )
 
 
@@ -513,15 +565,15 @@ def of_targets(posterior: Posterior, like: Posterior) -> Posterior:
 
 
 class More(NamedTuple):
-    """More rows in the long form: a recipe for them, without and with the noise that was learned.
+    """More rows in the long form, with the noise that was learned, and a recipe for such.
 
-    ``sums`` are those over the rows of each target.
+    ``sums`` are those over the rows of each target, and ``checksum`` that of all.
     """
 
     recipe: Recipe
-    plain: data.Rows
     rows: data.Rows
     sums: tuple[scaling.Sums, ...]
+    checksum: int
     clear: Callable[[], None]
 
 
@@ -544,9 +596,8 @@ def more(
     if not counts.any():
         raise InputError(f"no usable rows: none of {len(rows)} has all features and a target")
     long = Long(rows, executor, url, _units(posterior.scaling), counts)
-    plain = long.written()
-    noisy = long.with_noise(plain, noise.variances, 0)
-    return More(_given(of_rows(recipe, rows)), plain, noisy, found, long.clear)
+    noisy = long.with_noise(long.written(), noise.variances, 0)
+    return More(_given(of_rows(recipe, rows)), noisy, found, _total(found), long.clear)
 
 
 def _units(own: scaling.Scaling) -> tuple[scaling.Scaling, ...]:

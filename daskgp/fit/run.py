@@ -114,8 +114,7 @@ def fitted(
                     layers = calibrate(recipe, fit, rows, whole, executor, start)
                     fit = fit.of(fit.posterior.with_layers(*layers))
             if rows is not whole:  # the checksum is that of what they were before a regressor
-                checksum = sampling.checksum_of(whole, recipe.spans(whole), executor)
-                sums = sums._replace(checksum=checksum)
+                sums = sums._replace(checksum=_checksum_of(recipe, whole, executor))
     except MemoryRunError as error:
         raise work.out_of_memory(error, plan, limit, load.knob) from error
     url = None if dataset is None else dataset.url
@@ -123,6 +122,12 @@ def fitted(
     posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
     seen = [note("fit", sums, whole, url)]
     return replace(fit, posterior=posterior, seen=seen, sources=sources)
+
+
+def _checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:
+    if recipe.targets == "joint":
+        return joint.checksum_of(recipe, rows, executor)
+    return sampling.checksum_of(rows, recipe.spans(rows), executor)
 
 
 def planned(

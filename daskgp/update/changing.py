@@ -105,23 +105,20 @@ def _with_these(
     known = _concluded(own, known, after, int(sums.rows), forget, seen.gained)
     if fit.posterior.joint:
         known = known.of(joint.of_targets(known.posterior, fit.posterior))
-    if seen.plain is not seen.rows:
-        checksum = sampling.checksum_of(seen.plain, own.spans(seen.plain), executor)
-        sums = sums._replace(checksum=checksum)
-    return known, sums
+    return known, sums if seen.checksum is None else sums._replace(checksum=seen.checksum)
 
 
 class _Seen(NamedTuple):
     """Rows as a method sees them, and a recipe and a fit for such.
 
-    ``plain`` are those that a checksum is of.  Sites of theirs have ``gained`` a part of the bound,
-    and joint targets have ``sums`` of each.
+    ``checksum`` is that of the rows as they were given, if it is another one.  Sites of theirs have
+    ``gained`` a part of the bound, and joint targets have ``sums`` of each.
     """
 
     recipe: Recipe
     fit: Fit
     rows: data.Rows
-    plain: data.Rows
+    checksum: int | None = None
     gained: float | None = None
     sums: tuple[scaling.Sums, ...] = ()
 
@@ -142,19 +139,20 @@ def _as_seen(
         own = fit.of(joint.in_long_form(fit.posterior))
         try:
             with scaling.missing_on_purpose():
-                yield _Seen(more.recipe, own, more.rows, more.plain, sums=more.sums)
+                yield _Seen(more.recipe, own, more.rows, more.checksum, sums=more.sums)
         finally:
             more.clear()
         return
     if likelihood is None or not fit.posterior.by_sites:
-        yield _Seen(recipe, fit, rows, rows)
+        yield _Seen(recipe, fit, rows)
         return
     if rows.beside:
         targets.check_columns(rows, spans, executor, likelihood)
     targets.check(rows, spans, executor, likelihood)
     with_sites, gained, clear = sites.more(fit.posterior, rows, executor, spill)
     try:
-        yield _Seen(recipe, fit, with_sites, rows, gained)
+        checksum = sampling.checksum_of(rows, spans, executor)
+        yield _Seen(recipe, fit, with_sites, checksum, gained)
     finally:
         clear()
 

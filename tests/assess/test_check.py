@@ -134,7 +134,7 @@ def test_other_likelihoods_are_checked_by_their_distribution(likelihood):
         y = rng.poisson(np.exp(1 + f)).astype(float)
     model = daskgp.SVGP(likelihood=likelihood, n_inducing=12, max_iter=60, batch_rows=100)
     found = daskgp.check(model.fit(X[:200], y[:200]), X[200:], y[200:])
-    assert "crps" not in found.scores
+    assert ("crps" in found.scores) == (likelihood == "poisson")  # the ranked probability score
     assert 0.8 < found.scores["coverage_95"] <= 1
     assert 0.4 < found.scores["z_variance"] < 2
 
@@ -354,3 +354,12 @@ def test_scores_of_a_store_have_the_tails(with_outliers, make_store):
     assert found["interval_score_95"] == pytest.approx(metrics.interval_score(y, mean, wide))
     own = daskgp.check(model, X, y).scores["coverage_95"]
     assert own == pytest.approx(found["coverage_95"], abs=1e-9)
+
+
+def test_regions_along_categories_have_the_names_of_their_levels():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.uniform(size=80), "soil": rng.choice(["clay", "loam"], 80)})
+    y = np.sin(6 * table.x) + (table.soil == "loam") + 0.1 * rng.normal(size=80)
+    model = daskgp.ExactGP(optimizer=None, progress=False).fit(table, y)
+    names = [row["region"] for row in daskgp.check(model, table, y, regions=4).regions]
+    assert any("soil clay" in name or "soil loam" in name for name in names)

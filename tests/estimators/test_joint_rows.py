@@ -1,5 +1,6 @@
 """Rows of joint targets that come and go, against dense answers for all of them."""
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -8,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskgp
-from daskgp import kernels
+from daskgp import kernels, metrics
 from daskgp.errors import InputError, SettingError
 from tests.fit.test_joint import pair
+
+assert_close = np.testing.assert_allclose
 
 X, Y = pair(60)
 T = np.random.default_rng(1).uniform(size=(7, 2))
@@ -155,6 +158,91 @@ def test_rows_that_cannot_come_or_go_are_refused():
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+LOOED = {
+    "exact": lambda **kw: daskgp.ExactGP(kernel(), **KNOWN, **kw),
+    "vecchia": lambda **kw: daskgp.VecchiaGP(kernel(), n_neighbours=200, **KNOWN, **kw),
+    "lma": lambda **kw: daskgp.LMA(kernel(), block_rows=40, markov_order=2, **KNOWN, **kw),
+}
+
+
+@pytest.mark.parametrize("mean", ["constant", "ols"])
+@pytest.mark.parametrize("name", LOOED)
+def test_each_value_is_predicted_from_all_others(name, mean):
+    errors, weight = noisy()
+    noise = {"y_variance": errors, "sample_weight": weight}
+    model = LOOED[name](mean=mean).fit(X, Y, **noise)
+    found, std = model.loo(X, Y, **noise)
+    lazy = [da.from_array(a, chunks=(20, 2)) for a in (X, Y)]
+    assert_close(model.loo(*lazy, **noise)[0].compute(), found, rtol=1e-10)
+    rows, values, at, of = in_units(model, X, Y)
+    scale = model.solved_.scaling
+    C = model.solved_.theta.kernel(rows)
+    C += np.diag(0.1 / weight[at] + errors[at, of] / scale.y_scale[of] ** 2)
+    precision = np.linalg.inv(C)
+    left, variance = values - precision @ values / precision.diagonal(), 1 / precision.diagonal()
+    centre = np.broadcast_to(scale.mean_function(model.solved_.scaled(X)), Y.shape)
+    assert_close(((found - centre) / scale.y_scale)[at, of], left, atol=2e-3)
+    assert_close(((std / scale.y_scale) ** 2)[at, of], variance, rtol=2e-3)
+    assert np.isnan(found[np.isnan(Y)]).all()
+    with pytest.raises(InputError, match="have another y"):
+        model.loo(X, Y * 1.1, **noise)
+
+
+def test_each_value_of_sums_is_predicted_as_if_it_were_forgotten(tmp_path):
+    model = sgpr(mean="ols").fit(X, Y)
+    found, std = model.loo(X, Y)
+    assert_close(model.loo(X[::-1], Y[::-1])[0], found[::-1], rtol=1e-10)
+    for i, j in ((3, 0), (10, 1), (20, 1)):
+        alone = np.full((1, 2), np.nan)
+        alone[0, j] = Y[i, j]
+        other = sgpr(mean="ols").fit(X, Y)
+        if np.isfinite(Y[i, j]):
+            other.forget(X[[i]], alone)
+            mean, spread = other.predict(X[[i]], return_std=True, include_noise=True)
+            assert_close(found[i, j], mean[0, j], rtol=1e-8)
+            assert_close(std[i, j], spread[0, j], rtol=1e-8)
+    model.save(f"{tmp_path}/m")
+    assert_close(daskgp.load(f"{tmp_path}/m").loo(X, Y)[0], found, rtol=1e-12)
+    with pytest.raises(InputError, match="rows are not those"):
+        model.loo(X[:-1], Y[:-1])
+    model.update(X, Y)
+    twice = np.concatenate([X, X]), np.concatenate([Y, Y])
+    assert model.loo(*twice)[0].shape == (120, 2)
+
+
+def test_models_of_the_same_rows_in_other_units_are_not_taken_for_one_another():
+    first, other = (LOOED["vecchia"](mean=mean).fit(X, Y) for mean in ("constant", "ols"))
+    a, b = first.loo(X, Y)[0], other.loo(X, Y)[0]
+    assert np.nanmax(np.abs(a - b)) > 1e-3
+
+
+def test_loo_scores_are_those_of_the_values():
+    found = daskgp.cross_validate(LOOED["exact"](), X, Y, folds="loo")
+    mean, std = LOOED["exact"]().fit(X, Y).loo(X, Y)
+    each = metrics.summary(Y, mean, std**2, multioutput="raw_values")
+    for j, own in enumerate(found.targets.values()):
+        assert_close(own.pooled["rmse"], each["rmse"][j])
+        assert_close(own.pooled["nlpd"], each["nlpd"][j])
+
+
+@pytest.mark.parametrize("gaps", ["some", "all"])
+def test_a_check_has_scores_by_target_region_and_distance(gaps):
+    errors, y = noisy()[0], Y.copy()
+    if gaps == "all":  # no row has both targets
+        y[::2, 0], y[1::2, 1] = np.nan, np.nan
+    model = LOOED["exact"]().fit(X[:40], y[:40], y_variance=errors[:40])
+    test = X[40:] + 0.02, y[40:]
+    found = daskgp.check(model, *test, y_variance=errors[40:], regions=2, distances=2)
+    mean = model.predict(test[0])
+    for j, own in enumerate(found.targets.values()):
+        assert own["n"] == np.isfinite(test[1][:, j]).sum()
+        assert own["rmse"] == pytest.approx(metrics.rmse(test[1][:, j], mean[:, j]))
+    assert sum(row["n"] for row in found.regions) == found.n
+    assert sum(row["n"] for row in found.distances) == found.n
+    assert "in units of x0, x1" in found.distance
+    assert found.sample.y.shape[1] == 2
 
 
 def test_targets_in_another_unit_are_told(caplog):

@@ -67,6 +67,15 @@ def checksum(X: np.ndarray, y: np.ndarray, p: int) -> int:
     return repeats.checksum(np.column_stack([X, y[:, :p], noise]))
 
 
+def checksum_of_target(X: np.ndarray, y: np.ndarray, p: int, target: int) -> int:
+    """Return what tells the values of one of p joint targets from others, as ``checksum`` does."""
+    errors = y[:, p + 1 :]
+    own = [y[:, target]]
+    if y.shape[1] > p:
+        own += [y[:, p], errors[:, target if errors.shape[1] > 1 else 0]]
+    return checksum(np.column_stack([X, np.full(len(X), target)]), np.column_stack(own), 1)
+
+
 def checksum_of(rows: Rows, spans: Sequence[Span], executor: Executor) -> int:
     """Return the ``checksum`` of all complete rows."""
     total: np.ndarray = map_reduce(partial(_checksum_block, rows), np.add, spans, executor, "rows")
@@ -272,6 +281,26 @@ def draw(
     combine = partial(_sample_both, number)
     drawn: Drawn = map_reduce(task, combine, spans, executor, "sample")
     return drawn
+
+
+def draw_given(
+    rows: Rows, spans: Sequence[Span], number: int, keys: Keys, executor: Executor, partly: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw ``number`` rows as ``draw`` does, and return them as ``Rows.raw`` has them.
+
+    ``partly`` are there those that miss some of the targets, too.
+    """
+    task, combine = partial(_given_block, rows, number, keys, partly), partial(_sample_both, number)
+    drawn: Drawn = map_reduce(task, combine, spans, executor, "sample")
+    return drawn.rows.X, drawn.rows.y
+
+
+def _given_block(rows: Rows, number: int, keys: Keys, partly: bool, span: Span) -> Drawn:
+    X, y = rows.raw(*span)
+    targets = y[:, : rows.n_targets]
+    missing = np.isnan(targets).all(axis=1) if partly else np.isnan(y).any(axis=1)
+    keep = ~np.isnan(rows.columns.inputs(X)).any(axis=1) & ~missing
+    return Drawn(keys.of(span.start, X, targets), Block(X, y)).at(keep).smallest(number)
 
 
 class Nearest(NamedTuple):

@@ -147,6 +147,8 @@ class TargetNoise(Layer):
     of_observations = True
 
     def moments(self, inner: Moments, at: Places | None) -> Moments:
+        if inner.noisy or (at is not None and at.left_out):  # rows had it
+            return inner
         own, (variance, covariance) = self.variances, inner[1:3]
         if covariance is not None:
             covariance = np.array(covariance, np.float64)
