@@ -371,7 +371,7 @@ class Trials:
                     self._deadlines.append(deadline)
                     deadline.at = self.end_of_search  # it may have come since
                     fitted = clone(quiet)
-                    fitted._fit(X, y, keep=keep)
+                    fitted._fit(X, y, keep=keep, of_part=True)
                     pieces.append(self._predicted(fitted.solved_, fold))
                 stopped |= deadline.passed
                 last = [fitted.kernel_, fitted.noise_variance_]

@@ -152,9 +152,10 @@ def _choice(fitted: GaussianProcess) -> dict[str, Any]:
     known = {} if varying is None else {"varying": plain(varying)}
     if board is None:
         return known
-    best = board.best
+    best, own = board.best, fitted.solved_.likelihood
     return known | {
         "method": best.method,
+        "likelihood": "gaussian" if own is None else own.name,
         "kernel": best.kernel,
         "metric": board.metric,
         "score": best.score,

@@ -483,10 +483,10 @@ def _gridded(
     others = [*beside, *(() if mask is None else (mask,))]
     whole = grid
     for name in others:
-        part = grids.grid_of(X, (name,), stored)
+        what = "mask" if name == mask else "variable"
+        part = grids.grid_of(X, (name,), stored, what=what)
         odd = [str(dim) for dim in part.dims if dim not in grid.dims]
         if odd:
-            what = "mask" if name == mask else "variable"
             raise InputError(
                 f"{what} {name!r} of {url} has the dimension {', '.join(odd)}, which no feature "
                 f"has: reduce it to {', '.join(map(str, grid.dims))}"

@@ -400,13 +400,14 @@ def grid_of(
     trained_on: Mapping[int, expected.Column] = MappingProxyType({}),
     levels: Levels = MappingProxyType({}),
     takes_new: bool = False,
+    what: str = "feature",
 ) -> Grid:
     """Return the grid of a labelled object with the named features.
 
     Dimensions that no feature has are left out.  Of a ``stored`` object, which is a file, variables
     along two or more dimensions become `Stored`.  Times become those in the ``units`` of a model,
     which was ``trained_on`` such columns, and text the places of its ``levels``, others those of a
-    new one if it ``takes_new`` ones.
+    new one if it ``takes_new`` ones.  Messages call names ``what`` they are.
 
     Raises
     ------
@@ -427,7 +428,7 @@ def grid_of(
             other = next((str(one) for one in known if str(one).lower() == str(name).lower()), None)
             remedy = "rename or add it" if other is None else f"rename {other!r} to {name!r}"
             raise InputError(
-                f"feature {name!r} is not in the xarray object, which has "
+                f"{what} {name!r} is not in the xarray object, which has "
                 f"{', '.join(sorted(map(str, known)))}: {remedy}"
             )
         if name in levels and holds_text(X[name]):

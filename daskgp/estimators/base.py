@@ -451,13 +451,15 @@ class GaussianProcess(FittedGP):
         keep: str | None = None,
         beside: Beside | None = None,
         start: GaussianProcess | None = None,
+        of_part: bool = False,
     ) -> Self:
         """Fit as ``fit`` does; any rows that prediction needs are kept at the URL ``keep``.
 
-        ``beside`` is what rows have beside y.
+        ``beside`` is what rows have beside y, and ``of_part`` whether they are those of a fold, in
+        which a class may be missing.
         """
         check_settings(self)
-        recipe = replace(self.recipe(), begun_from=_token_of(start))
+        recipe = replace(self.recipe(), begun_from=_token_of(start), of_part=of_part)
         other = None if start is None else warm.Other(start.solved_, start._inputs)
         given = X, y, checkpoint, keep, beside, other, learned_layers
         return self._learn(partial(run.fitted, recipe, *given))

@@ -19,6 +19,8 @@ LEAST_COUNT = 1e-6
 """Lower limit of the mean count."""
 LARGEST_LOG_COUNT = 34.0
 """Counts beyond e^34 are not told from one another."""
+LARGEST_EXPOSURE = 1e30
+"""Exposures beyond it, or below its inverse, are no exposures in any unit."""
 
 
 class Counts(Likelihood):
@@ -39,9 +41,16 @@ class Counts(Likelihood):
         self, name: str, y: np.ndarray, given: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, str]:
         wrong, needed = super()._wrong(name, y, given)
+        own, largest = given[name], LARGEST_EXPOSURE
         if name == "exposure":
-            return wrong | ~(given[name] > 0), "positive ones: leave rows without exposure out"
-        return wrong, needed
+            if not (own > 0).all():
+                return wrong | ~(own > 0), "positive ones: leave rows without exposure out"
+            needed = f"those from {1.0 / largest:g} to {largest:g}: give them in another unit"
+            return wrong | (own > largest) | (own < 1.0 / largest), needed
+        if wrong.any():
+            return wrong, needed
+        needed = f"logs of exposures, no farther from 0 than {math.log(largest):.3g}"
+        return np.abs(own) > math.log(largest), needed
 
     def _rates(self, y: np.ndarray, given: Mapping[str, np.ndarray] | None) -> np.ndarray:
         """Return known counts for an exposure of 1."""

@@ -6,7 +6,7 @@ import zarr
 from sklearn.base import clone
 
 import daskgp
-from daskgp.errors import StoreError
+from daskgp.errors import InputError, StoreError
 from tests.commands import refused, succeed
 
 pd = pytest.importorskip("pandas")
@@ -86,6 +86,8 @@ def test_new_counts_in_stores_have_the_exposure_of_an_array_or_a_variable(rates,
     loaded.predict_store(grid, str(tmp_path / "map.zarr"), exposure="people")
     there = loaded.predict(grid[["u", "v"]], include_noise=True, exposure=grid["people"])
     np.testing.assert_allclose(zarr.open_group(tmp_path / "map.zarr")["mean"][:], there)
+    with pytest.raises(InputError, match="variable 'nobody' is not in the xarray object"):
+        loaded.predict_store(grid, str(tmp_path / "no.zarr"), exposure="nobody")
     line = refused(
         "predict", tmp_path / "m.zarr", places, tmp_path / "no.zarr", "--exposure", "nobody"
     )

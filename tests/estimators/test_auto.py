@@ -364,6 +364,17 @@ def test_classes_need_no_setting():
     assert np.mean((model.predict_proba(X)[:, 1] > 0.5) == y) > 0.9
 
 
+def test_folds_may_lack_a_class(unhurried):
+    X, _, f = rows(60, 1, seed=3)
+    y = np.where(f > 1, 2.0, 0.0)
+    y[5] = 1.0  # the only one of its class, which the fold that holds it out does not learn
+    ordinal = daskgp.ExactGP("matern52(0.5)", likelihood="ordinal", optimizer=None)
+    model = daskgp.AutoGP(candidates=[ordinal], **QUICK).fit(X, y)
+    assert model.leaderboard_.best.method == "exact"
+    assert not any(trial.failed for trial in model.leaderboard_)
+    assert model.best_.likelihood_.n_classes == 3
+
+
 def kinds():
     """Targets of several kinds, and the likelihoods that are tried for each."""
     rng = np.random.default_rng(0)

@@ -327,7 +327,7 @@ def test_inputs_that_cannot_be_are_refused_in_one_line(model, tmp_path):
     source, output = stored(tmp_path / "g.zarr"), str(tmp_path / "m.zarr")
     with pytest.raises(InputError, match="feature 'lon' is not in the xarray object, which has"):
         model.predict_store(grid().rename(lon="longitude"), output)
-    with pytest.raises(InputError, match="feature 'sea' is not in"):
+    with pytest.raises(InputError, match="mask 'sea' is not in"):
         model.predict_store(source, output, mask="sea")
     with pytest.raises(InputError, match="no cells: there is nothing to predict"):
         model.predict_store(grid().isel(time=slice(0)), output)
@@ -472,7 +472,7 @@ def test_the_command_says_what_it_cannot_do(saved, tmp_path):
     line = refused("predict", saved, source, tmp_path / "m.zarr", "--quantiles", "0.1,x")
     assert "give levels between 0 and 1" in line
     line = refused("predict", saved, source, tmp_path / "m.zarr", "--mask", "sea")
-    assert "feature 'sea' is not in" in line
+    assert "mask 'sea' is not in" in line
 
 
 def test_quantiles_and_probabilities_of_arrays(model):
