@@ -331,8 +331,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         `SparseSpectrumGP` and `ExactGP` are what a fit without the row would then predict, and
         those of `PIC` and of an `LMA` whose windows span all blocks, too; those of `VecchiaGP` and
         others of `LMA` are conditioned on the rows that predictions near the row take, without it.
-        For other methods take `cross_validate`.  Joint targets are left out one value at a time, the
-        others of its row stay.
+        For other methods take `cross_validate`.  Joint targets are left out one value at a time:
+        the others of its row stay.
 
         Parameters
         ----------
