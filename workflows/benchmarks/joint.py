@@ -12,7 +12,9 @@ are of f of the last target at new places.  ``joint`` trains a model of all targ
 one of the last target alone, and ``known`` is the dense answer given the true parameters.
 
 ``stations`` has the lowest temperatures of a day and the next at stations in DASKGP_DATA, those of
-the next day at one in eight: scores are of the others.
+the next day at one in eight: scores are of the others.  ``meuse`` has the logarithms of zinc and
+lead in the soil at 155 places, which scikit-gstat ships, and lead at every third of these (Rossiter
+2018).
 
 ``correlation`` is that of the last two targets, ``error`` its standard error, and ``within`` how
 often the truth lies within 1.96 of these.
@@ -33,8 +35,14 @@ MIXED = {
     "pair": np.array([[1.0, 0.8], [0.8, 1.0]]),
     "three": np.array([[1.0, 0.8, 0.3], [0.8, 1.0, 0.5], [0.3, 0.5, 1.0]]),
 }
-KERNEL = {"pair": "matern32()", "three": "matern32()", "stations": "matern32(ard=true)"}
-INDUCING = 1_500
+KERNEL = {
+    "pair": "matern32()",
+    "three": "matern32()",
+    "stations": "matern32(ard=true)",
+    "meuse": "matern12()",
+}
+MEASURED = ("stations", "meuse")
+INDUCING, EVERY = 1_500, 3
 OURS: dict[str, Any] = {
     "exact": daskgp.ExactGP,
     "sgpr": daskgp.SGPR,
@@ -57,13 +65,13 @@ def measure(key: dict, options: harness.Options) -> dict:
         return scored(f, *known(X, y, Z))
     last, joint = y.shape[1] - 1, key["how"] == "joint"
     kept = np.isfinite(y).any(axis=1) if joint else np.isfinite(y[:, last])
-    more = {"n_inducing": min(INDUCING, n)} if key["method"] == "sgpr" else {}
+    more = {"n_inducing": min(INDUCING, kept.sum())} if key["method"] == "sgpr" else {}
     how = {"targets": "joint" if joint else "separate", "mean": "ols", "progress": False}
     model = OURS[key["method"]](KERNEL[key["data"]], **how, **more)
     began = time.perf_counter()
     model.fit(X[kept], y[kept] if joint else y[kept, last])
     fitted = time.perf_counter()
-    mean, std = model.predict(Z, return_std=True, include_noise=key["data"] == "stations")
+    mean, std = model.predict(Z, return_std=True, include_noise=key["data"] in MEASURED)
     done = time.perf_counter()
     row = {"fit_s": fitted - began, "predict_s": done - fitted}
     if joint:
@@ -115,6 +123,17 @@ def stations(_: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     return X, gaps, X[hidden], y[hidden, 1]
 
 
+def metals(_: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Return places in metres, logarithms of zinc and lead with gaps, and lead elsewhere."""
+    from skgstat.data import meuse
+
+    (X, zinc), (X, lead) = (meuse(variable=name)["sample"] for name in ("zinc", "lead"))
+    y = np.log10(np.column_stack([zinc, lead]).astype(float))
+    gaps, hidden = y.copy(), np.arange(len(y)) % EVERY > 0
+    gaps[hidden, 1] = np.nan
+    return np.asarray(X, float), gaps, np.asarray(X, float)[hidden], y[hidden, 1]
+
+
 def fields(X: np.ndarray, mixed: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     each = [kinds.field(X / LENGTH, rng, 1.0) for _ in mixed]
     return np.column_stack(each) @ np.linalg.cholesky(mixed).T
@@ -131,7 +150,7 @@ def known(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.n
     return mean, np.sqrt(mixed[-1, -1] - taken)
 
 
-DATA = {"pair": pair, "three": three, "stations": stations}
+DATA = {"pair": pair, "three": three, "stations": stations, "meuse": metals}
 
 table = harness.reporting(
     "data how method n",
