@@ -96,6 +96,7 @@ def doubles(values: Any) -> Any:
 
 
 ENCODE = "leave the column out or encode it as numbers"
+OF_FRAME = f"{ENCODE}, or make a category of it by .astype('category')"
 POINTS = "write numbers with a point and without commas, as pandas.read_csv(decimal=',') reads them"
 CLASSES = "encode it as numbers, two classes as 0 and 1"
 DAYS = "turn them into numbers, such as days since the first"
@@ -105,7 +106,7 @@ def _of_frame(values: Any) -> np.ndarray:
     """Return the numbers of a data frame or series; InputError names a column without any."""
     several = hasattr(values, "columns")  # a series is a target
     for name, column in values.items() if several else [(values.name, values)]:
-        remedy = ENCODE if several else CLASSES
+        remedy = OF_FRAME if several else CLASSES
         refuse_column(f"column {str(name)!r}", column.dtype, column.to_numpy, remedy)
     array = np.asarray(values)
     if array.dtype.kind != "O":
@@ -288,7 +289,7 @@ def lazily(x: Any) -> Any:
         return x
     types = list(x.dtypes.items()) if x.ndim == 2 else [(x.name, x.dtype)]
     for name, dtype in types:
-        refuse_column(f"column {str(name)!r}", dtype, tuple, ENCODE if x.ndim == 2 else CLASSES)
+        refuse_column(f"column {str(name)!r}", dtype, tuple, OF_FRAME if x.ndim == 2 else CLASSES)
     known = labels.labels_of(x)
     if not all(isinstance(dtype, np.dtype) for _, dtype in types):  # of those with missing values
         x = x.astype(np.float64)
@@ -305,10 +306,11 @@ def refuse_column(what: str, dtype: Any, values: Callable[[], Any], remedy: str 
     if kind in "fiubc":
         return
     first = _first(values()) if kind not in "mM" else datetime.date.min
-    found = _remedy(first, remedy, "turn it into numbers by .astype(float)")
+    other = ", or into a category by .astype('category')" * (remedy == OF_FRAME)
+    found = _remedy(first, remedy, f"turn it into numbers by .astype(float){other}")
     if isinstance(first, datetime.date):
         make = "make times of it, as pandas.to_datetime(..., utc=True) does"
-        how = make if kind == "O" and remedy == ENCODE else found
+        how = make if kind == "O" and remedy in (ENCODE, OF_FRAME) else found
         raise InputError(f"{what} holds dates or times, but numbers are needed: {how}")
     if isinstance(first, str):
         shown = first if len(first) <= SHOWN else f"{first[:SHOWN]}..."

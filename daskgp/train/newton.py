@@ -353,14 +353,13 @@ def errors_along(
 ) -> np.ndarray:
     """Return standard errors (m,) of linear functions of parameters, ``directions`` (m, k).
 
-    Those whose bounds are equal are known; otherwise as `standard_errors`.
+    Those whose bounds are equal are known, and so are those at a bound for the others; otherwise as
+    `standard_errors`.
     """
     B, least = curvature.matrix, max(FLOOR, HIDDEN * curvature.noise)
     free = (x > bounds[:, 0] + ATOP) & (x < bounds[:, 1] - ATOP)
-    stopped = ~free & (bounds[:, 0] < bounds[:, 1])
     lengths = np.linalg.norm(directions[:, free], axis=1)
-    errors, known_of = np.full(len(directions), np.nan), ~directions[:, stopped].any(axis=1)
-    known_of &= lengths > 0
+    errors, known_of = np.full(len(directions), np.nan), lengths > 0
     if not known_of.any():
         return errors
     values, vectors = np.linalg.eigh(B[np.ix_(free, free)])

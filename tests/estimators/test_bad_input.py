@@ -11,6 +11,7 @@ import subprocess
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from commands import dataset, files, one_line, refused, rows, start, succeed
@@ -435,6 +436,10 @@ ARRAYS = {
         "but numbers are needed: encode it as numbers, two classes as 0 and 1",
     ),
     "text of numbers": ((X, Y.astype(str)), ", but numbers are needed: give y.astype(float)"),
+    "numbers as text of a frame": (
+        (pd.DataFrame({"x": Y, "code": np.where(Y > 0, "7", "8")}), Y),
+        "numbers by .astype(float), or into a category by .astype('category')",
+    ),
     "decimal commas": (
         (np.full(X.shape, "1,5"), Y),
         "X has type <U3 and holds '1,5', but numbers are needed: write numbers with a point",

@@ -155,6 +155,14 @@ def test_standard_errors_are_those_of_the_inverse_and_flat_directions_have_none(
     assert np.isnan(found[2])
 
 
+def test_what_depends_on_a_parameter_at_a_bound_has_the_error_of_the_others():
+    B, limits = np.diag([4.0, 9.0, 1.0]), free(3)
+    limits[2] = -1.0, 0.0
+    directions = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    found = newton.errors_along(directions, np.zeros(3), newton.Curvature(np.zeros(3), B), limits)
+    np.testing.assert_allclose(found, [0.5, np.nan, 1 / 3])
+
+
 def test_an_error_that_a_flat_direction_may_make_many_times_larger_is_unknown():
     ridge = np.sqrt(0.985 * 100 * 0.05)  # all but 1.5 % of either curvature
     B = np.array([[100.0, ridge], [ridge, 0.05]])
