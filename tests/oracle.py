@@ -133,8 +133,10 @@ def _is_factor(a):
     return a.ndim == 2 and a.shape[0] == a.shape[1] > 2 and not np.triu(a, 1).any()
 
 
-def gaussian_approximation(likelihood, K, y, steps=200, share=0.5):
+def gaussian_approximation(likelihood, K, y, steps=200, share=0.5, weight=1.0):
     """Mean (n,) and covariance (n, n) of the Gaussian q(f) of the largest bound, and the bound.
+
+    The log density of each row counts by its weight.
 
     Natural-gradient steps on dense arrays, a share of each: q's precision is K^-1 plus a diagonal.
     """
@@ -144,16 +146,16 @@ def gaussian_approximation(likelihood, K, y, steps=200, share=0.5):
         V = np.linalg.inv(np.linalg.inv(K) + np.diag(precision))
         m = V @ shift
         found = likelihood.expected(y[:, None], m[:, None], np.diag(V))
-        step = np.maximum(-2.0 * found.by_variance[:, 0], 1e-4)
+        step = np.maximum(-2.0 * weight * found.by_variance[:, 0], 1e-4)
         precision = (1 - share) * precision + share * step
-        shift = (1 - share) * shift + share * (found.by_mean[:, 0] + step * m)
+        shift = (1 - share) * shift + share * (weight * found.by_mean[:, 0] + step * m)
     V = np.linalg.inv(np.linalg.inv(K) + np.diag(precision))
     m = V @ shift
     found = likelihood.expected(y[:, None], m[:, None], np.diag(V))
     ratio = np.linalg.solve(K, V)
     divergence = 0.5 * (np.trace(ratio) - n - np.linalg.slogdet(ratio)[1])
     divergence += 0.5 * m @ np.linalg.solve(K, m)
-    return m, V, found.value - divergence
+    return m, V, np.sum(weight * found.values[:, 0]) - divergence
 
 
 def sampled_posterior(likelihood, K, y, draws=30_000, seed=0):

@@ -215,7 +215,8 @@ class Rows:
         if {*BOUNDS} <= {*names}:
             both = [names.index(name) for name in BOUNDS]
             own[:, both] = _opened(own[:, both], y[:, :1])
-            y[:, 0] = np.where(np.isnan(y[:, 0]), inside(*own[:, both].T), y[:, 0])
+            between = np.isnan(y[:, 0]) & ~np.isnan(y[:, 1:]).any(axis=1)  # of weights above 0
+            y[:, 0] = np.where(between, inside(*own[:, both].T), y[:, 0])
         y[np.isnan(own).any(axis=1)] = np.nan
         return X, np.concatenate([y, own], axis=1)
 

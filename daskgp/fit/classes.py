@@ -213,7 +213,7 @@ def _moved(before: list[warm.Other], after: list[warm.Other]) -> float:
 
 def _alone(rows: data.Rows, classes: int, span: Span) -> tuple[Any, ...]:
     """Return the sites of rows, of one class after another, whose f have priors of their own."""
-    known, y, _ = sites.observed(rows, span)
+    known, y, *_ = sites.observed(rows, span)
     mean = np.zeros((len(y), classes))
     found = categorical.expected(mean, np.full_like(mean, sites.ALONE))
     return *_sited(known, *_natural(found, y, mean)), None
@@ -223,7 +223,7 @@ def _next(
     rows: data.Rows, before: list[data.Rows], share: float, span: Span, *q: Posterior
 ) -> tuple[Any, ...]:
     """Return the next sites of rows, of one class after another, and their part of the bound."""
-    known, y, _ = sites.observed(rows, span)
+    known, y, *_ = sites.observed(rows, span)
     X = rows.raw(*span)[0][known]
     with single_blas_thread():
         found = [one.moments(X, "variance", gaussian=True) for one in q]

@@ -8,7 +8,8 @@ on the bound
 
     log Z + sum_i (E log p(y_i | f_i) - E log N(t_i | f_i, v_i)),
 
-where Z is the evidence of the regression.  Given the sites, its gradient by the hyper-parameters is
+where Z is the evidence of the regression.  The log density of a row that has a weight counts by it,
+wherever log p stands here.  Given the sites, its gradient by the hyper-parameters is
 that of log Z, so that training takes turns with sites; parameters of the likelihood follow the sum.
 
 Where targets are measured, likelihood and sites are those of targets in a unit of their own, their
@@ -32,7 +33,7 @@ from daskgp import data
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.hilbert import hilbert_keys
 from daskgp.data.partition import Span, alone
-from daskgp.data.rows import Y_VARIANCE, is_zarr
+from daskgp.data.rows import WEIGHT, Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import hyperparameters, rounds, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
@@ -174,8 +175,8 @@ class Begun(NamedTuple):
         free = not (isinstance(recipe.mean, str) and recipe.mean == "zero")
         usual = likelihood
         if rows.beside:
-            known, _, first = observed(rows, Span(0, min(len(rows), FIRST)), unit)
-            usual = likelihood.with_columns(first) if known.any() else likelihood
+            first = observed(rows, Span(0, min(len(rows), FIRST)), unit)
+            usual = likelihood.with_columns(first.beside) if first.known.any() else likelihood
         offset = float(usual.offset(np.array([y_mean]))[0]) if free else 0.0
         return cls(likelihood, offset, unit=unit)
 
@@ -402,7 +403,8 @@ class Stored(RowsInTurns):
 
     def _with(self, targets: Any, variances: Any) -> data.Rows:
         given = self.rows.with_other_y(targets, passing=is_zarr(self.rows.X))
-        arrays = {name: a for name, a in given.arrays.items() if name not in given.beside}
+        gone = {WEIGHT, *given.beside}
+        arrays = {name: a for name, a in given.arrays.items() if name not in gone}
         return given.with_arrays({**arrays, Y_VARIANCE: variances})
 
 
@@ -433,50 +435,60 @@ def gaussian(recipe: Recipe, unit: float = 1.0) -> Recipe:
 
 def _alone(rows: data.Rows, begun: Begun, span: Span) -> tuple[np.ndarray, np.ndarray, None]:
     """Return the sites of rows whose f have a prior of their own."""
-    known, y, beside = observed(rows, span, begun.unit)
-    likelihood = begun.likelihood.with_columns(beside)
-    prior = np.full(y.shape, begun.offset), np.full(y.shape, ALONE)
-    return *sited(known, *_at_modes(likelihood, y, *prior), begun.unit), None
+    own = observed(rows, span, begun.unit)
+    prior = np.full(own.y.shape, begun.offset), np.full(own.y.shape, ALONE)
+    found = _at_modes(begun.likelihood.with_columns(own.beside), own.y, *prior, own.weight)
+    return *sited(own.known, *found, begun.unit), None
 
 
 def _at_modes(
-    likelihood: Likelihood, y: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    likelihood: Likelihood,
+    y: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    weight: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return t / v and 1 / v (n,) about modes of f, whose priors have these moments (n, 1)."""
-    mode, precision = mean, 1.0 / variance
+    mode, precision, w = mean, 1.0 / variance, 1.0 if weight is None else weight[:, None]
     for _ in range(STEPS):
         found = likelihood.log_p(y, mode)
-        precision = 1.0 / variance + np.maximum(-found.curvature, PRECISIONS[0])
-        step = (found.slope - (mode - mean) / variance) / precision
+        precision = 1.0 / variance + np.maximum(-w * found.curvature, PRECISIONS[0])
+        step = (w * found.slope - (mode - mean) / variance) / precision
         mode = mode + np.clip(step, -LEAP, LEAP)
         if np.abs(step).max(initial=0.0) < CLOSE:
             break
-    return _natural(likelihood.expected(y, mode, 1.0 / precision[:, 0]), mode)
+    expected = likelihood.expected(y, mode, 1.0 / precision[:, 0])
+    return natural(expected.weighted(weight), mode)
 
 
-def observed(
-    rows: data.Rows, span: Span, unit: float = 1.0
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Return which rows of a span miss nothing (r,), their targets (n, 1) and columns beside.
+class Observed(NamedTuple):
+    """Which rows of a span miss nothing (r,), their targets (n, 1), columns beside and weights."""
 
-    Those of targets that are measured are in a ``unit``.
-    """
+    known: np.ndarray
+    y: np.ndarray
+    beside: dict[str, np.ndarray]
+    weight: np.ndarray | None
+
+
+def observed(rows: data.Rows, span: Span, unit: float = 1.0) -> Observed:
+    """Return what rows of a span observed; targets that are measured are in a ``unit``."""
     X, y = rows.raw(*span)
     known = scaling.complete_rows(X, y)
+    weight = None if rows.weight is None else np.asarray(y[known, rows.n_targets], np.float64)
     beside = {name: own / unit for name, own in rows.beside_in(y[known]).items()}
-    return known, np.asarray(y[known, :1], np.float64) / unit, beside
+    return Observed(known, np.asarray(y[known, :1], np.float64) / unit, beside, weight)
 
 
 def _some(
     rows: data.Rows, stride: int, span: Span
 ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Return the targets of every so many rows of a span that miss nothing, and columns beside."""
-    known, y, beside = observed(rows, span)
+    known, y, beside, _ = observed(rows, span)
     own = (span.start + np.flatnonzero(known)) % stride == 0
     return [(y[own, 0], {name: values[own] for name, values in beside.items()})]
 
 
-def _natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return t / v and 1 / v (n,) of sites where q has means (n, 1)."""
     # -h is negative where log p is convex: then the least that sites have
     second = np.clip(-2.0 * expected.by_variance, *PRECISIONS)
@@ -513,7 +525,7 @@ def _joining(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the sites of rows that join those of a posterior, and what these add to the bound."""
     unit = posterior.latent_unit
-    known, y, beside = observed(rows, span, unit)
+    known, y, beside, weight = observed(rows, span, unit)
     X, likelihood = rows.raw(*span)[0][known], posterior.likelihood
     assert likelihood is not None
     first, second, value = np.zeros(len(y)), np.ones(len(y)), 0.0
@@ -526,7 +538,8 @@ def _joining(
         joint = np.diag(spread[:, 0]) if alone else spread[:, :, 0]
         of_group = likelihood.with_columns({name: values[group] for name, values in beside.items()})
         given = of_group, y[group], prior.mean / unit, joint / unit**2
-        first[group], second[group], own = _together(*given)
+        own_weight = None if weight is None else weight[group]
+        first[group], second[group], own = _together(*given, own_weight)
         value += own
     return *sited(known, first, second, unit), value
 
@@ -544,11 +557,15 @@ def _near(X: np.ndarray) -> list[np.ndarray]:
 
 
 def _together(
-    likelihood: Likelihood, y: np.ndarray, mean: np.ndarray, covariance: np.ndarray
+    likelihood: Likelihood,
+    y: np.ndarray,
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    weight: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return t / v and 1 / v (n,) of rows with a joint prior of f, and their part of the bound."""
     variance = np.maximum(np.diagonal(covariance), TINY)
-    first, second = _at_modes(likelihood, y, mean, variance[:, None])
+    first, second = _at_modes(likelihood, y, mean, variance[:, None], weight)
     expected, m, s = None, mean, variance
     for _ in range(STEPS):
         root = np.linalg.cholesky(covariance + np.diag(1.0 / second))
@@ -556,10 +573,10 @@ def _together(
         before = m
         m = mean + part.T @ solve_triangular(root, (first / second)[:, None] - mean, lower=True)
         s = np.maximum(variance - (part**2).sum(axis=0), TINY)
-        expected = likelihood.expected(y, m, s)
+        expected = likelihood.expected(y, m, s).weighted(weight)
         if (np.abs(m - before)[:, 0] < CLOSE * np.sqrt(s)).all():
             break
-        first, second = _natural(expected, m)
+        first, second = natural(expected, m)
     t, v = first / second, 1.0 / second
     of_sites = np.log(2 * np.pi * v) + ((t - m[:, 0]) ** 2 + s) / v
     value = 0.0 if expected is None else expected.value + 0.5 * float(of_sites.sum())
@@ -576,14 +593,14 @@ def _following(
 ) -> tuple[np.ndarray, np.ndarray, Sums | None]:
     """Return the next sites of rows, a share of them new, and sums under q, which has ``sites``."""
     unit = posterior.latent_unit
-    known, y, beside = observed(rows, span, unit)
+    known, y, beside, weight = observed(rows, span, unit)
     likelihood = likelihood.with_columns(beside)
     with single_blas_thread():
         found = posterior.moments(rows.raw(*span)[0][known], "variance", gaussian=True)
     assert found.variance is not None
     mean, variance = found.mean / unit, found.variance[:, 0] / unit**2
-    expected = likelihood.expected(y, mean, variance)
-    first, second = _natural(expected, mean)
+    expected = likelihood.expected(y, mean, variance).weighted(weight)
+    first, second = natural(expected, mean)
     if sites is None:
         return *sited(known, first, second, unit), None
     own = sites.raw(*span)[1][known]
@@ -593,7 +610,7 @@ def _following(
     slopes, logs = [expected.by_log], likelihood.log_parameters
     for axis in np.eye(len(logs)):
         shifted = likelihood.with_log_parameters(logs + SHIFT * axis)
-        slopes.append(shifted.expected(y, mean, variance).by_log)
+        slopes.append(shifted.expected(y, mean, variance).weighted(weight).by_log)
     sums = Sums(value, slopes[0], np.reshape(slopes[1:], (len(logs), len(logs))), len(y))
     first = (1.0 - share) * t / v + share * first
     second = (1.0 - share) / v + share * second

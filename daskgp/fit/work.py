@@ -108,8 +108,8 @@ def check_columns(recipe: Recipe, given: Iterable[str]) -> None:
 
 
 def check_sites(likelihood: Likelihood, rows: Rows) -> None:
-    """Raise SettingError for rows whose sites have no noise variance of their own."""
-    if rows.n_noise:
+    """Raise SettingError for rows with what no site takes: errors, or several targets."""
+    if rows.y_variance is not None:
         likelihood.of_rows(np.zeros((0, 2)))
     likelihood.with_columns({name: np.zeros(0) for name in rows.beside})
     if rows.n_targets > 1:

@@ -36,10 +36,10 @@ ToY: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 class Expectation(NamedTuple):
-    """Sum over entries of E_q[log p(y | f)] and its derivatives.
+    """E_q[log p(y | f)] of each entry, ``values`` (n, p), and its derivatives.
 
     ``by_mean`` and ``by_variance`` (n, p) are those with respect to the mean and variance of each
-    entry; ``by_log`` (k,), float64 on the host, is with respect to the logs of the parameters.
+    entry, ``by_logs`` (k of (n, p)) with respect to the logs of the parameters.
 
     Examples
     --------
@@ -50,10 +50,48 @@ class Expectation(NamedTuple):
     (array([[0.]]), array([[-5.]]))
     """
 
-    value: float
+    values: Array
     by_mean: Array
     by_variance: Array
-    by_log: np.ndarray
+    by_logs: Sequence[Array] = ()
+
+    @property
+    def value(self) -> float:
+        """Sum of ``values``.
+
+        Examples
+        --------
+        >>> Expectation(np.ones((2, 1)), np.zeros((2, 1)), np.zeros((2, 1))).value
+        2.0
+        """
+        return number(self.values.sum())
+
+    @property
+    def by_log(self) -> np.ndarray:
+        """Sums (k,) of the derivatives of each parameter, float64 on the host.
+
+        Examples
+        --------
+        >>> zero = np.zeros((2, 1))
+        >>> Expectation(zero, zero, zero, (np.ones((2, 1)),)).by_log
+        array([2.])
+        """
+        return np.array([number(own.sum()) for own in self.by_logs])
+
+    def weighted(self, weight: Array | None) -> Expectation:
+        """Return that of rows whose log density counts by a weight (n,); None for 1.
+
+        Examples
+        --------
+        >>> zero = np.zeros((2, 1))
+        >>> Expectation(np.ones((2, 1)), zero, zero).weighted(np.array([0.5, 3.0])).value
+        3.5
+        """
+        if weight is None:
+            return self
+        w = weight[:, None]
+        by_logs = tuple(w * own for own in self.by_logs)
+        return Expectation(w * self.values, w * self.by_mean, w * self.by_variance, by_logs)
 
 
 class LogDensity(NamedTuple):
@@ -391,8 +429,7 @@ class Likelihood(ABC):
         by_mean, by_variance, (logs, *slopes) = averages(terms, xp, mean, variance)
         if self.log_concave:
             by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
-        by_log = np.array([number(slope.sum()) for slope in slopes])
-        return Expectation(number(logs.sum()), by_mean, by_variance, by_log)
+        return Expectation(logs, by_mean, by_variance, slopes)
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy import special as host_special
 
-from daskgp.arrays.backend import namespace, number, special
+from daskgp.arrays.backend import namespace, special
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
 from daskgp.likelihoods.quadrature import arguments, average_near, averages, hermite, log_integral
 from daskgp.typing import Array
@@ -118,8 +118,7 @@ class Beta(Likelihood):
         ways = a * log_odds + phi * log_rest
         value = math.lgamma(phi) - gammas + ways - log_y - log_rest
         by_log = phi * float(host_special.psi(phi)) - digammas + ways
-        by_log = np.array([number(by_log.sum())])
-        return Expectation(number(value.sum()), by_mean, by_variance, by_log)
+        return Expectation(value, by_mean, by_variance, (by_log,))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

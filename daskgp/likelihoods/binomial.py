@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import betainc, expit, logit
 
-from daskgp.arrays.backend import namespace, number, special
+from daskgp.arrays.backend import namespace, special
 from daskgp.errors import InputError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity, beside
 from daskgp.likelihoods.beta import shares
@@ -78,7 +78,7 @@ class Binomial(Likelihood):
         share, by_variance, (softplus,) = averages(lambda f: logistic(f, xp), xp, mean, variance)
         value = _ways(y, trials, xp) + y * mean - trials * softplus
         by_variance = xp.minimum(-trials * by_variance, 0)  # rounding, in the tails
-        return Expectation(number(value.sum()), y - trials * share, by_variance, np.zeros(0))
+        return Expectation(value, y - trials * share, by_variance)
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import namespace
 from daskgp.errors import SettingError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity, beside
 from daskgp.likelihoods.gaussian import Gaussian
@@ -95,7 +95,8 @@ class Censored(Likelihood):
 
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         found = self._gaussian.expected(y, mean, variance)
-        return found._replace(by_log=2.0 * found.by_log)  # that of the variance is half of sigma's
+        (by_log,) = found.by_logs
+        return found._replace(by_logs=(2.0 * by_log,))  # that of the variance is half of sigma's
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         return self._gaussian.log_density(y, mean, variance)
@@ -176,11 +177,16 @@ class _CensoredRows(Censored):
         own_mean, own_variance, (logs, by_sigma) = averages(
             terms, xp, mean[between], variance[between]
         )
-        by_mean, by_variance = xp.zeros(y.shape), xp.zeros(y.shape)
-        by_mean[measured], by_mean[between] = found.by_mean, own_mean
-        by_variance[measured], by_variance[between] = found.by_variance, xp.minimum(own_variance, 0)
-        value = found.value + number(logs.sum())
-        return Expectation(value, by_mean, by_variance, found.by_log + number(by_sigma.sum()))
+        of_rows = (
+            (found.values, logs),
+            (found.by_mean, own_mean),
+            (found.by_variance, xp.minimum(own_variance, 0)),
+            (found.by_logs[0], by_sigma),
+        )
+        every = xp.zeros((len(of_rows), *y.shape))
+        for whole, (one, other) in zip(every, of_rows, strict=True):
+            whole[measured], whole[between] = one, other
+        return Expectation(every[0], every[1], every[2], (every[3],))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

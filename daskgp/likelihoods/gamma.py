@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, psi
 
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import namespace
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
 from daskgp.likelihoods.quadrature import (
     arguments,
@@ -92,9 +92,9 @@ class Gamma(Likelihood):
         log_y = xp.log(y)
         ratio, slope = expected_exp(log_y - mean + 0.5 * variance, xp)
         value = self._log_scale() + self.shape * (log_y - mean - ratio) - log_y
-        by_log = np.array([number(self._by_shape(log_y - mean, ratio).sum())])
+        by_log = self._by_shape(log_y - mean, ratio)
         by_mean, by_variance = self.shape * (slope - 1), -0.5 * self.shape * slope
-        return Expectation(number(value.sum()), by_mean, by_variance, by_log)
+        return Expectation(value, by_mean, by_variance, (by_log,))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

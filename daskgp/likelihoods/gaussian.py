@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from daskgp.arrays.backend import number
 from daskgp.checks import logs_of, parameter
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
 from daskgp.likelihoods.quadrature import LOG_2PI, arguments
@@ -84,10 +83,10 @@ class Gaussian(Likelihood):
         xp, y, mean, variance = arguments(y, mean, variance)
         own, residual = xp.asarray(self._variances), y - mean
         squares = (residual**2 + variance) / own
-        value = -0.5 * number((LOG_2PI + xp.log(own) + squares).sum())
-        by_log = np.array([0.5 * number((self._shares * (squares - 1.0)).sum())])
+        values = -0.5 * (LOG_2PI + xp.log(own) + squares)
+        by_log = 0.5 * (self._shares * (squares - 1.0))
         by_variance = xp.broadcast_to(-0.5 / own, y.shape)
-        return Expectation(value, residual / own, by_variance, by_log)
+        return Expectation(values, residual / own, by_variance, (by_log,))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

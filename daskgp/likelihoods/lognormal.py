@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import namespace
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
 from daskgp.likelihoods.quadrature import LOG_2PI, arguments
 from daskgp.typing import Array
@@ -79,10 +79,9 @@ class LogNormal(Likelihood):
         residual = log_y - mean
         squares = precision * (residual**2 + variance)
         constant = LOG_2PI + 2 * math.log(self.sigma)
-        value = -0.5 * number((constant + 2 * log_y + squares).sum())
-        by_log = np.array([number((squares - 1.0).sum())])
+        values = -0.5 * (constant + 2 * log_y + squares)
         by_variance = xp.broadcast_to(-0.5 * precision, y.shape) + 0 * y
-        return Expectation(value, precision * residual, by_variance, by_log)
+        return Expectation(values, precision * residual, by_variance, (squares - 1.0,))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import betainc, expit, psi
 
-from daskgp.arrays.backend import namespace, number, special
+from daskgp.arrays.backend import namespace, special
 from daskgp.likelihoods.base import Expectation, LogDensity
 from daskgp.likelihoods.counts import LARGEST_LOG_COUNT, Counts
 from daskgp.likelihoods.quadrature import (
@@ -93,8 +93,7 @@ class NegativeBinomial(Counts):
         value = self._ways(y, xp) + y * odds - total * softplus
         by_log = total * share - self.size * softplus + self._by_ways(y)
         by_variance = xp.minimum(-total * by_variance, 0)  # rounding, in the tails
-        by_log = np.array([number(by_log.sum())])
-        return Expectation(number(value.sum()), y - total * share, by_variance, by_log)
+        return Expectation(value, y - total * share, by_variance, (by_log,))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

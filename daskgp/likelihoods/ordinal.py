@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from daskgp.arrays.backend import namespace, number, special
+from daskgp.arrays.backend import namespace, special
 from daskgp.checks import logs_of, parameter
 from daskgp.errors import InputError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
@@ -156,11 +156,11 @@ class Ordinal(Likelihood):
         slope, by_variance, (logs, at_high) = averages(terms, xp, mean, variance)
         at_low = slope + at_high
         by_log = [
-            gap * number((at_high * (high >= cut) - at_low * (low >= cut)).sum())
+            gap * (at_high * (high >= cut) - at_low * (low >= cut))
             for gap, cut in zip(self.gaps, self.cut_points[1:].tolist(), strict=True)
         ]
         by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
-        return Expectation(number(logs.sum()), slope, by_variance, np.array(by_log))
+        return Expectation(logs, slope, by_variance, by_log)
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         xp, y, mean, variance = arguments(y, mean, variance)

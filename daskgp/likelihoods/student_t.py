@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtr, ndtri, psi, stdtr
 
-from daskgp.arrays.backend import namespace, number
+from daskgp.arrays.backend import namespace
 from daskgp.checks import logs_of, parameter
 from daskgp.errors import SettingError
 from daskgp.likelihoods.base import Expectation, Likelihood, LogDensity
@@ -114,12 +114,10 @@ class StudentT(Likelihood):
             return (df + 1) / width * residual / (1 + ratio), xp.log1p(ratio), ratio / (1 + ratio)
 
         by_mean, by_variance, (logs, shares) = averages(terms, xp, mean, variance)
-        logarithm, share, n = number(logs.sum()), number(shares.sum()), y.size
-        scale_bar = (df + 1) * share - n
-        df_bar = 0.5 * n * (df * (psi((df + 1) / 2) - psi(df / 2)) - 1)
-        df_bar += 0.5 * ((df + 1) * share - df * logarithm)
-        value = n * self._log_peak() - 0.5 * (df + 1) * logarithm
-        return Expectation(value, by_mean, by_variance, np.array([scale_bar, df_bar]))
+        by_df = 0.5 * (df * float(psi((df + 1) / 2) - psi(df / 2)) - 1)
+        by_df = by_df + 0.5 * ((df + 1) * shares - df * logs)
+        values = self._log_peak() - 0.5 * (df + 1) * logs
+        return Expectation(values, by_mean, by_variance, ((df + 1) * shares - 1, by_df))
 
     def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
         # Given its precision e^t, which is Gamma distributed, a Student-t is Gaussian: f is

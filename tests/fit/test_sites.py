@@ -58,6 +58,70 @@ def test_posterior_and_bound_are_those_of_dense_variational_inference(name, meth
     np.testing.assert_allclose(model.objective_, wanted[2], atol=1e-4)
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("method", ["exact", "vecchia", "lma", "sgpr"])
+def test_a_weight_multiplies_the_log_density_of_a_row(method):
+    X, y = data("poisson")
+    weight = np.random.default_rng(2).uniform(0.3, 3.0, len(y))
+    Z, K = np.random.default_rng(1).uniform(size=(20, 2)), KERNEL(X)
+    model = methods(len(X))[method].set_params(likelihood="poisson", tol=1e-9)
+    mean, std = model.fit(X, y, sample_weight=weight).predict(Z, return_std=True)
+    m, V, bound = oracle.gaussian_approximation(by_name("poisson"), K, y, weight=weight)
+    A = np.linalg.solve(K, KERNEL(X, Z)).T
+    np.testing.assert_allclose(mean, A @ m, atol=2e-5)
+    variance = KERNEL.diag(Z) - ((A @ (K - V)) * A).sum(axis=1)
+    np.testing.assert_allclose(std**2, variance, rtol=2e-4)
+    np.testing.assert_allclose(model.objective_, bound, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["negative-binomial", "ordinal", "binomial"])
+def test_a_weight_of_two_is_a_row_twice_and_one_of_zero_none(name):
+    X, y, own = some(name, np.random.default_rng(3))
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    weight[np.unique(y, return_index=True)[1][:3]] = 1  # every class is there
+    model = daskgp.ExactGP(KERNEL, likelihood=name, tol=1e-6, standardize=False, **FIXED)
+    weighted = clone(model).fit(X, y, sample_weight=weight, **own)
+    copies = np.repeat(np.arange(len(y)), weight)
+    repeated = clone(model).fit(X[copies], y[copies], **{k: v[copies] for k, v in own.items()})
+    at = np.random.default_rng(1).uniform(size=(9, 2))
+    for one, other in zip(
+        weighted.predict(at, return_std=True), repeated.predict(at, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, abs=2e-3)
+    parameters = (m.likelihood_.log_parameters for m in (weighted, repeated))
+    np.testing.assert_allclose(*parameters, atol=0.02)
+
+
+def test_rows_of_no_weight_are_left_out_whatever_their_bounds():
+    X, y, own = some("censored", np.random.default_rng(3))
+    weight = (np.arange(len(y)) % 3 > 0).astype(float)
+    model = daskgp.ExactGP(KERNEL, likelihood="censored", **FIXED)
+    weighted = clone(model).fit(X, y, sample_weight=weight, **own)
+    kept = weight > 0
+    others = clone(model).fit(X[kept], y[kept], **{k: v[kept] for k, v in own.items()})
+    assert weighted.n_rows_ == kept.sum()
+    np.testing.assert_allclose(weighted.predict(X), others.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_weights_go_with_stores_and_updates(tmp_path):
+    X, y = data("poisson", 60)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 60)
+    model = daskgp.VecchiaGP(KERNEL, likelihood="poisson", **FIXED)
+    whole = clone(model).fit(X, y, sample_weight=weight)
+    np.savez(tmp_path / "rows.npz", X=X, y=y, w=weight)
+    store = str(tmp_path / "rows.zarr")
+    daskgp.convert(str(tmp_path / "rows.npz"), store, target="y", weight="w", block_rows=25)
+    of_store = clone(model).fit(*daskgp.open_dataset(store))
+    np.testing.assert_allclose(of_store.predict(X), whole.predict(X), atol=0.01)
+    grown = clone(model).fit(X[:50], y[:50], sample_weight=weight[:50])
+    grown.update(X[50:], y[50:], sample_weight=weight[50:])
+    wanted, std = whole.predict(X, return_std=True)
+    assert (np.abs(grown.predict(X) - wanted) < 0.2 * std).all()
+    with pytest.raises(SettingError, match="has no noise variance per row"):
+        clone(model).fit(X, y, y_variance=0.1)
+
+
 def in_units_of_y(model):
     """The likelihood of a model, whose first parameter is a spread of y."""
     own, unit = model.likelihood_, model.solved_.latent_unit
@@ -520,7 +584,6 @@ def test_a_callback_ends_the_turns():
         ({"mean": "ols"}, {}, "choose 'constant' or 'zero', or a trend, 'linear' or names"),
         ({"fixed": {"noise_variance": 1.0}}, {}, "fixed names 'noise_variance', which is not a"),
         ({}, {"y_variance": 0.1}, "the poisson likelihood has no noise variance per row"),
-        ({}, {"sample_weight": 2.0}, "the poisson likelihood has no noise variance per row"),
         ({"likelihood": "poison"}, {}, "likelihood='poison': choose one of 'gaussian'"),
     ],
 )
