@@ -458,7 +458,7 @@ class _Turns:
         if recipe.optimizer is None:
             return self._untrained(other)
         # from above: begun without noise, training takes a target's for roughness and stays there
-        first = np.full(p, recipe.noise_variance)
+        first = np.full(p, np.clip(recipe.noise_variance, LEAST, LARGEST))
         noise: np.ndarray = first if begun is None else np.array(begun.variances)
         history, errors = list[dict[str, Any]](), None
         own: np.ndarray | None = None
@@ -505,13 +505,13 @@ class _Turns:
     def _solved(
         self,
         recipe: Recipe,
-        noise: np.ndarray | None,
+        noise: np.ndarray,
         number: int,
         start: warm.Other | None,
         checkpoint: Place | None,
         keep: str | None = None,
     ) -> Fit:
-        rows = self.rows if noise is None else self.long.with_noise(self.rows, noise, number)
+        rows = self.long.with_noise(self.rows, noise, number)
         sums = sampling.describe(rows, recipe.spans(rows), self.long.executor)
         tape = None if checkpoint is None else checkpoint.part(number)
         place = self.long.place(number) if keep is None else keep
