@@ -396,4 +396,5 @@ def _left_out(rows: data.Rows, output: stores.Group | None, span: Span, node: No
     X, y = rows.raw(*span)
     places = np.arange(len(X))
     beside = rows.beside_in(y)
-    return _scored(opened(node), X, y, places, leave_one_out, beside, (output, 0, span))
+    predict = partial(leave_one_out, beside=beside)
+    return _scored(opened(node), X, y, places, predict, beside, (output, 0, span))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import dask
@@ -16,9 +17,9 @@ from daskgp.arrays import backend
 from daskgp.checks import rows as counted
 from daskgp.data import grids, reading
 from daskgp.data.blocks import filling, sampling
-from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
+from daskgp.data.rows import ARGUMENTS, COLUMNS, GIVEN, WEIGHT, Y_VARIANCE, Beside, with_columns
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import joint
+from daskgp.fit import joint, sites
 from daskgp.models import leave_one_out as leaving
 from daskgp.models import repeats
 from daskgp.models.columns import Columns
@@ -32,6 +33,31 @@ from daskgp.runtime import device_memory
 from daskgp.runtime.process import single_blas_thread
 
 logger = logging.getLogger("daskgp")
+
+
+class _Layout(NamedTuple):
+    """Columns of X and y of rows: those that inputs have, targets, and ``beside`` them at the end.
+
+    Joint targets are rows of ``each`` of them.
+    """
+
+    inputs: Columns
+    targets: int
+    each: bool
+    beside: tuple[str, ...] = ()
+
+    def split(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return y (n, p) with noise, if there is any, and numbers (n,) beside it."""
+        end = y.shape[1] - len(self.beside)
+        return y[:, :end], dict(zip(self.beside, y[:, end:].T, strict=True))
+
+    def measured(self, y: np.ndarray) -> np.ndarray:
+        """Return y as ``Rows.raw`` does, without the targets of rows of weight 0."""
+        given, beside = self.split(y)
+        p = self.targets
+        if given.shape[1] > p and not (given[:, p] != 0).all():
+            given = np.where(given[:, [p]] == 0, np.nan, given)
+        return with_columns(given, beside)
 
 
 class KnownRows(NamedTuple):
@@ -58,10 +84,13 @@ class KnownRows(NamedTuple):
         return cls(number, frozenset(name for note in notes for name in note["given"]), total)
 
 
-def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
+def leave_one_out(
+    posterior: Posterior, X: np.ndarray, y: np.ndarray, beside: Beside | None = None
+) -> Moments:
     """Return means and variances (n, p) of training rows as new observations, each without itself.
 
-    They are those of the transformed y where targets are; NaN for rows with missing values.
+    They are those of the transformed y where targets are, and of f where sites stand for another
+    likelihood; NaN for rows with missing values.
 
     Parameters
     ----------
@@ -69,10 +98,18 @@ def leave_one_out(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments
     X : ndarray (n, d)
         In the user's units.
     y : ndarray (n, p) or (n, p + 2), or (n, 2 p + 1) of joint targets
-        As ``Rows.read`` returns it.
+        As ``Rows.read`` returns it, or as ``Rows.raw`` does.
+    beside : mapping, optional
+        Numbers (n,) that a likelihood takes.
     """
     if posterior.joint:
         return _of_joint(posterior, X, y)
+    if posterior.by_sites:
+        return _of_sites(posterior, X, y[:, : y.shape[1] - len(beside or {})], beside or {})
+    return _of_gaussian(posterior, X, y)
+
+
+def _of_gaussian(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     inputs, p = np.asarray(posterior.columns.inputs(X), np.float64), posterior.n_targets
     own, trend = [posterior.unpredicted(X, y[:, :p])], posterior.scaling.trend
     if trend is not None:
@@ -100,6 +137,35 @@ def _of_joint(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     found = leave_one_out(*joint.each_of(posterior, X, y))
     of_each = Moments(found.mean.reshape(n, p), np.asarray(found.variance).reshape(n, p))
     return posterior.of_left_out(of_each, X, posterior.scaling.inputs(inputs))
+
+
+def _of_sites(posterior: Posterior, X: np.ndarray, y: np.ndarray, beside: Beside) -> Moments:
+    """Return the Gaussian of f at each row without its site, by which others stay as they are.
+
+    Where turns have settled the site follows from the posterior of f at the row.
+    """
+    likelihood, unit = posterior.likelihood, posterior.latent_unit
+    assert likelihood is not None
+    keep = complete_rows(np.asarray(posterior.columns.inputs(X), np.float64), y)
+    X, y, w = X[keep], y[keep], y[keep, 1] if y.shape[1] > 1 else None
+    of_rows = likelihood.with_columns({name: a[keep] / unit for name, a in beside.items()})
+    at_rows = replace(posterior, method=posterior.method.at_own_rows())
+    q = at_rows.moments(X, "variance", gaussian=True)
+    mean, variance = q.mean / unit, np.asarray(q.variance)[:, 0] / unit**2
+    expected = of_rows.expected(y[:, :1] / unit, mean, variance).weighted(w)
+    found = sites.sited(np.ones(len(y), bool), *sites.natural(expected, mean), unit)
+    noise = (found[1] + sites.NO_NOISE * unit**2)[:, None]
+    if posterior.method.tells_rows:  # these may look for their rows by sites that are not known
+        whole = at_rows if at_rows.method == posterior.method else posterior
+        q = q if whole is at_rows else whole.moments(X, "variance", gaussian=True)
+        left = leaving.without(found[0][:, None], q.mean, np.asarray(q.variance)[:, 0], noise[:, 0])
+        left = left._replace(variance=np.asarray(left.variance)[:, None])
+    else:
+        given = np.column_stack([found[0], np.ones(len(y)), found[1]])
+        left = _of_gaussian(posterior, X, given)
+    result = np.full((2, len(keep), 1), np.nan)
+    result[:, keep] = left.mean, np.maximum(np.asarray(left.variance) - noise, 0.0)
+    return Moments(*result)
 
 
 def _of_tiles(posterior: Posterior, block: Block, device: str) -> Moments:
@@ -153,11 +219,6 @@ def _looing(posterior: Posterior) -> Any:
     missing = posterior.method.why_no_loo()
     if missing:
         raise SettingError(missing)
-    if posterior.by_sites and posterior.likelihood is not None:
-        raise SettingError(
-            f"leave-one-out predictions of likelihood={posterior.likelihood.name!r} would need "
-            "the sites of other rows without each: take daskgp.cross_validate"
-        )
     return posterior.method
 
 
@@ -170,47 +231,56 @@ def _joined(tiles: list[Moments]) -> Moments:
 
 
 def left_out(
-    posterior: Posterior, known: KnownRows | None, X: Any, y: Any, y_variance: Any, weight: Any
+    posterior: Posterior, known: KnownRows | None, X: Any, y: Any, beside: Beside
 ) -> tuple[Any, Any]:
     """Return mean and standard deviation of training rows, each without itself.
 
     NumPy in, NumPy out; lazy rows give dask arrays with their chunks, and nothing is computed.
-    ``known`` tells the rows of the fit; None for a store of an earlier version.
+    ``known`` tells the rows of the fit; None for a store of an earlier version.  ``beside`` is what
+    rows have beside y.
     """
     _looing(posterior)
-    reading.refuse_other_order(X, y=y, y_variance=y_variance, sample_weight=weight)
-    given = {Y_VARIANCE: y_variance, WEIGHT: weight}
-    noise = data.beside_in_store(y, GIVEN) | {k: v for k, v in given.items() if v is not None}
-    noise = {k: v for k, v in noise.items() if v is not False}
-    _refuse_other_arguments(posterior, known, {GIVEN[name] for name in noise})
+    given = {name: a for name, a in beside.items() if a is not None}
+    reading.refuse_other_order(X, y=y, **{ARGUMENTS[name]: a for name, a in given.items()})
+    names = [*GIVEN, *(COLUMNS if posterior.by_sites else ())]
+    noise = data.beside_in_store(y, names) | given
+    noise = {name: noise[name] for name in names if noise.get(name, False) is not False}
+    _refuse_other_arguments(posterior, known, {ARGUMENTS[name] for name in noise})
     if grids.is_xarray(X) or grids.is_xarray(y):
         noise = {
-            k: grids.training_arrays(X, grids.like(y, v, GIVEN[k]))[1] for k, v in noise.items()
+            k: grids.training_arrays(X, grids.like(y, v, ARGUMENTS[k]))[1] for k, v in noise.items()
         }
         X, y, _ = grids.training_arrays(X, y)
     X = lazy.rows_for(posterior, X)
     own = {name: _columns(name, a, len(X), posterior) for name, a in {"y": y, **noise}.items()}
     one, none = np.ones((len(X), 1)), np.zeros((len(X), 1))
     parts = [filling.without(own["y"], posterior.fills[posterior.n_features :])]
-    if len(own) > 1:
+    if own.keys() & GIVEN.keys():
         parts += [own.get(WEIGHT, one), own.get(Y_VARIANCE, none)]
-    whole = None if posterior.method.tells_rows else known
+    columns = tuple(name for name in COLUMNS if name in own)
+    parts += [own[name] for name in columns]
+    told = _Layout(posterior.columns, posterior.n_targets, posterior.joint, columns)
+    whole = None if posterior.method.tells_rows and not posterior.by_sites else known
     if not any(isinstance(a, da.Array) for a in (X, *parts)):
-        return _in_memory(posterior, whole, X, np.concatenate(parts, axis=1))
+        return _in_memory(posterior, whole, X, np.concatenate(parts, axis=1), told)
     X = da.asarray(X)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     together = [da.asarray(a).rechunk((X.chunks[0], -1)) for a in parts]
     y = da.concatenate(together, axis=1).rechunk({1: -1})
-    told = posterior.columns, posterior.n_targets, posterior.joint
-    sums: Any = da.map_blocks(_checksum, X, y, *told, chunks=(1, 2), dtype=np.uint64)
+    sums: Any = da.map_blocks(_checksum, X, y, told, chunks=(1, 2), dtype=np.uint64)
     passed = None if whole is None else delayed(_refuse_other_rows)(sums.sum(axis=0), whole)
-    return _lazily(posterior, X, y, True, passed)
+    return _lazily(posterior, X, y, told, True, passed)
 
 
 def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names: set[str]) -> None:
     """Raise InputError if noise of the rows is given to a fit without, or the other way round."""
     if known is not None:
         wanted: frozenset[str] = known.given
+    elif posterior.by_sites:
+        raise SettingError(
+            "this model was stored by an earlier version of daskgp, without what tells its rows: "
+            "fit it again, or take daskgp.cross_validate"
+        )
     elif posterior.nearby is not None:
         wanted = frozenset(GIVEN[name] for name in posterior.nearby.rows.arrays if name in GIVEN)
     else:
@@ -230,15 +300,15 @@ def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names
         )
 
 
-def _checksum(X: np.ndarray, y: np.ndarray, columns: Columns, p: int, each: bool) -> np.ndarray:
+def _checksum(X: np.ndarray, y: np.ndarray, told: _Layout) -> np.ndarray:
     """Return the number (1, 2) of complete rows, or of values of joint targets; their checksum."""
-    X, y = reading.unmasked(X), _measured(y, p)
-    inputs = columns.inputs(X)
-    if each:
+    X, y, p = reading.unmasked(X), told.measured(y), told.targets
+    inputs = told.inputs.inputs(X)
+    if told.each:
         known = np.isfinite(inputs).all(axis=1)[:, None] & ~np.isnan(y[:, :p])
         sums = (sampling.checksum_of_target(X[k], y[k], p, j) for j, k in enumerate(known.T))
         return np.array([[known.sum(), sum(sums) % 2**64]], np.uint64)
-    kept = complete_rows(inputs, y) & ~np.isinf(inputs).any(axis=1)
+    kept = complete_rows(inputs, y[:, :p]) & ~np.isinf(inputs).any(axis=1)
     return np.array([[kept.sum(), sampling.checksum(X[kept], y[kept], p)]], np.uint64)
 
 
@@ -249,16 +319,9 @@ def _refuse_other_rows(sums: np.ndarray, known: KnownRows) -> None:
         return
     seen = f"{counted(count)} of {known.number}" if count != known.number else "other rows"
     raise InputError(
-        f"the rows are not those of the fit ({seen}): this method keeps sums over its rows alone, "
-        "so give all of them, as they were given to fit, or take daskgp.cross_validate"
+        f"the rows are not those of the fit ({seen}): this model does not keep what tells one of "
+        "them, so give all of them, as they were given to fit, or take daskgp.cross_validate"
     )
-
-
-def _measured(y: np.ndarray, p: int) -> np.ndarray:
-    """Return y (n, p + 2) without the targets of rows of weight 0, which no fit takes."""
-    if y.shape[1] == p or (y[:, p] != 0).all():
-        return y
-    return np.where(y[:, [p]] == 0, np.nan, y)
 
 
 def _columns(name: str, values: Any, n: int, posterior: Posterior) -> Any:
@@ -277,27 +340,28 @@ def _columns(name: str, values: Any, n: int, posterior: Posterior) -> Any:
 
 
 def _in_memory(
-    posterior: Posterior, whole: KnownRows | None, X: np.ndarray, y: np.ndarray
+    posterior: Posterior, whole: KnownRows | None, X: np.ndarray, y: np.ndarray, told: _Layout
 ) -> tuple[Any, Any]:
     if whole is not None:
-        told = posterior.columns, posterior.n_targets, posterior.joint
-        _refuse_other_rows(_checksum(X, y, *told)[0], whole)
+        _refuse_other_rows(_checksum(X, y, told)[0], whole)
     order = posterior.grouped(X)
     order = np.arange(len(X)) if order is None else order
     rows, columns = (da.from_array(a[order], chunks=(TILE_ROWS, -1)) for a in (X, y))
     with single_blas_thread():
-        parts = dask.compute(*_lazily(posterior, rows, columns, False, None), scheduler="threads")
+        both = _lazily(posterior, rows, columns, told, False, None)
+        parts = dask.compute(*both, scheduler="threads")
     back = np.argsort(order)
     return parts[0][back], parts[1][back]
 
 
 def _lazily(
-    posterior: Posterior, X: da.Array, y: da.Array, travels: bool, passed: Any
+    posterior: Posterior, X: da.Array, y: da.Array, told: _Layout, travels: bool, passed: Any
 ) -> tuple[Any, Any]:
     task: Any = _block
     both = X.map_blocks(
         task,
         y,
+        told,
         lazy.posterior_node(posterior, travels),
         passed,
         chunks=(X.chunks[0], (2 * posterior.n_targets,)),
@@ -307,9 +371,13 @@ def _lazily(
     return lazy.split(both, posterior, "std")
 
 
-def _block(X: Any, y: np.ndarray, node: Node, passed: None) -> np.ndarray:
+def _block(X: Any, y: np.ndarray, told: _Layout, node: Node, passed: None) -> np.ndarray:
     posterior = opened(node)  # ``passed`` is there once all rows have been looked at
-    y = _measured(y, posterior.n_targets)
+    y = told.measured(y)
+    _, beside = told.split(y)
     with single_blas_thread():
-        found = posterior.outer(True).moments(leave_one_out(posterior, reading.unmasked(X), y))
+        found = leave_one_out(posterior, reading.unmasked(X), y, beside)
+        known = {name: np.where(np.isnan(values), 1.0, values) for name, values in beside.items()}
+        outer = posterior.outer(True)
+        found = (outer.of_rows(known) if known else outer).moments(found)
     return np.concatenate([found.mean, np.sqrt(np.asarray(found.variance))], axis=1)

@@ -207,18 +207,7 @@ class Rows:
         missing is a number between the bounds that there are.
         """
         X, y, parts = self._with_noise(start, stop)
-        if not self.beside:
-            return X, y
-        own = np.column_stack([np.asarray(parts[name]).reshape(len(y)) for name in self.beside])
-        y, own = y.astype(np.float64), own.astype(np.float64)
-        names = [*self.beside]
-        if {*BOUNDS} <= {*names}:
-            both = [names.index(name) for name in BOUNDS]
-            own[:, both] = _opened(own[:, both], y[:, :1])
-            between = np.isnan(y[:, 0]) & ~np.isnan(y[:, 1:]).any(axis=1)  # of weights above 0
-            y[:, 0] = np.where(between, inside(*own[:, both].T), y[:, 0])
-        y[np.isnan(own).any(axis=1)] = np.nan
-        return X, np.concatenate([y, own], axis=1)
+        return X, with_columns(y, {name: parts[name] for name in self.beside})
 
     def beside_in(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return the numbers (r,) that a likelihood takes, in y as ``raw`` returned it."""
@@ -382,6 +371,22 @@ def refuse_lost(rows: Rows, usable: float) -> None:
                 f"no usable rows: {remote.address(array)} lacks {lost} of {number} chunks, which "
                 "read as missing values: write them again"
             )
+
+
+def with_columns(y: np.ndarray, beside: Beside) -> np.ndarray:
+    """Return y, with what noise it has, and numbers (n,) beside it as ``Rows.raw`` returns them."""
+    if not beside:
+        return y
+    own = np.column_stack([np.asarray(values).reshape(len(y)) for values in beside.values()])
+    y, own = y.astype(np.float64), own.astype(np.float64)
+    names = [*beside]
+    if {*BOUNDS} <= {*names}:
+        both = [names.index(name) for name in BOUNDS]
+        own[:, both] = _opened(own[:, both], y[:, :1])
+        between = np.isnan(y[:, 0]) & ~np.isnan(y[:, 1:]).any(axis=1)  # of weights above 0
+        y[:, 0] = np.where(between, inside(*own[:, both].T), y[:, 0])
+    y[np.isnan(own).any(axis=1)] = np.nan
+    return np.concatenate([y, own], axis=1)
 
 
 def _opened(bounds: np.ndarray, y: np.ndarray) -> np.ndarray:

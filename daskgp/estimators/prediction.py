@@ -322,7 +322,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
         return (mean, std, found) if return_std else (mean, found)
 
     def loo(
-        self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
     ) -> tuple[Any, Any]:
         """Return predictions of the training rows as new observations, each from all others.
 
@@ -332,15 +342,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         those of `PIC` and of an `LMA` whose windows span all blocks, too; those of `VecchiaGP` and
         others of `LMA` are conditioned on the rows that predictions near the row take, without it.
         For other methods take `cross_validate`.  Joint targets are left out one value at a time:
-        the others of its row stay.
+        the others of its row stay.  With another likelihood a row is left out by its Gaussian site,
+        and the sites of others stay as they are.
 
         Parameters
         ----------
         X, y : array-like (n, d) and (n,) or (n, p)
             The rows that the model has, or some of them; of `SGPR` and `SparseSpectrumGP`, which
-            keep sums over the rows, all of them in any order.
+            keep sums over the rows, and with another likelihood, all of them in any order.
         y_variance, sample_weight : float or array-like (n,), (n, 1) or (n, p), optional
             As ``fit`` was given them; default those of a dataset store, False leaves these out.
+        trials, exposure, offset, lower, upper : float or array-like (n,) or (n, 1), optional
+            As those.
 
         Returns
         -------
@@ -368,7 +381,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         known = leaving_out.KnownRows.of(self._fitted.seen, self.n_rows_)
-        return leaving_out.left_out(self.solved_, known, X, y, y_variance, sample_weight)
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        return leaving_out.left_out(self.solved_, known, X, y, beside)
 
     def predict_exceedance(
         self,

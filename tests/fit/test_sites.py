@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels
+from daskgp.assess.loo import leave_one_out
 from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.likelihoods import REGISTRY, by_name
 from tests import oracle
@@ -56,6 +57,75 @@ def test_posterior_and_bound_are_those_of_dense_variational_inference(name, meth
     np.testing.assert_allclose(mean, wanted[0], atol=2e-5)
     np.testing.assert_allclose(std, wanted[1], rtol=1e-4)
     np.testing.assert_allclose(model.objective_, wanted[2], atol=1e-4)
+
+
+def dense_without_each(likelihood, K, y, rows):
+    """Moments (r,) of f at some rows, from dense variational inference without each of them."""
+    found = []
+    for i in rows:
+        others = np.arange(len(y)) != i
+        inner, across = K[np.ix_(others, others)], K[others, i]
+        m, V, _ = oracle.gaussian_approximation(likelihood, inner, y[others], steps=60)
+        a = np.linalg.solve(inner, across)
+        found.append((a @ m, K[i, i] - a @ across + a @ V @ a))
+    return np.array(found).T
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["bernoulli", "poisson"])
+@pytest.mark.parametrize("method", ["exact", "vecchia", "lma", "sgpr"])
+def test_rows_left_out_are_near_to_dense_fits_without_each(name, method):
+    X, y = data(name)
+    rows = np.arange(0, len(y), 4)
+    m, v = dense_without_each(by_name(name), KERNEL(X), y, rows)
+    model = methods(len(X))[method].set_params(likelihood=name).fit(X, y)
+    f = leave_one_out(model.solved_, X[rows], y[rows, None])
+    assert (np.abs(f.mean[:, 0] - m) < 0.1 * np.sqrt(v)).all()
+    assert (np.abs(np.sqrt(f.variance[:, 0] / v) - 1.0) < 0.07).all()
+    mean, std = model.loo(X, y)
+    wanted = by_name(name).response(f.mean, f.variance[:, 0])
+    np.testing.assert_allclose(mean[rows], wanted[0][:, 0], rtol=1e-8)
+    np.testing.assert_allclose(std[rows], np.sqrt(wanted[1][:, 0]), rtol=1e-8)
+    scores = daskgp.cross_validate(model, X, y, folds="loo").scores
+    whole = leave_one_out(model.solved_, X, y[:, None])
+    density = by_name(name).log_density(y[:, None], whole.mean, whole.variance[:, 0])
+    assert scores["nlpd"] == pytest.approx(-density.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [daskgp.ExactGP, daskgp.VecchiaGP, daskgp.SGPR])
+def test_rows_left_out_have_their_columns_and_weights(kind, tmp_path):
+    X, y, own = with_columns("poisson")
+    weight = np.where(np.arange(len(y)) % 7, 1.5, 0.0)
+    own = {**own, "sample_weight": weight}
+    model = kind(KERNEL, likelihood="poisson", **FIXED).fit(X, y, **own)
+    mean, std = model.loo(X, y, **own)
+    assert np.isnan(mean[::7]).all()
+    known = weight > 0
+    kept = {name: values[known] for name, values in own.items()}
+    again = clone(model).fit(X[known], y[known], **kept).loo(X[known], y[known], **kept)
+    np.testing.assert_allclose(mean[known], again[0], rtol=1e-3)
+    rows = lambda a: da.from_array(a, chunks=(11, *a.shape[1:]))  # noqa: E731
+    lazy = model.loo(rows(X), rows(y), **{name: rows(a) for name, a in own.items()})
+    np.testing.assert_allclose(lazy[0].compute(), mean, rtol=1e-9)
+    np.testing.assert_allclose(lazy[1].compute(), std, rtol=1e-9)
+    with pytest.raises(InputError, match=r"fitted with exposure: give exposure="):
+        model.loo(X, y, **{k: v for k, v in own.items() if k != "exposure"})
+    for wrong in ({**own, "exposure": 2.0 * own["exposure"]}, own):
+        with pytest.raises(InputError, match="not those of the fit"):
+            model.loo(X, y + (wrong is own), **wrong)
+
+
+def test_rows_left_out_may_lie_between_bounds():
+    X, y, own = some("censored", np.random.default_rng(3))
+    model = daskgp.ExactGP(KERNEL, likelihood="censored", **FIXED).fit(X, y, **own)
+    mean, std = model.loo(X, y, **own)
+    seen = model.predict(X, return_std=True, include_noise=True)
+    measured = np.isfinite(own["lower"])
+    error, less = np.abs(mean - y)[measured], np.abs(seen[0] - y)[measured]
+    assert error.mean() > less.mean()
+    assert (std > seen[1]).all()
+    values = np.where(measured, y, np.nan)  # a missing y with a bound is censored
+    np.testing.assert_allclose(model.loo(X, values, **own)[0][~measured], mean[~measured])
 
 
 @pytest.mark.whole
@@ -607,8 +677,6 @@ def test_rows_that_sites_do_not_take_are_refused():
         model.update(X[:3], y[:3] + 0.5)
     with pytest.raises(SettingError, match="has no forget with likelihood='poisson'"):
         model.forget(X[:3], y[:3])
-    with pytest.raises(SettingError, match=r"take daskgp\.cross_validate"):
-        model.loo(X, y)
     with pytest.raises(SettingError, match="likelihood='poisson' takes a noise variance per"):
         daskgp.ExpertsGP(**COMMITTEE, likelihood="poisson").fit(X, y)
 
