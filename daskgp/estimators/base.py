@@ -187,6 +187,7 @@ class GaussianProcess(FittedGP):
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
+        The last is the number of rows that are used, or of values of joint targets.
     """
 
     kernel: Kernel | str | None = None

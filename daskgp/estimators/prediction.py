@@ -964,8 +964,8 @@ exposure, offset, verify
             )
         scale = self.solved_.scaling
         slopes = 0.0 if scale.transform is None else scale.transform.log_slopes
-        free = self.n_rows_ - (0 if scale.trend is None else scale.trend.n_functions)
-        return self.objective_ - free * float(np.log(scale.y_scale).sum()) + slopes
+        free = self._fitted.values - (0 if scale.trend is None else scale.trend.n_functions)
+        return self.objective_ - float(free @ np.log(scale.y_scale)) + slopes
 
     @property
     def hyperparameters_(self) -> hyperparameter_table.Table:

@@ -13,7 +13,7 @@ from daskgp.data import Rows
 from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside
 from daskgp.data.seen import Source
 from daskgp.data.stores import models
-from daskgp.errors import SettingError
+from daskgp.errors import SettingError, StoreError
 from daskgp.fit.arrange import Home
 from daskgp.models import place_ranges, repeats, scaling
 from daskgp.models.columns import Columns
@@ -79,6 +79,23 @@ class Fit:
         k = len(self.posterior.theta.kernel.parameter_names) + 1
         return None if self.errors is None else self.errors[:k]
 
+    @property
+    def values(self) -> np.ndarray:
+        """Numbers of values (p,) of each target; StoreError for a store that does not tell them."""
+        p = self.posterior.n_targets
+        if not self.posterior.joint:
+            return np.full(p, self.n)
+        if not all("values" in note for note in self.seen):
+            raise StoreError(
+                "this model of joint targets was stored by an earlier version of daskgp, without "
+                "how many values each has, which its evidence needs: fit it again"
+            )
+        signs = (-1 if note["what"] == "forget" else 1 for note in self.seen)
+        each = [
+            sign * np.array(note["values"]) for sign, note in zip(signs, self.seen, strict=True)
+        ]
+        return np.asarray(np.sum(each, axis=0))
+
     def of(self, posterior: Posterior) -> Self:
         """Return the same of another posterior."""
         return replace(self, posterior=posterior)
@@ -107,9 +124,19 @@ class Fit:
         return self.sources() if callable(self.sources) else self.sources
 
 
-def note(what: What, sums: scaling.Sums, rows: Rows, store: str | None = None) -> dict[str, Any]:
-    """Return a note of rows that a model has seen: how many, which, when, and where they lie."""
-    return {
+def note(
+    what: What,
+    sums: scaling.Sums,
+    rows: Rows,
+    store: str | None = None,
+    values: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Return a note of rows that a model has seen: how many, which, when, and where they lie.
+
+    ``values`` are numbers of them of each of joint targets.
+    """
+    of_each = {"values": [*map(int, values)]} if len(values) else {}
+    return of_each | {
         "what": what,
         "rows": int(sums.rows),
         "given": [ARGUMENTS[name] for name in rows.arrays if name in ARGUMENTS],

@@ -31,7 +31,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import hyperparameters, means, sites, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
-from daskgp.fit.fitted import Fit
+from daskgp.fit.fitted import Fit, note
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.turns import RowsInTurns
 from daskgp.kernels import Coregion, Kernel
@@ -140,6 +140,8 @@ def run(
 ) -> tuple[Fit, scaling.Sums]:
     """Return the fit of all targets of rows together, and sums over rows in the long form.
 
+    The fit has a note of how many values each target has.
+
     Parameters
     ----------
     solve : callable
@@ -162,7 +164,8 @@ def run(
             fit = turns.taken(start, ended)
     finally:
         long.clear()
-    return fit, sums._replace(checksum=_total(found))
+    sums = sums._replace(checksum=_total(found))
+    return replace(fit, seen=[note("fit", sums, rows, values=counts.tolist())]), sums
 
 
 def planned(recipe: Recipe, rows: data.Rows) -> tuple[Recipe, data.Rows]:

@@ -120,7 +120,8 @@ def fitted(
     url = None if dataset is None else dataset.url
     sources = () if dataset is None else (dataset.source(executor),)
     posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
-    seen = [note("fit", sums, whole, url)]
+    values = fit.values.tolist() if fit.posterior.joint else []
+    seen = [note("fit", sums, whole, url, values)]
     return replace(fit, posterior=posterior, seen=seen, sources=sources)
 
 

@@ -70,9 +70,10 @@ def changed(
             rows = filling.marked(rows, *settings, recipe.codes is not None)
         with _as_seen(recipe, fit, rows, spans, executor, spill) as seen:
             fit, sums = _with_these(recipe, fit, rows, seen, executor, spill, forget)
+            values = [int(own.rows) for own in seen.sums]
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
-    notes = [*fit.seen, note(what, sums, rows)]
+    notes = [*fit.seen, note(what, sums, rows, values=values)]
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
     posterior = replace(posterior, rows_checksum=checksum_of(notes))
     return replace(fit, posterior=posterior, seen=notes)

@@ -251,3 +251,22 @@ def test_targets_in_another_unit_are_told(caplog):
     assert "left out" not in caplog.text
     model.update(X[40:], Y[40:] * [1.0, 1000.0])
     assert "'y1'" in caplog.text
+
+
+def test_evidence_is_in_the_units_of_the_targets(tmp_path):
+    model = LOOED["exact"]().fit(X, Y)
+    rows, values, _, of = in_units(model, X, Y)
+    scale = model.solved_.scaling.y_scale[of]
+    C = (model.solved_.theta.kernel(rows) + 0.1 * np.eye(len(values))) * np.outer(scale, scale)
+    own = values * scale
+    value = own @ np.linalg.solve(C, own) + np.linalg.slogdet(C)[1] + len(own) * np.log(2 * np.pi)
+    assert model.log_marginal_likelihood() == pytest.approx(-0.5 * value, rel=1e-9)
+    model.save(f"{tmp_path}/m")
+    again = daskgp.load(f"{tmp_path}/m").log_marginal_likelihood()
+    assert again == model.log_marginal_likelihood()
+    parts = sgpr().fit(X[:40], Y[:40]).update(X[40:], Y[40:])
+    counts = np.isfinite(Y).sum(axis=0)
+    np.testing.assert_array_equal(parts._fitted.values, counts)
+    np.testing.assert_array_equal(
+        parts.forget(X[40:], Y[40:])._fitted.values, np.isfinite(Y[:40]).sum(axis=0)
+    )

@@ -293,3 +293,12 @@ def test_a_regressor_is_the_mean_and_fill_values_of_places_are_missing():
         Z[0, 0] = -9999.0
         with pytest.warns(UserWarning, match="read as a missing value"):
             assert np.isnan(one.predict(Z)[0]).all()
+
+
+def test_separate_targets_say_how_gaps_are_used(caplog):
+    X, y = pair()
+    daskgp.ExactGP(optimizer=None, progress=False).fit(X, y)
+    assert "fit each target on its own, y[:, j], or targets='joint'" in caplog.text
+    y[::2, 0], y[1::2, 1] = np.nan, np.nan
+    with pytest.raises(InputError, match="or fit each target on its own, or targets='joint'"):
+        daskgp.ExactGP(optimizer=None, progress=False).fit(X, y)
