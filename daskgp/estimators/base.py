@@ -630,7 +630,19 @@ class GaussianProcess(FittedGP):
             self._fitted = growth.fit
         return self
 
-    def forget(self, X: Any, y: Any, *, y_variance: Any = None, sample_weight: Any = None) -> Self:
+    def forget(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        y_variance: Any = None,
+        sample_weight: Any = None,
+        trials: Any = None,
+        exposure: Any = None,
+        offset: Any = None,
+        lower: Any = None,
+        upper: Any = None,
+    ) -> Self:
         """Take rows out of the fitted model, in a pass over these rows alone.
 
         It undoes ``update``: sums over the rows are subtracted, so the rows must be among those of
@@ -639,10 +651,12 @@ class GaussianProcess(FittedGP):
         oldest rows, fit with ``order=`` the column of their time.  A dataset store that is
         forgotten as a whole may be added again.  Methods that keep sums alone, such as `SGPR`,
         cannot tell that y is not what these rows had: give it from the store that it came from.
+        With another likelihood `LMA`, `PIC` and `VecchiaGP` take out the sites of the rows, and
+        those of others stay as they are.
 
         Parameters
         ----------
-        X, y, y_variance, sample_weight : array-like
+        X, y, y_variance, sample_weight, trials, exposure, offset, lower, upper : array-like
             As for ``update``.
 
         Returns
@@ -666,7 +680,9 @@ class GaussianProcess(FittedGP):
         200
         """
         self._check_fitted()
-        beside = named_beside(y_variance=y_variance, sample_weight=sample_weight)
+        noise = {"y_variance": y_variance, "sample_weight": sample_weight}
+        columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
         self._fitted = growing.forget(self.recipe(), self._fitted, X, y, beside)
         return self
 

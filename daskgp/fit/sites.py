@@ -399,13 +399,15 @@ class Stored(RowsInTurns):
 
     def _sets(self, arrays: list[Any]) -> list[data.Rows]:
         """Return rows with each two of the arrays, targets and their variances."""
-        return [self._with(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
+        return [with_sites(self.rows, *arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
 
-    def _with(self, targets: Any, variances: Any) -> data.Rows:
-        given = self.rows.with_other_y(targets, passing=is_zarr(self.rows.X))
-        gone = {WEIGHT, *given.beside}
-        arrays = {name: a for name, a in given.arrays.items() if name not in gone}
-        return given.with_arrays({**arrays, Y_VARIANCE: variances})
+
+def with_sites(rows: data.Rows, targets: Any, variances: Any) -> data.Rows:
+    """Return rows with pseudo-targets and their noise variances, in the place of observations."""
+    given = rows.with_other_y(targets, passing=is_zarr(rows.X))
+    gone = {WEIGHT, *given.beside}
+    arrays = {name: a for name, a in given.arrays.items() if name not in gone}
+    return given.with_arrays({**arrays, Y_VARIANCE: variances})
 
 
 def _told(history: list[dict[str, Any]], likelihood: Likelihood) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from daskgp.models.values import add, subtract
 from daskgp.posterior.layers import chain
 from daskgp.posterior.posterior import check_columns, checksum_of, refuse_other_units
 from daskgp.runtime.executor import Executor
-from daskgp.update import forgetting
+from daskgp.update import forgetting, site_rows
 
 logger = logging.getLogger("daskgp")
 
@@ -56,10 +56,10 @@ def changed(
     with scratch_rows(recipe.store) as spill:
         rows = more_rows(recipe, fit, (X, y), beside, spill, executor.shares_memory)
         _warn_of_arrays(X, y, beside, rows)
+        fit.refuse_without_columns(rows.arrays, beside)
         if forget:
             forgetting.refuse_other_noise(fit, rows)
         else:
-            fit.refuse_without_columns(rows.arrays, beside)
             _warn_of_no_errors(fit, rows)
         for array in rows.arrays.values():
             remedy = f"put it in {visibility.HERE}, with store= where update writes it"
@@ -68,7 +68,7 @@ def changed(
         if not forget:
             settings = recipe.fill_values, spans, executor, known_ranges(fit)
             rows = filling.marked(rows, *settings, recipe.codes is not None)
-        with _as_seen(recipe, fit, rows, spans, executor, spill) as seen:
+        with _as_seen(recipe, fit, rows, spans, executor, spill, forget) as seen:
             fit, sums = _with_these(recipe, fit, rows, seen, executor, spill, forget)
             values = [int(own.rows) for own in seen.sums]
     what: What = "forget" if forget else "update"
@@ -132,6 +132,7 @@ def _as_seen(
     spans: Sequence[partition.Span],
     executor: Executor,
     spill: str,
+    forget: bool,
 ) -> Iterator[_Seen]:
     """Yield rows as the method sees them."""
     likelihood = fit.posterior.likelihood
@@ -150,6 +151,10 @@ def _as_seen(
     if rows.beside:
         targets.check_columns(rows, spans, executor, likelihood)
     targets.check(rows, spans, executor, likelihood)
+    if forget:
+        kept, value = site_rows.with_kept(fit.posterior, rows, executor)
+        yield _Seen(recipe, fit, kept, sampling.checksum_of(rows, spans, executor), -value)
+        return
     with_sites, gained, clear = sites.more(fit.posterior, rows, executor, spill)
     try:
         checksum = sampling.checksum_of(rows, spans, executor)
@@ -174,6 +179,8 @@ def oldest(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> int:
     own = {k: part if np.ndim(part) == 0 else np.asarray(part) for k, part in beside.items()}
     rows = more_rows(recipe, fit, (np.asarray(X), np.asarray(y)), own)
     executor = Executor.current(recipe.progress, recipe.device)
+    if fit.posterior.by_sites:
+        rows, _ = site_rows.with_kept(fit.posterior, rows, executor)
     return arrangement.oldest(rows, _so_far(recipe, fit, executor))
 
 
@@ -200,10 +207,11 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     if refusal is not None:
         raise SettingError(f"{name} has no {what} here: {refusal}")
     likelihood = fit.posterior.likelihood
-    if forget and fit.posterior.by_sites and likelihood is not None:
+    if forget and fit.posterior.by_sites and likelihood and fit.posterior.nearby is None:
         raise SettingError(
             f"{name} has no forget with likelihood={likelihood.name!r}, whose sites "
-            "stand for the targets: fit the rows that stay, fit(..., start=model)"
+            "stand for the targets, and it does not keep those of each row: fit the rows that "
+            "stay, fit(..., start=model), or choose LMA or PIC"
         )
     if fit.posterior.scaling.trend is not None or fit.posterior.known is not None:
         raise SettingError(

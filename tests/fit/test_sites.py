@@ -288,9 +288,9 @@ COLUMNS = {
 }
 
 
-def with_columns(name, seed=0):
+def with_columns(name, seed=0, n=36):
     rng = np.random.default_rng(seed)
-    X, _ = data("poisson", seed=seed)
+    X, _ = data("poisson", n, seed=seed)
     own = {k: rng.uniform(*ends, len(X)).round(2) for k, ends in COLUMNS[name].items()}
     if name == "binomial":
         own["trials"] = np.ceil(own["trials"])
@@ -604,6 +604,85 @@ def test_rows_that_are_added_come_near_to_a_fit_of_all(kind):
     assert np.abs(found - wanted).max() < 0.1 * std.max()
     assert np.abs(before - wanted[300:]).max() > 5 * np.abs(found - wanted)[300:].max()
     assert abs(model.objective_ - whole.objective_) < 0.05 * abs(bound - whole.objective_)
+
+
+def along_time(kind, **settings):
+    """A model whose blocks follow the first column."""
+    more = (
+        {"markov_order": 3, "neighbours": "order"}
+        if kind is daskgp.LMA
+        else {"predict_neighbours": 60}
+    )
+    return kind(
+        KERNEL, likelihood="poisson", block_rows=10, order="x0", **FIXED, **more, **settings
+    )
+
+
+@pytest.mark.parametrize("kind", [daskgp.LMA, daskgp.VecchiaGP])
+def test_forgotten_rows_leave_the_sites_of_others(kind):
+    X, y, own = with_columns("poisson", n=60)
+    line = np.argsort(X[:, 0])
+    X, y, own = X[line], y[line], {name: values[line] for name, values in own.items()}
+    settings = {"n_neighbours": 59} if kind is daskgp.VecchiaGP else {}
+    model = along_time(kind, **settings).fit(X, y, **own)
+    before = model.objective_
+    old = {name: values[:20] for name, values in own.items()}
+    mixed = np.random.default_rng(0).permutation(20)
+    model.forget(X[mixed], y[mixed], **{name: values[mixed] for name, values in old.items()})
+    assert model.n_rows_ == 40
+    assert model.objective_ != before
+    nearby = model.solved_.nearby
+    parts = [nearby.rows.read(*span) for span in nearby.layout.spans]
+    inputs, sites = (np.concatenate(part) for part in zip(*parts, strict=True))
+    K = KERNEL(inputs) + np.diag(sites[:, -1])
+    Z = np.random.default_rng(1).uniform(size=(9, 2))
+    mean, std = model.predict(Z, return_std=True)
+    across = np.linalg.solve(K, KERNEL(inputs, Z)).T
+    np.testing.assert_allclose(mean, across @ sites[:, 0], atol=1e-6)
+    variance = KERNEL.diag(Z) - (across * KERNEL(Z, inputs)).sum(axis=1)
+    np.testing.assert_allclose(std**2, variance, rtol=1e-5)
+    fresh = along_time(kind, **settings).fit(
+        X[20:], y[20:], **{name: values[20:] for name, values in own.items()}
+    )
+    wanted, spread = fresh.predict(Z, return_std=True)
+    assert (np.abs(mean - wanted) < 0.1 * spread).all()
+    assert model.objective_ == pytest.approx(fresh.objective_, abs=0.1)
+    assert model.loo(X[20:], y[20:], **{k: v[20:] for k, v in own.items()})[0].shape == (40,)
+
+
+def test_forgetting_undoes_an_update_by_sites():
+    X, y = data("poisson", 60)
+    X, y = (part[np.argsort(X[:, 0])] for part in (X, y))
+    model = along_time(daskgp.LMA).fit(X[:40], y[:40])
+    wanted, before = model.predict(X, return_std=True), model.objective_
+    model.update(X[40:], y[40:])
+    assert np.abs(model.predict(X) - wanted[0]).max() > 0.01
+    model.forget(X[40:], y[40:])
+    found = model.predict(X, return_std=True)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+    assert model.objective_ == pytest.approx(before, abs=1e-6)
+
+
+def test_rows_that_cannot_be_forgotten_are_refused():
+    X, y = data("poisson", 60)
+    X, y = (part[np.argsort(X[:, 0])] for part in (X, y))
+    model = along_time(daskgp.LMA).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(InputError, match="1 of 10 rows to forget are not rows of the model"):
+        model.forget(np.where(np.arange(10)[:, None] == 3, X[:10] + 0.01, X[:10]), y[:10])
+    with pytest.raises(InputError, match=r"have another y, .* in the model, first row 3"):
+        model.forget(X[:10], y[:10] + 9 * (np.arange(10) == 2))
+    with pytest.raises(InputError, match="given more often than it has them"):
+        model.forget(np.repeat(X[:10], 2, axis=0), np.repeat(y[:10], 2))
+    for span in (slice(20, 30), slice(0, 7)):
+        with pytest.raises(InputError, match="not whole blocks at either end"):
+            model.forget(X[span], y[span])
+    np.testing.assert_array_equal(model.predict(X), before)
+    weighted = along_time(daskgp.LMA).fit(X, y, sample_weight=2.0)
+    with pytest.raises(InputError, match="have sample_weight and those to forget have none"):
+        weighted.forget(X[:10], y[:10])
+    assert weighted.forget(X[:10], y[:10], sample_weight=2.0).n_rows_ == 50
 
 
 def test_a_start_begins_with_its_sites():
