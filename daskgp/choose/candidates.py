@@ -252,6 +252,8 @@ def structure(kernel: Kernel, features: Sequence[str]) -> str:
     parts = getattr(kernel, "parts", None)
     if isinstance(kernel, kernels.Rotated):
         return f"rotated {structure(kernel.kernel, features)}"
+    if isinstance(kernel, kernels.Averaged):
+        return f"averaged {structure(kernel.kernel, features)}"
     if parts is not None:
         sign = " + " if kernel.name == "sum" else " * "
         return sign.join(structure(part, features) for part in parts)

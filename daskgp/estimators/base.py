@@ -44,6 +44,7 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe, Trainer, Traits
 from daskgp.fit.training import OnBlocks
 from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import averaged
 from daskgp.likelihoods import Gaussian, Likelihood
 from daskgp.models.method import Method as Contract
 from daskgp.posterior import training_rows
@@ -141,6 +142,12 @@ class GaussianProcess(FittedGP):
         common use (-9999, -32768, 1e20, 9.96921e36 and the like) where they stand apart from all
         other values of a column, and warns of others that do or that repeat far from them.  None
         takes all numbers for measurements.
+    footprint : str, int or list of str or int, optional
+        The column of X with the radius of the area around each row's place that its y is the
+        average over: an interval in one coordinate and a disc in two, in the unit of the
+        coordinates, 0 for a point.  Or the columns of offsets to several points, those of one after
+        another.  The kernel becomes ``kernels.Averaged(kernel, footprint)``, and predictions are
+        those of the averages, or points, that X asks for.
     unseen : {"error", "new"}
         What a prediction does with a level of a category (text, or a column of a `Categorical` or
         `Coregion` kernel) that no row of the fit has: refuse it, or take it for a new level.  A new
@@ -208,6 +215,7 @@ class GaussianProcess(FittedGP):
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
     fill_values: Literal["auto"] | Sequence[float] | float | None = "auto"
+    footprint: str | int | Sequence[str | int] | None = None
     unseen: UnseenName = "error"
     fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = None
     limits: Mapping[str, Sequence[float]] | None = None
@@ -289,7 +297,7 @@ class GaussianProcess(FittedGP):
         return Recipe(
             name=type(self).__name__,
             method=model,
-            kernels=tuple(self._kernels()),
+            kernels=tuple(averaged(kernel, self.footprint) for kernel in self._kernels()),
             inputs=self._inputs,
             arrangement=self._arrangement(),
             trainer=self._trainer(),

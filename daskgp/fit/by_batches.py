@@ -466,7 +466,7 @@ class Bound(NamedTuple):
         """Return bounds of the hyper-parameters of the kernel and the likelihood."""
         recipe, likelihood, scale = self.recipe, self.likelihood, self.stage.scaling
         unit = scaling.target_variance(
-            sums, scale, means.described(recipe.mean), recipe.categories(self.stage.rows)
+            sums, scale, means.described(recipe.mean), recipe.beside_places(self.stage.rows)
         )
         if not likelihood.standardised:  # f has no unit
             scale, unit = dataclasses.replace(scale, y_scale=scale.y_scale * np.sqrt(unit)), 1.0

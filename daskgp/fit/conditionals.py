@@ -29,7 +29,7 @@ from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.fit.hyperparameters import ROUGH, TOLERATED, continued, say_lost
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.fit.task import TaskRounds
-from daskgp.kernels import Kernel, Linear, Periodic, Product, Rotated, Sum
+from daskgp.kernels import Averaged, Kernel, Linear, Periodic, Product, Rotated, Sum
 from daskgp.kernels.compose import Constant
 from daskgp.models.markov.conditionals import Conditionals, Scores, log_densities, scores
 from daskgp.models.markov.earlier import ranks
@@ -509,6 +509,6 @@ def _reaches_far(kernel: Kernel) -> bool:
     if isinstance(kernel, Product):
         parts = [part for part in kernel.parts if not isinstance(part, Constant)]
         return bool(parts) and all(map(_reaches_far, parts))
-    if isinstance(kernel, Rotated):
+    if isinstance(kernel, Rotated | Averaged):
         return _reaches_far(kernel.kernel)
     return isinstance(kernel, Linear | Periodic)

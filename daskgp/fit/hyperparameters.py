@@ -21,7 +21,7 @@ from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels import Kernel
-from daskgp.kernels.compose import codes_of, derived_of
+from daskgp.kernels.compose import beside_places, derived_of
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import left_open, opened
 from daskgp.models import inducing, scaling
@@ -101,7 +101,7 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
     kernel = recipe.choices_in_units(stage)[0]
     _say_without_unit(recipe.kernel(stage.rows), stage.scaling)
     measured = np.ones(rows.n_features, bool)
-    measured[list(recipe.categories(rows))] = False
+    measured[list(recipe.beside_places(rows))] = False
     median = subset.median_distances(np.where(measured, sample.rows.X, 0.0))
     # a distance over d columns is about sqrt(d) times that over one; a column left out has none
     uses = stage.scaling.uses & measured
@@ -571,8 +571,8 @@ def bounds(recipe: Recipe, theta: Theta, sums: scaling.Sums, scale: scaling.Scal
     single &= len(spread) > 1
     kernel[single, 1] += np.log(recipe.traits.ard_reach)
     # bounds of variances are for targets of variance 1
-    mean, categories = means.described(recipe.mean), codes_of(theta.kernel, d)
-    unit = scaling.target_variance(sums, scale, mean, categories)
+    mean, others = means.described(recipe.mean), beside_places(theta.kernel, d)
+    unit = scaling.target_variance(sums, scale, mean, others)
     variances = ["variance" in name for name in theta.kernel.parameter_names]
     kernel[variances] += np.log(unit)
     # the noise variance is that of a row of weight 1, which may be far from the weights there are

@@ -14,6 +14,8 @@ from daskgp.checks import shown
 from daskgp.data import Rows
 from daskgp.data.regressor import Regressor
 from daskgp.errors import InputError, SettingError
+from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import averages
 from daskgp.likelihoods import Likelihood
 from daskgp.models.method import Declared
 from daskgp.models.scaling import Scaling
@@ -98,21 +100,25 @@ def _check_regressor(mean: Any, transform: str | None) -> None:
 
 
 def columns(
-    mean: Any, names: Sequence[str], categories: Collection[str] = ()
+    mean: Any,
+    names: Sequence[str],
+    categories: Collection[str] = (),
+    footprints: Collection[str] = (),
 ) -> tuple[int, ...] | None:
     """Return the numbers of the columns of a trend that is integrated over; None for other means.
 
-    "linear" leaves out those that are ``categories``.
+    "linear" leaves out those that are ``categories`` or ``footprints``.
 
     Raises
     ------
     SettingError
-        If a name is no column, that of a category, or named twice.
+        If a name is no column, that of a category or footprint, or named twice.
     """
     if not is_integrated(mean):
         return None
     if isinstance(mean, str):
-        return tuple(j for j, name in enumerate(names) if name not in categories)
+        others = {*categories, *footprints}
+        return tuple(j for j, name in enumerate(names) if name not in others)
     for i, name in enumerate(mean):
         if name not in names:
             words = ", ".join(map(repr, WORDS))
@@ -125,9 +131,24 @@ def columns(
                 f"mean names {name!r}, which is a category: a trend is in numbers, and kernels "
                 f"take levels, kernels.Categorical({name!r})"
             )
+        if name in footprints:
+            raise SettingError(
+                f"mean names {name!r}, which is the footprint of each row: a trend is in the "
+                "coordinates and other features"
+            )
         if name in mean[:i]:
             raise SettingError(f"mean={shown(mean)} names {name!r} twice: name it once")
     return tuple(names.index(name) for name in mean)
+
+
+def check_footprints(mean: Any, kernels: Sequence[Kernel], names: Sequence[str]) -> None:
+    """Raise SettingError for a mean that depends on where rows are, if they are sets of points."""
+    offsets = any(part.of_points for kernel in kernels for part in averages(kernel))
+    if offsets and mean not in ("zero", "constant"):
+        raise SettingError(
+            f"mean={shown(mean)} is that at the place of a row, but footprints of points, "
+            f"{', '.join(map(repr, names))}, may lie around another: choose mean='constant'"
+        )
 
 
 def regressor(mean: Any, rows: Rows) -> Regressor | None:

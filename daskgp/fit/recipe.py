@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
@@ -23,7 +23,8 @@ from daskgp.fit.inputs import Inputs
 from daskgp.fit.plan import Workload
 from daskgp.fit.subset import Start
 from daskgp.kernels import Categorical, Kernel
-from daskgp.kernels.compose import codes_of, tables
+from daskgp.kernels.averaged import averages
+from daskgp.kernels.compose import beside_places, codes_of, extents_of, tables
 from daskgp.kernels.units import in_model_units
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
@@ -313,6 +314,14 @@ class Recipe:
         """Return the columns that hold codes of categories, which are not scaled."""
         return codes_of(self.kernel(rows), rows.n_features)
 
+    def extents(self, rows: data.Rows) -> dict[int, tuple[int, ...]]:
+        """Return the columns that are lengths around places, each with those whose scale it has."""
+        return extents_of(self.kernel(rows), rows.n_features)
+
+    def beside_places(self, rows: data.Rows) -> tuple[int, ...]:
+        """Return the columns that do not say where a row is, on which no mean depends."""
+        return beside_places(self.kernel(rows), rows.n_features)
+
     def constraints(self, theta: Theta, scale: scaling.Scaling) -> Constraints:
         """Return what users say about hyper-parameters, in the units of the model."""
         if self.codes is not None:  # the latent function has no unit
@@ -342,7 +351,16 @@ class Recipe:
         rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *given)
         prepared.check_columns(rows)
         rows = replace(rows, categories=self._levels(rows))
-        return replace(rows, trend=means.columns(self.mean, rows.feature_names, rows.categories))
+        names = rows.feature_names
+        footprints = self._footprints(names)
+        means.check_footprints(self.mean, self.kernels, footprints)
+        return replace(rows, trend=means.columns(self.mean, names, rows.categories, footprints))
+
+    def _footprints(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of features that are footprints."""
+        own = (j for part in averages(self.kernels[0]) for j in part.footprint_columns())
+        known: dict[Any, str] = dict(enumerate(names)) | {name: name for name in names}
+        return tuple(known[j] for j in own if j in known)  # the kernel refuses others
 
     def _levels(self, rows: data.Rows) -> Levels:
         """Return the levels of all features that are categories: of numbers those that occur."""

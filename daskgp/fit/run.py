@@ -31,6 +31,7 @@ from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import averages, negative
 from daskgp.kernels.compose import tables
 from daskgp.models import scaling
 from daskgp.models.columns import warn_of_angles
@@ -428,7 +429,8 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
             "varies by active_dims"
         )
     _check_categories(kernel, sums, names)
-    scaling.warn_of_columns(sums, recipe.tied(rows), names, recipe.categories(rows))
+    _check_footprints(kernel, sums, names)
+    scaling.warn_of_columns(sums, recipe.tied(rows), names, recipe.beside_places(rows))
 
 
 def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
@@ -443,6 +445,14 @@ def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) 
                 )
 
 
+def _check_footprints(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
+    """Raise InputError for radii below 0."""
+    for one in averages(kernel):
+        for j in () if one.of_points else one.extents(len(names)):
+            if sums.low[j] < 0:
+                raise InputError(negative(f"feature {names[j]!r}", float(sums.low[j])))
+
+
 def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:
     """Return the units that the method works in, and the mean function.
 
@@ -450,8 +460,8 @@ def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scali
     """
     coded, p = recipe.codes is not None, rows.n_targets
     mean, tied = "zero" if coded else means.described(recipe.mean), recipe.tied(rows)
-    coded_columns = recipe.categories(rows)
-    scale = scaling.solve(sums, rows.n_features, mean, recipe.standardize, tied, coded_columns)
+    others = recipe.categories(rows), recipe.extents(rows)
+    scale = scaling.solve(sums, rows.n_features, mean, recipe.standardize, tied, *others)
     if coded:
         scale = replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
     else:

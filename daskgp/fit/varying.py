@@ -25,6 +25,7 @@ from daskgp.errors import NumericalError, SettingError
 from daskgp.fit import conditionals, constraints, rounds
 from daskgp.fit.conditionals import Drawn
 from daskgp.fit.recipe import Problem, Recipe, Run
+from daskgp.kernels.averaged import averages
 from daskgp.kernels.base import Unit
 from daskgp.kernels.compose import names_of_tables
 from daskgp.models import inducing
@@ -125,6 +126,11 @@ class Variation:
                 "sphere: name both or none"
             )
         kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
+        if next(averages(kernel), None) is not None:
+            raise SettingError(
+                "hyper-parameters that vary over space are those at points, of which averages over "
+                "areas have several: fit with varying=None, or without footprints"
+            )
         named = [*kernel.parameter_names, constraints.NOISE]
         of_levels = {named.index(name) for name in names_of_tables(kernel)}
         for name in self.names if self.given is None else self.given.values:

@@ -5,6 +5,7 @@ The registry names every kernel that text and stores may use.
 
 from __future__ import annotations
 
+from daskgp.kernels.averaged import Averaged
 from daskgp.kernels.base import REGISTRY, Derived, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.categories import Categorical, Coregion, with_levels
 from daskgp.kernels.compose import Constant, Product, Sum
@@ -18,6 +19,7 @@ from daskgp.kernels.stationary import RBF, Matern12, Matern32, Matern52, Rationa
 __all__ = [
     "RBF",
     "REGISTRY",
+    "Averaged",
     "Categorical",
     "Constant",
     "Coregion",

@@ -440,6 +440,25 @@ class Kernel(ABC):
         """
         return ()
 
+    def extents(self, d: int) -> dict[int, tuple[int, ...]]:
+        """Return the columns, of d, that are lengths around a row's place, and of which others.
+
+        They say how large what was measured is, not where: they are not centred, and scaled as the
+        coordinates that are given with each of them.
+
+        Raises
+        ------
+        InputError
+            If the kernel's columns do not fit d.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import Averaged
+        >>> Averaged(footprint=2).extents(3)
+        {2: (0, 1)}
+        """
+        return {}
+
     def derived(self) -> tuple[Derived, ...]:
         """Return numbers that follow from the hyper-parameters; a fit gives their errors too.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from daskgp.checks import shown
 from daskgp.errors import SettingError
+from daskgp.kernels.averaged import Averaged, averages
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.categories import Table
 from daskgp.kernels.checks import flat, members
@@ -46,9 +47,21 @@ def on_columns(
     """
     own = {_number(one, one.column, names) for one in tables(kernel) if one.column is not None}
     codes = own.union(categories)
-    if codes:
-        _refuse_turned(kernel, names, codes)
-        kernel = _restricted(kernel, tuple(j for j in range(len(names)) if j not in codes))
+    _refuse_turned(kernel, names, codes)
+    parts = list(averages(kernel))
+    lengths = {
+        _number(part, j, names, "footprint") for part in parts for j in part.footprint_columns()
+    }
+    if lengths & codes:
+        first = names[min(lengths & codes)]
+        raise SettingError(
+            f"Averaged has the footprint {first!r}, which holds codes of categories: give the "
+            "column of a radius, or those of offsets"
+        )
+    if codes or lengths:
+        places = tuple(j for j in range(len(names)) if j not in codes | lengths)
+        kernel = _restricted(kernel, places)
+        kernel = _averaged_over(kernel, places)
     return _placed(kernel, names, where)
 
 
@@ -63,6 +76,18 @@ def _refuse_turned(kernel: Kernel, names: Sequence[str], codes: set[int]) -> Non
             )
 
 
+def _averaged_over(kernel: Kernel, places: tuple[int, ...]) -> Kernel:
+    """Return a kernel whose averages are over some columns, unless they name others."""
+    if not hasattr(kernel, "parts"):
+        return kernel
+    made: Any = kernel
+    if isinstance(made, Averaged):
+        made = made if made.columns is not None else replaced(made, columns=places)
+    else:
+        made = made.with_parts(tuple(_averaged_over(part, places) for part in made.parts))
+    return kernel if made == kernel else made
+
+
 def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
     """Return a kernel whose parts that act on all features act on some alone."""
     if hasattr(kernel, "parts"):
@@ -74,8 +99,8 @@ def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
         return kernel
     if not features:
         raise SettingError(
-            f"{type(kernel).__name__} acts on the columns beside those of categories, and there "
-            "are none: give another feature, or leave it out"
+            f"{type(kernel).__name__} acts on the columns beside those of categories and "
+            "footprints, and there are none: give another feature, or leave it out"
         )
     return replaced(kernel, active_dims=features)
 
@@ -83,7 +108,11 @@ def _restricted(kernel: Kernel, features: tuple[int, ...]) -> Kernel:
 def _placed(kernel: Kernel, names: Sequence[str], where: Where) -> Kernel:
     """Return a kernel with numbers of columns for names of features."""
     if hasattr(kernel, "parts"):
-        made: Any = _turned_on(kernel, names, where) if isinstance(kernel, Rotated) else kernel
+        made: Any = kernel
+        if isinstance(kernel, Rotated):
+            made = _turned_on(kernel, names, where)
+        elif isinstance(kernel, Averaged):
+            made = _averages_on(kernel, names, where)
         parts = tuple(_placed(part, names, where) for part in made.parts)
         of_parts: Kernel = made if parts == made.parts else made.with_parts(parts)
         return of_parts
@@ -129,6 +158,34 @@ def _turned_on(kernel: Rotated, names: Sequence[str], where: Where) -> Kernel:
     columns = tuple(where[j] for j in chosen)
     made: Kernel = replaced(kernel, columns=columns)
     return kernel if columns == kernel.columns else made
+
+
+def _averages_on(kernel: Averaged, names: Sequence[str], where: Where) -> Kernel:
+    """Return a kernel of averages of features as one of the columns that hold them."""
+    assert kernel.columns is not None
+    chosen = [_number(kernel, j, names, "columns") for j in kernel.columns]
+    own = [_number(kernel, j, names, "footprint") for j in kernel.footprint_columns()]
+    named = replaced(kernel, footprint=_like(kernel, [names[j] for j in own]))
+    if problem := named.problem_of([names[j] for j in chosen]):
+        raise SettingError(problem)
+    sphere = [names[j] for j in chosen if isinstance(where[j], tuple)]
+    if sphere:
+        raise SettingError(
+            f"Averaged is over {' and '.join(map(repr, sphere))}, which are one place on the "
+            "sphere, where footprints are not supported: project them to a plane (metres east and "
+            "north), or fit with geographic=False"
+        )
+    columns = tuple(where[j] for j in chosen)
+    footprint = _like(kernel, [where[j] for j in own])
+    if (columns, footprint) == (kernel.columns, kernel.footprint):
+        return kernel
+    made: Kernel = replaced(kernel, columns=columns, footprint=footprint)
+    return made
+
+
+def _like(kernel: Averaged, own: Sequence[Any]) -> Any:
+    """Return columns of a footprint as a kernel has its own: one, or a tuple."""
+    return tuple(own) if kernel.of_points else own[0]
 
 
 def _separate(kernel: Any) -> bool:
@@ -211,6 +268,10 @@ def of_features(kernel: Kernel, where: Where) -> Kernel:
         made = made.with_parts(tuple(of_features(part, where) for part in kernel.parts))
         if isinstance(made, Rotated):
             made = replaced(made, columns=tuple(where.index(j) for j in made.columns))
+        elif isinstance(made, Averaged):
+            own = [where.index(j) for j in made.footprint_columns()]
+            columns = made.columns and tuple(where.index(j) for j in made.columns)
+            made = replaced(made, columns=columns, footprint=_like(made, own))
         of_parts: Kernel = made
         return of_parts
     if isinstance(kernel, Table) and isinstance(kernel.column, int):

@@ -134,6 +134,9 @@ class Composite(Kernel):
     def categories(self, d: int) -> tuple[int, ...]:
         return tuple(sorted({j for part in self.parts for j in codes_of(part, d)}))
 
+    def extents(self, d: int) -> dict[int, tuple[int, ...]]:
+        return {j: own for part in self.parts for j, own in extents_of(part, d).items()}
+
     def derived(self) -> tuple[Derived, ...]:
         found: list[Derived] = []
         for i, (part, where) in enumerate(self._slices()):
@@ -471,6 +474,21 @@ class Constant(Kernel):
 def codes_of(kernel: Kernel, d: int) -> tuple[int, ...]:
     """Return the columns, of d, that hold codes of categories; most kernels have none."""
     return () if type(kernel).categories is Kernel.categories else kernel.categories(d)
+
+
+def extents_of(kernel: Kernel, d: int) -> dict[int, tuple[int, ...]]:
+    """Return the columns, of d, that are lengths around a row's place; most kernels have none."""
+    return {} if type(kernel).extents is Kernel.extents else kernel.extents(d)
+
+
+def beside_places(kernel: Kernel, d: int) -> tuple[int, ...]:
+    """Return the columns, of d, that do not say where a row is: codes of categories, and extents.
+
+    >>> from daskgp.kernels import Averaged, Coregion
+    >>> beside_places(Averaged(footprint=2, columns=(0, 1)) * Coregion(3), 4)
+    (2, 3)
+    """
+    return tuple(sorted({*codes_of(kernel, d), *extents_of(kernel, d)}))
 
 
 def derived_of(kernel: Kernel) -> tuple[Derived, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from daskgp.kernels import Kernel
-from daskgp.kernels.compose import codes_of
+from daskgp.kernels.compose import beside_places
 from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
 
@@ -69,9 +69,10 @@ def of_scaled(units: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _tied(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Return ranges of columns, the largest one for those that are tied; 0 for those of codes."""
+    """Return ranges of columns, the largest one for those that are tied; 0 where they are no places."""
     spread = np.array(spread, np.float64)
-    spread[list(codes_of(kernel, len(spread)))] = 0.0  # there is nothing between two levels
+    # there is nothing between two levels, and a place is where the centre of an area is
+    spread[list(beside_places(kernel, len(spread)))] = 0.0
     for group in map(list, kernel.tied_columns(len(spread))):
         spread[group] = np.where(spread[group] > 0, spread[group].max(), 0.0)
     return spread

@@ -8,6 +8,7 @@ from typing import Any
 
 from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
+from daskgp.kernels.averaged import Averaged
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.rotated import Rotated
@@ -16,6 +17,8 @@ from daskgp.registry import Registry
 _LONGEST = 4000
 WORDS = {"true": True, "false": False, "none": None}
 _NUMBERS = (int, float)
+HOLDING: tuple[type[Kernel], ...] = (Rotated, Averaged)
+"""Classes whose first setting is a kernel."""
 
 
 def parse(text: str, registry: Registry[type[Kernel]]) -> Kernel:
@@ -62,7 +65,7 @@ def _leaf(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
     longer = [""] * len(node.args)
 
     def setting(name: str, value: ast.expr) -> Any:
-        held = kind is Rotated and name == "kernel"
+        held = kind in HOLDING and name == "kernel"
         return _kernel(value, registry) if held else _setting(name, value)
 
     values = [
@@ -74,9 +77,15 @@ def _leaf(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
 
 def _setting(name: str, node: ast.expr) -> Any:
     """Return the value of a setting by name; a column may be named without quotes."""
-    if name == "column" and isinstance(node, ast.Name) and node.id.lower() not in WORDS:
+    if (
+        name in ("column", "footprint", "shape")
+        and isinstance(node, ast.Name)
+        and node.id.lower() not in WORDS
+    ):
         return node.id
-    return _value(node, name in ("active_dims", "column", "columns", "levels"))
+    return _value(
+        node, name in ("active_dims", "column", "columns", "levels", "footprint", "shape")
+    )
 
 
 def _value(node: ast.expr, named: bool = False) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.arrays.backend import namespace
+from daskgp.kernels.averaged import Averaged, averages
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.categories import Categorical, Coregion, Table, check_codes
 from daskgp.kernels.checks import groups_of
@@ -177,8 +178,12 @@ def _columns(leaf: Any, first: int, d: int) -> Iterator[tuple[int, int]]:
         yield from ((j, first + after + own) for j in group)
 
 
-def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Array | None]:
+def tiles(
+    program: Program, X: Array, slopes: bool = False, Z: Array | None = None
+) -> tuple[Array, Array | None]:
     """Return K (g, w, w), and with ``slopes`` the derivatives dK/dp (l, g, w, w).
+
+    They are those of rows X and X, or X and Z.
 
     Examples
     --------
@@ -190,9 +195,10 @@ def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Arra
            [0.6065, 0.    ]])
     """
     xp = namespace(X)
-    X = program.mixed(X.astype(np.float64, copy=False))
-    program.check(X)
-    leaves = [_leaf(xp, program, i, X, slopes) for i in range(len(program.leaves))]
+    rows = [program.mixed(A.astype(np.float64, copy=False)) for A in (X, X if Z is None else Z)]
+    for one in rows if Z is not None else rows[:1]:
+        program.check(one)
+    leaves = [_leaf(xp, program, i, *rows, slopes) for i in range(len(program.leaves))]
     terms = [[i for i in term if i >= 0] for term in program.terms.tolist()]
     K = sum(math.prod(leaves[i][0] for i in term) for term in terms)
     if not slopes:
@@ -209,27 +215,26 @@ def tiles(program: Program, X: Array, slopes: bool = False) -> tuple[Array, Arra
 
 
 def _leaf(
-    xp: Any, program: Program, i: int, X: Array, slopes: bool
+    xp: Any, program: Program, i: int, X: Array, Z: Array, slopes: bool
 ) -> tuple[Array, dict[int, Array]]:
     """Return the tile of a leaf, and its derivatives by the logarithms of its own parameters."""
     code, first, start, stop = program.leaves[i].tolist()
     columns, values = program.columns[start:stop].tolist(), program.values
     if values.ndim == 2:  # by number, and of each set of rows
         values = xp.asarray(values).T[:, :, None, None]
-    shape = (*X.shape[:2], X.shape[1])
+    shape = (*X.shape[:2], Z.shape[1])
     if code == CONSTANT:
         K = xp.zeros(shape) + values[first]
         return K, {first: K}
     if code == LINEAR:
-        return _linear(xp, columns, values, X)
+        return _linear(xp, columns, values, X, Z)
     if code == TABLE:
-        return _table(xp, program, i, X)
+        return _table(xp, program, i, X, Z)
     v = values[first]
     squares = {p: xp.zeros(shape) for _, p in columns}
     turned = xp.zeros(shape)
     for column, p in columns:
-        x = X[:, :, column]
-        difference = x[:, :, None] - x[:, None, :]
+        difference = X[:, :, column, None] - Z[:, None, :, column]
         if code == PERIODIC:
             angle = (np.pi / values[p]) * difference
             squares[p] += (2.0 / values[first + 1] * xp.sin(angle)) ** 2
@@ -252,26 +257,84 @@ def _leaf(
     return K, by_log
 
 
-def _table(xp: Any, program: Program, i: int, X: Array) -> tuple[Array, dict[int, Array]]:
+def _table(xp: Any, program: Program, i: int, X: Array, Z: Array) -> tuple[Array, dict[int, Array]]:
     """Return the tile of a leaf over categories, and its derivatives."""
     _, first, start, _ = program.leaves[i].tolist()
     count, begin, number = program.levels[i].tolist()
     end = begin + (1 + number) * count**2
     tables = xp.asarray(program.tables[begin:end]).reshape(1 + number, count, count)
-    codes = X[:, :, program.columns[start, 0]].astype(np.int64)
-    K, *slopes = tables[:, codes[:, :, None], codes[:, None, :]]
+    own, other = (A[:, :, program.columns[start, 0]].astype(np.int64) for A in (X, Z))
+    K, *slopes = tables[:, own[:, :, None], other[:, None, :]]
     return K, {first + p: slope for p, slope in enumerate(slopes)}
 
 
 def _linear(
-    xp: Any, columns: list[list[int]], values: Array, X: Array
+    xp: Any, columns: list[list[int]], values: Array, X: Array, Z: Array
 ) -> tuple[Array, dict[int, Array]]:
     by_log: dict[int, Array] = {}
     for column, p in columns:
-        x = X[:, :, column]
-        part = values[p] * (x[:, :, None] * x[:, None, :])
+        part = values[p] * (X[:, :, column, None] * Z[:, None, :, column])
         by_log[p] = by_log[p] + part if p in by_log else part
     return xp.zeros_like(part) + sum(by_log.values()), by_log
+
+
+def tiles_of(kernel: Kernel, X: Array, slopes: bool = False) -> tuple[Array, Array | None] | None:
+    """Return the same of a kernel that may have averages, by pairs of their nodes.
+
+    None if a part of it has no program.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> K, _ = tiles_of(2.0 * Averaged(RBF(1.0), 1), np.array([[[0.0, 0.0], [1.0, 2.0]]]))
+    >>> K[0].round(3)
+    array([[2.   , 1.012],
+           [1.012, 1.003]])
+    """
+    known = program(kernel, X.shape[2])
+    if known is not None:
+        return tiles(known, X, slopes)
+    if isinstance(kernel, Averaged):
+        return _averages(kernel, X, slopes)
+    if not isinstance(kernel, Sum | Product) or next(averages(kernel), None) is None:
+        return None
+    parts = [tiles_of(part, X, slopes) for part in kernel.parts]
+    if any(part is None for part in parts):
+        return None
+    K, by_log = zip(*parts, strict=True)  # type: ignore[misc]
+    total = sum(K) if isinstance(kernel, Sum) else math.prod(K)
+    if not slopes:
+        return total, None
+    if isinstance(kernel, Product):
+        rest = (math.prod(K[:i] + K[i + 1 :]) for i in range(len(K)))
+        by_log = [slope * other for slope, other in zip(by_log, rest, strict=True)]
+    return total, namespace(X).concatenate(by_log)
+
+
+def _averages(kernel: Averaged, X: Array, slopes: bool) -> tuple[Array, Array | None] | None:
+    """Return the tiles of averages; sets of points alone have one node each."""
+    xp, (g, w, d) = namespace(X), X.shape
+    known = program(kernel.kernel, d)
+    if known is None:
+        return None
+    with_areas = kernel.areas(X).any(axis=1)
+    K = xp.zeros((g, w, w))
+    by_log = xp.zeros((len(kernel.parameter_names), g, w, w)) if slopes else None
+    for mask in (with_areas, ~with_areas):
+        at = xp.asarray(np.flatnonzero(mask))
+        if not len(at):
+            continue
+        weights, nodes = kernel.nodes(X[at])
+        each = list(nodes) if mask is with_areas else [next(nodes)]
+        weights = weights if mask is with_areas else np.ones(1)
+        for a, b in itertools.combinations_with_replacement(range(len(each)), 2):
+            weight, Z = float(weights[a] * weights[b]), None if a == b else each[b]
+            tile, own = tiles(known, each[a], slopes, Z)
+            K[at] += weight * (tile if Z is None else tile + tile.transpose(0, 2, 1))
+            if by_log is not None and own is not None:
+                other = own if Z is None else own + own.transpose(0, 1, 3, 2)
+                by_log[:, at] += weight * other
+    return K, by_log
 
 
 def _radial(xp: Any, code: int, v: Any, r2: Array, alpha: Any) -> tuple[Array, Array, Array | None]:

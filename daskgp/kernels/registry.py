@@ -11,11 +11,12 @@ import numpy as np
 
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
+from daskgp.kernels.averaged import Averaged
 from daskgp.kernels.base import REGISTRY, Kernel
 from daskgp.kernels.categories import Categorical, Coregion
 from daskgp.kernels.compose import COMPOSITES, Constant
 from daskgp.kernels.linear import Linear
-from daskgp.kernels.parse import WORDS
+from daskgp.kernels.parse import HOLDING, WORDS
 from daskgp.kernels.parse import build as _build
 from daskgp.kernels.parse import parse as _parse
 from daskgp.kernels.periodic import Periodic
@@ -40,6 +41,7 @@ for _kind in (
     Coregion,
     Categorical,
     Rotated,
+    Averaged,
 ):
     REGISTRY[_kind.name] = _kind
 
@@ -188,7 +190,7 @@ def _from_dict(description: Any, levels: int) -> Kernel:
         composite: Any = COMPOSITES[name]
         return composite(tuple(_from_dict(part, levels - 1) for part in parts))
     kind, held = REGISTRY.find(name), []
-    if kind is Rotated and isinstance(settings.get("parts"), list):
+    if kind in HOLDING and isinstance(settings.get("parts"), list):
         held = [_from_dict(part, levels - 1) for part in settings.pop("parts")]
     return _build(kind, held, settings, f"kernel {name!r}")
 

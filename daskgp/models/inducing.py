@@ -16,7 +16,7 @@ from daskgp.arrays.backend import namespace, number
 from daskgp.checks import meant, shown
 from daskgp.errors import SettingError
 from daskgp.kernels import Kernel
-from daskgp.kernels.compose import codes_of
+from daskgp.kernels.compose import codes_of, extents_of
 from daskgp.models.values import Moments, Theta, ThetaBar, Want
 from daskgp.typing import Array
 
@@ -103,9 +103,13 @@ def choose(
 ) -> np.ndarray:
     """Choose ``number`` distinct rows, or all there are, from a sample X (N, d) in any order.
 
+    Rows that are averages over areas stand for the points at their centres.
+
     If ``greedy`` stops early, because the initial kernel is too smooth to tell rows apart beyond
     rounding, random rows follow: a shorter lengthscale may need them.
     """
+    X = X.copy()
+    X[:, list(extents_of(kernel, X.shape[1]))] = 0.0
     distinct, counts = np.unique(X, axis=0, return_counts=True)
     number = min(number, len(distinct))
     if how == "greedy":

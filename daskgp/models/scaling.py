@@ -330,16 +330,18 @@ def solve(
     standardize: bool,
     tied: Ties = (),
     categories: Sequence[int] = (),
+    extents: Mapping[int, Sequence[int]] | None = None,
 ) -> Scaling:
     """Return the scaling of summed rows: least squares for ``mean="ols"``, residual scale for y.
 
     Columns that are ``tied`` share a scale; constant ones are left out.  Those of ``categories``
-    hold codes, which stay as they are, and no mean depends on their size.  A mean of None is that
-    of a trend which is integrated over.
+    hold codes, which stay as they are, and no mean depends on their size; nor on ``extents``, which
+    are not centred and have the scale of the columns that are given with each.  A mean of None is
+    that of a trend which is integrated over.
     """
     if mean is None:
         assert sums.trend is not None
-        plain = solve(sums, n_features, "constant", standardize, tied, categories)
+        plain = solve(sums, n_features, "constant", standardize, tied, categories, extents)
         trend, y_scale = _integrated(sums.trend, len(plain.intercept))
         y_scale = y_scale if standardize else plain.y_scale
         return replace(plain, intercept=np.zeros(len(y_scale)), y_scale=y_scale, trend=trend)
@@ -349,9 +351,12 @@ def solve(
     if standardize:
         shift, scale = sums.mean[:d], scales(sums, d, tied)
     shift = np.where(flat, sums.low[:d], shift)
-    coded = list(categories)
-    flat[coded], shift[coded], scale[coded] = False, 0.0, 1.0
-    slope, spread = _trend(sums, d, mean, categories)
+    extents = extents or {}
+    others = [*categories, *extents]
+    flat[others], shift[others], scale[others] = False, 0.0, 1.0
+    for j, places in extents.items():
+        scale[j] = next((scale[i] for i in places if not flat[i]), 1.0)
+    slope, spread = _trend(sums, d, mean, others)
     slope = slope * np.where(flat, 0.0, scale)[:, None]
     intercept = np.zeros(p)
     if mean != "zero":

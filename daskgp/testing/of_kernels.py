@@ -54,6 +54,8 @@ def rows(kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
         for levels in LEVELS:
             try:
                 X[:, list(kernel.categories(d))] = (np.arange(15) % levels)[:, None]
+                X[::3, list(kernel.extents(d))] = 0.0  # points among areas
+                X[:, list(kernel.extents(d))] = np.abs(X[:, list(kernel.extents(d))])
                 kernel(X)
             except (ValueError, IndexError):  # it has other columns, or levels
                 continue
@@ -146,7 +148,7 @@ def _gradient(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float) -> None
 
 
 def _by_rows(kernel: Kernel, function: Callable[[np.ndarray], float], X: np.ndarray) -> np.ndarray:
-    """Return the gradient (n, d) of a function of rows X, 0 for codes of categories."""
+    """Return the gradient (n, d) of a function of rows X, 0 for codes and footprints."""
     gradient, others = np.zeros_like(X), _measured(kernel, X.shape[1])
 
     def of_others(values: np.ndarray) -> float:
@@ -159,8 +161,8 @@ def _by_rows(kernel: Kernel, function: Callable[[np.ndarray], float], X: np.ndar
 
 
 def _measured(kernel: Kernel, d: int) -> list[int]:
-    """Return the columns of d that do not hold codes of categories."""
-    return [j for j in range(d) if j not in kernel.categories(d)]
+    """Return the columns of d that do not hold codes of categories, or sizes of footprints."""
+    return [j for j in range(d) if j not in {*kernel.categories(d), *kernel.extents(d)}]
 
 
 @_law("columns that share a hyper-parameter are tied, in groups that do not overlap")
@@ -226,7 +228,7 @@ def _in_other_units(kernel: Kernel) -> None:
     ]
     moved = kernel.with_log_parameters(kernel.log_parameters + powers)
     factors = np.ones(X.shape[1])
-    factors[_measured(kernel, len(factors))] = of_inputs
+    factors[[*_measured(kernel, len(factors)), *kernel.extents(len(factors))]] = of_inputs
     found = moved(factors * X, factors * Z)
     np.testing.assert_allclose(found, of_target**2 * kernel(X, Z), rtol=1e-8, atol=1e-12)
 

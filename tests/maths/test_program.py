@@ -12,6 +12,7 @@ from daskgp.errors import InputError
 from daskgp.kernels import (
     RBF,
     REGISTRY,
+    Averaged,
     Constant,
     Kernel,
     Linear,
@@ -33,7 +34,7 @@ GROUPED = {
     "one lengthscale": Matern52(0.8, 1.2, active_dims=GROUPS),
     "periodic of two": Periodic(0.9, 1.7, 1.2, active_dims=(2, 0)),
 }
-NONE = ("rotated",)  # in a part of which Linear is rotated
+NONE = ("rotated", "averaged")  # Linear is rotated in a part of one, and the other is several
 ALL = {name: one for name, one in KERNELS.items() if name not in NONE} | GROUPED
 
 
@@ -98,7 +99,7 @@ def test_derivatives_are_those_of_tiles(rng, kernel):
 
 def test_every_registered_kernel_of_the_package_is_known():
     own = {kind for kind in REGISTRY.values() if kind.__module__.startswith("daskgp.")}
-    assert own - {Rotated} == set(CODES)
+    assert own - {Averaged, Rotated} == set(CODES)
 
 
 def test_array_modules(xp, rng):

@@ -33,7 +33,7 @@ from daskgp.arrays import backend, batched
 from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
 from daskgp.kernels import Kernel
-from daskgp.kernels.program import Program, program, tiles
+from daskgp.kernels.program import Program, program, tiles, tiles_of
 from daskgp.models.markov.windows import Stats
 from daskgp.models.values import Theta, add, variances
 from daskgp.models.varying import Varying
@@ -476,6 +476,9 @@ def _covariances(
         own = known if values is None else known._replace(values=values)
         K, by_log = tiles(own, X, slopes)
         return K, functools.partial(_contract_tiles, by_log)
+    found = None if values is not None else tiles_of(kernel, X, slopes)
+    if found is not None:
+        return found[0], functools.partial(_contract_tiles, found[1])
     kernels = _each(kernel, values, len(X))
     if not slopes:
         K = xp.stack([own(one) for own, one in zip(kernels, X, strict=True)])

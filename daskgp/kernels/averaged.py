@@ -1,0 +1,679 @@
+"""Kernels of averages over areas: measurements that have a footprint around their place.
+
+Letters: x the coordinates of a row and r its radius, xi_a (q, m) the nodes of a rule for averages
+over the unit disc or box and w_a their weights, s_a = r xi_a the offsets of a row.
+"""
+
+# ruff: noqa: D102 - the base class documents what its kernels override
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from daskgp.arrays.backend import namespace, to_host
+from daskgp.checks import choice, shown, whole
+from daskgp.errors import InputError, SettingError
+from daskgp.kernels.base import Derived, Kernel, KernelGradient, Pullback, Unit
+from daskgp.kernels.checks import (
+    Dims,
+    Inputs,
+    check_cotangent,
+    check_dims,
+    check_inputs,
+    check_out,
+    check_work,
+    column_of,
+    dimensions,
+    read_only,
+)
+from daskgp.kernels.compose import codes_of, derived_of, united
+from daskgp.kernels.radial import replaced
+from daskgp.kernels.stationary import Matern32
+from daskgp.typing import Array
+
+SHAPES = ("disc", "box")
+ORDER = 3
+"""Order of the rule for averages by default."""
+MOST_ORDER = 50
+MOST_DISC, MOST_BOX = 2, 3
+"""Most columns of a disc, and of a box."""
+AT_POINTS = Matern32()
+"""Kernel of the values at points by default."""
+NODES_AT_ONCE = 128
+"""Nodes of rows whose variances are found together."""
+
+
+@dataclass(frozen=True)
+class Averaged(Kernel):
+    """Kernel of averages over areas, the mean of kernel(x + s, z + t) over s and t.
+
+    A row with a footprint is the average of the function that ``kernel`` is the covariance of, over
+    the interval, disc or box around its place, or over a set of points; a row without is the
+    function's value there.  Both may be in the same data, and be predicted from one another.
+
+    Averages are weighted sums over the nodes of a rule, which is exact for polynomials of degree
+    ``2 order - 1``: Gauss-Legendre along an interval and the axes of a box, and on rings of a disc
+    (three nodes, nine and seven for order 3).  The averages of these nodes are the ones that count:
+    their covariance is positive semi-definite for any order.  For an RBF kernel of order 3 it is
+    within 1e-3 of the exact one, relative to the variance, for a radius of up to the lengthscale;
+    rougher kernels, and larger radii, need more (the page on footprints has figures).
+
+    Parameters
+    ----------
+    kernel : Kernel, optional
+        Kernel of the function's values at points, default ``Matern32()``.
+    footprint : int, str or sequence of int or str, default "radius"
+        The column of the radius: half the length of an interval or the side of a box, in the unit
+        of the coordinates; 0 for a point.  A sequence is of columns of offsets from the place to
+        points that are averaged with equal weights, those of one point after another: ``("dx0",
+        "dy0", "dx1", "dy1")`` for two points of two coordinates.
+    columns : sequence of int or str, optional
+        The coordinates, in one unit, which share a scale if data are standardised; by default all
+        columns beside the footprint and codes of categories.
+    shape : {"disc", "box"}, optional
+        Shape of areas with a radius, default "disc"; in one column both are the interval.
+    order : int, optional
+        Order of the rule, default 3.
+
+    Raises
+    ------
+    SettingError
+        If a setting is of the wrong kind, or ``kernel`` is or has one of averages.
+
+    Notes
+    -----
+    Footprints are given, not learned: derivatives by their columns are 0.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> kernel = Averaged(RBF(1.0), footprint=1)
+    >>> kernel(np.array([[0.0, 0.0], [0.0, 2.0]])).round(3)  # a point, and an interval around it
+    array([[1.   , 0.612],
+           [0.612, 0.502]])
+    """
+
+    kernel: Kernel = AT_POINTS
+    footprint: int | str | tuple[int | str, ...] = "radius"
+    columns: Dims | None = None
+    shape: str | None = None
+    order: int | None = None
+
+    name: ClassVar[str] = "averaged"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kernel, Kernel):
+            raise SettingError(
+                f"Averaged holds a kernel such as Matern32(), not {shown(self.kernel)}"
+            )
+        if next(averages(self.kernel), None) is not None:
+            raise SettingError(
+                "Averaged holds a kernel of averages already: give the columns of one footprint"
+            )
+        object.__setattr__(self, "footprint", _checked_footprint(self.footprint))
+        object.__setattr__(self, "columns", _checked_columns(self.columns))
+        if self.shape is not None:
+            choice("shape of Averaged", self.shape, SHAPES)
+        if self.order is not None:
+            order = whole("order of Averaged", self.order, 1)
+            if order > MOST_ORDER:
+                raise SettingError(f"order={order} of Averaged is more than {MOST_ORDER}")
+            object.__setattr__(self, "order", order)
+        for setting in ("shape", "order"):
+            if self.of_points and getattr(self, setting) is not None:
+                raise SettingError(
+                    f"Averaged has columns of offsets, footprint={shown(self.footprint)}, which "
+                    f"take no {setting}: leave it out, or give the column of a radius"
+                )
+
+    @property
+    def of_points(self) -> bool:
+        """Whether footprints are sets of points, by columns of their offsets.
+
+        Examples
+        --------
+        >>> Averaged(footprint=(1, 2)).of_points, Averaged(footprint=1).of_points
+        (True, False)
+        """
+        return isinstance(self.footprint, tuple)
+
+    @property
+    def parts(self) -> tuple[Kernel, ...]:
+        """The kernel of values at points.
+
+        Examples
+        --------
+        >>> Averaged().parts[0].name
+        'matern32'
+        """
+        return (self.kernel,)
+
+    def with_parts(self, parts: Sequence[Kernel]) -> Averaged:
+        """Return averages of the same footprints of another function.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> Averaged().with_parts([RBF()]).parts[0].name
+        'rbf'
+        """
+        return replaced(self, kernel=parts[0])
+
+    # -- columns -----------------------------------------------------------------------------
+
+    def footprint_columns(self) -> tuple[int | str, ...]:
+        """Return the columns of footprints, by number or name.
+
+        Examples
+        --------
+        >>> Averaged().footprint_columns()
+        ('radius',)
+        """
+        own = self.footprint
+        return own if isinstance(own, tuple) else (own,)
+
+    def coordinate_columns(self, d: int) -> tuple[int, ...]:
+        """Return the numbers of the columns, of d, that are averaged over.
+
+        Raises
+        ------
+        InputError
+            If columns do not fit d, or their number the footprint.
+
+        Examples
+        --------
+        >>> Averaged(footprint=1).coordinate_columns(3)
+        (0, 2)
+        """
+        own = self._footprints(d)
+        columns = self.columns
+        if columns is None:
+            others = {*own, *codes_of(self.kernel, d)}
+            columns = tuple(j for j in range(d) if j not in others)
+        check_dims(columns, d, "Averaged", "columns")
+        if problem := self.problem_of(columns):
+            raise InputError(problem)
+        return columns
+
+    def problem_of(self, columns: Sequence[Any]) -> str:
+        """Return what is wrong with the coordinates, by number or name; nothing if they fit.
+
+        Examples
+        --------
+        >>> Averaged(footprint=2).problem_of((0, 1)), Averaged(footprint=2).problem_of((0, 2))[:32]
+        ('', 'Averaged has 2 among its columns')
+        """
+        own, m = self.footprint_columns(), len(columns)
+        both = [one for one in columns if one in own]
+        if both:
+            return (
+                f"Averaged has {shown(both[0])} among its columns and as its footprint: give the "
+                "coordinates as columns"
+            )
+        named = f"({', '.join(map(str, columns))})"
+        remedy = "name the coordinates that are averaged over, columns=..."
+        if not m:
+            return "Averaged has no coordinates beside its footprint: give them as columns"
+        if self.of_points:
+            fits = len(own) % m == 0
+            return (
+                ""
+                if fits
+                else (
+                    f"Averaged has {len(own)} columns of offsets for {m} coordinates {named}: give "
+                    f"{m} for each point, or {remedy}"
+                )
+            )
+        most = MOST_BOX if self.shape == "box" else MOST_DISC
+        shape = self.shape or SHAPES[0]
+        return (
+            ""
+            if m <= most
+            else (f"Averaged has a {shape} in {m} coordinates {named}, of {most} at most: {remedy}")
+        )
+
+    def _footprints(self, d: int) -> tuple[int, ...]:
+        own: Any = self.footprint_columns()
+        check_dims(own, d, "Averaged", "footprint")
+        return own
+
+    def extents(self, d: int) -> dict[int, tuple[int, ...]]:
+        columns, own = self.coordinate_columns(d), self._footprints(d)
+        if not self.of_points:
+            return dict.fromkeys(own, columns)
+        return {j: (columns[i % len(columns)],) for i, j in enumerate(own)}
+
+    def tied_columns(self, d: int) -> tuple[tuple[int, ...], ...]:
+        own = set(self._footprints(d))
+        groups = [tuple(j for j in group if j not in own) for group in self.kernel.tied_columns(d)]
+        if not self.of_points:
+            groups.append(self.coordinate_columns(d))
+        return united([group for group in groups if len(group) > 1])
+
+    def categories(self, d: int) -> tuple[int, ...]:
+        codes = codes_of(self.kernel, d)
+        for what, own in (
+            ("columns", self.coordinate_columns(d)),
+            ("footprint", self._footprints(d)),
+        ):
+            if not set(codes).isdisjoint(own):
+                raise SettingError(
+                    f"Averaged has {what}={shown(own)}, of which one holds codes of categories: "
+                    "give coordinates and lengths"
+                )
+        return codes
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def nodes(self, X: Array) -> tuple[np.ndarray, Iterator[Array]]:
+        """Return the weights (q,) of nodes, and nodes (..., d) of rows X, one of each at a time.
+
+        The columns of footprints are 0 in them.
+
+        Examples
+        --------
+        >>> w, nodes = Averaged(footprint=1, order=2).nodes(np.array([[5.0, 3.0]]))
+        >>> w, [node.round(3) for node in nodes]
+        (array([0.5, 0.5]), [array([[3.268, 0.   ]]), array([[6.732, 0.   ]])])
+        """
+        d = X.shape[-1]
+        columns, own = list(self.coordinate_columns(d)), list(self._footprints(d))
+        m, lengths, xp = len(columns), X[..., own], namespace(X)
+        if self.of_points:
+            q = len(own) // m
+            weights = np.full(q, 1.0 / q)
+            moves = (lengths[..., a * m : (a + 1) * m] for a in range(q))
+        else:
+            weights, places = rule(self.shape or SHAPES[0], m, self.order or ORDER)
+            moves = (lengths * xp.asarray(place, dtype=X.dtype) for place in places)
+        centres = X.copy()
+        centres[..., own] = 0.0
+        return weights, (_moved(centres, columns, move) for move in moves)
+
+    def areas(self, X: Array) -> np.ndarray:
+        """Return the mask (...) of rows X (..., d) that are averages, not points.
+
+        Raises
+        ------
+        InputError
+            If a radius is negative.
+
+        Examples
+        --------
+        >>> Averaged(footprint=1).areas(np.array([[5.0, 3.0], [5.0, 0.0]]))
+        array([ True, False])
+        """
+        own = to_host(X[..., list(self._footprints(X.shape[-1]))])
+        if not self.of_points and (own < 0).any():
+            raise InputError(negative(f"column {self.footprint}", float(own.min())))
+        return np.asarray((own != 0).any(-1))
+
+    def _groups(self, X: Array) -> list[_Nodes]:
+        """Return the nodes of rows, apart for those that are points: they have one."""
+        areas = self.areas(X)
+        if areas.all():
+            weights, nodes = self.nodes(X)
+            return [_Nodes(None, weights, list(nodes))]
+        points, found = np.flatnonzero(~areas), []
+        some = None if len(points) == len(X) else points
+        plain = (X if some is None else X[namespace(X).asarray(some)]).copy()
+        plain[:, list(self._footprints(X.shape[1]))] = 0.0
+        found.append(_Nodes(some, np.ones(1), [plain]))
+        if some is not None:
+            rows = np.flatnonzero(areas)
+            weights, nodes = self.nodes(X[namespace(X).asarray(rows)])
+            found.append(_Nodes(rows, weights, list(nodes)))
+        return found
+
+    # -- values ------------------------------------------------------------------------------
+
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+        inputs = check_inputs(X, Z)
+        out = check_out(inputs, out)
+        for own, other in _pairs(self, inputs):
+            if inputs.Z is None and own is other:
+                own.put(out, own, own.symmetric(self.kernel))
+                continue
+            tile = own.average(self.kernel, other)
+            own.put(out, other, tile)
+            if inputs.Z is None:
+                other.put(out, own, tile.T)
+        if inputs.Z is None:
+            i = inputs.xp.arange(len(out))
+            out[i, i] = self.diag(inputs.X)
+        return out
+
+    def diag(self, X: Array) -> Array:
+        inputs = check_inputs(X)
+        found = inputs.xp.empty(len(inputs.X), dtype=inputs.dtype)
+        for own in self._groups(inputs.X):
+            if len(own.nodes) == 1:
+                found[own.at(found)] = self.kernel.diag(own.nodes[0])
+                continue
+            W = inputs.xp.asarray(np.outer(own.weights, own.weights), dtype=inputs.dtype)
+            variances = []
+            for rows in own.some():
+                K, i = own.of_rows(self.kernel(own.side_by_side(rows)))
+                variances.append((K[:, i, :, i] * W).sum((1, 2)))
+            found[own.at(found)] = inputs.xp.concatenate(variances)
+        return found
+
+    def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
+        inputs = check_inputs(X)
+        by_log, X_bar = np.zeros(len(self.parameter_names)), inputs.xp.zeros_like(inputs.X)
+        for own in self._groups(inputs.X):
+            bar = diag_bar[own.at(diag_bar)].astype(inputs.dtype, copy=False)
+            if len(own.nodes) == 1:
+                gradient = self.kernel.diag_vjp(own.nodes[0], bar)
+                by_log += gradient.log_parameters
+                X_bar[own.at(X_bar)] += gradient.X
+                continue
+            W, by_rows = inputs.xp.asarray(np.outer(own.weights, own.weights)), []
+            for rows in own.some():
+                K, pull = self.kernel.pullback(own.side_by_side(rows))
+                K_bar = inputs.xp.zeros_like(K)
+                each, i = own.of_rows(K_bar)
+                each[:, i, :, i] = bar[rows, None, None] * W
+                gradient = pull(K_bar, overwrite=True)
+                by_log += gradient.log_parameters
+                by_rows.append(gradient.X.reshape(len(own.nodes), -1, X.shape[1]).sum(0))
+            X_bar[own.at(X_bar)] += inputs.xp.concatenate(by_rows)
+        return KernelGradient(by_log, self._of_places(X_bar), None)
+
+    @property
+    def tiles(self) -> int:
+        return 2 + self.kernel.tiles
+
+    def pullback(
+        self, X: Array, Z: Array | None = None, work: Array | None = None
+    ) -> tuple[Array, Pullback]:
+        inputs = check_inputs(X, Z)
+        K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            return self._pulled(inputs, check_cotangent(inputs, K_bar))
+
+        return read_only(K), pull
+
+    def _pulled(self, inputs: Inputs, K_bar: Array) -> KernelGradient:
+        """Return the gradient, for which tiles of nodes are made again: keeping them takes more."""
+        by_log, X_bar = np.zeros(len(self.parameter_names)), inputs.xp.zeros_like(inputs.X)
+        Z_bar = X_bar if inputs.Z is None else inputs.xp.zeros_like(inputs.Z)
+        alone = inputs.Z is None
+        if alone:
+            K_bar = 0.5 * (K_bar + K_bar.T)
+        for own, other in _pairs(self, inputs):
+            same = alone and own is other
+            bar = own.take(K_bar, other)
+            for a, b in own.pairs(other, same):
+                weight = own.weights[a] * other.weights[b]
+                twice = alone and not (same and a == b)
+                _, pull = self.kernel.pullback(
+                    own.nodes[a], None if same and a == b else other.nodes[b]
+                )
+                gradient = pull((2.0 if twice else 1.0) * float(weight) * bar, overwrite=True)
+                by_log += gradient.log_parameters
+                X_bar[own.at(X_bar)] += gradient.X
+                if gradient.Z is not None:
+                    Z_bar[other.at(Z_bar)] += gradient.Z
+        X_bar = self._of_places(X_bar)
+        return KernelGradient(by_log, X_bar, None if alone else self._of_places(Z_bar))
+
+    def _of_places(self, gradient: Array) -> Array:
+        """Return the gradient by rows with none by the columns of footprints."""
+        gradient[:, list(self._footprints(gradient.shape[1]))] = 0.0
+        return gradient
+
+    # -- hyper-parameters --------------------------------------------------------------------
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return self.kernel.parameter_names
+
+    @property
+    def log_parameters(self) -> np.ndarray:
+        return self.kernel.log_parameters
+
+    def with_log_parameters(self, values: Sequence[float] | np.ndarray) -> Averaged:
+        return self.with_parts([self.kernel.with_log_parameters(values)])
+
+    def log_bounds(self, spread: np.ndarray) -> np.ndarray:
+        return self.kernel.log_bounds(self._without(spread))
+
+    def resolve(self, median: np.ndarray, distance: float) -> Averaged:
+        return self.with_parts([self.kernel.resolve(self._without(median), distance)])
+
+    def _without(self, sizes: np.ndarray) -> np.ndarray:
+        """Return sizes of columns (d,), 0 of those of footprints."""
+        sizes = np.array(sizes, np.float64)
+        sizes[list(self._footprints(len(sizes)))] = 0.0
+        return sizes
+
+    def units(self, n_features: int) -> tuple[Unit, ...]:
+        own = set(self._footprints(n_features))
+        return tuple(
+            unit._replace(columns=tuple(j for j in unit.columns if j not in own))
+            for unit in self.kernel.units(n_features)
+        )
+
+    def coordinates(self, varies: np.ndarray | None = None) -> np.ndarray:
+        return self.kernel.coordinates(varies)
+
+    def derived(self) -> tuple[Derived, ...]:
+        return derived_of(self.kernel)
+
+    def to_dict(self) -> dict[str, Any]:
+        self._check_registered()
+        own, columns = self.footprint, self.columns
+        return {
+            "kernel": self.name,
+            "parts": [self.kernel.to_dict()],
+            "footprint": list(own) if isinstance(own, tuple) else own,
+            "columns": None if columns is None else list(columns),
+            "shape": self.shape,
+            "order": self.order,
+        }
+
+
+class _Nodes(NamedTuple):
+    """Nodes (q of (n, d)) of some rows and their weights; ``rows`` is None for all rows."""
+
+    rows: np.ndarray | None
+    weights: np.ndarray
+    nodes: list[Array]
+
+    def at(self, like: Array) -> Any:
+        """Return the index of the rows in an array of all."""
+        return slice(None) if self.rows is None else namespace(like).asarray(self.rows)
+
+    def take(self, K: Array, other: _Nodes) -> Array:
+        """Return the part of a tile that is of own rows and the other ones."""
+        return K[self.at(K)][:, other.at(K)]
+
+    def put(self, K: Array, other: _Nodes, tile: Array) -> None:
+        """Put that part in a tile."""
+        if self.rows is None or other.rows is None:
+            K[self.at(K), other.at(K)] = tile
+        else:
+            K[namespace(K).ix_(self.at(K), other.at(K))] = tile
+
+    def pairs(self, other: _Nodes, same: bool) -> Iterator[tuple[int, int]]:
+        """Yield pairs of nodes, each once where they are the same rows'."""
+        a, b = range(len(self.nodes)), range(len(other.nodes))
+        return itertools.combinations_with_replacement(a, 2) if same else itertools.product(a, b)
+
+    def average(self, kernel: Kernel, other: _Nodes) -> Array:
+        """Return the averages of tiles of nodes."""
+        parts = (
+            float(self.weights[a] * other.weights[b]) * kernel(self.nodes[a], other.nodes[b])
+            for a, b in self.pairs(other, False)
+        )
+        return _sum(parts)
+
+    def symmetric(self, kernel: Kernel) -> Array:
+        """Return that of own rows with themselves, exactly symmetric."""
+
+        def part(a: int, b: int) -> Array:
+            weight = float(self.weights[a] * self.weights[b])
+            if a == b:
+                return weight * kernel(self.nodes[a])
+            tile = weight * kernel(self.nodes[a], self.nodes[b])
+            return tile + tile.T
+
+        return _sum(part(a, b) for a, b in self.pairs(self, True))
+
+    def some(self) -> Iterator[slice]:
+        """Yield some rows at a time."""
+        step = max(1, NODES_AT_ONCE // len(self.nodes))
+        for i in range(0, max(len(self.nodes[0]), 1), step):
+            yield slice(i, i + step)
+
+    def side_by_side(self, rows: slice) -> Array:
+        """Return the nodes (q n, d) of some rows."""
+        return namespace(self.nodes[0]).concatenate([node[rows] for node in self.nodes])
+
+    def of_rows(self, K: Array) -> tuple[Array, Array]:
+        """Return the tile of nodes side by side as (q, n, q, n), and the numbers of the rows."""
+        q = len(self.nodes)
+        n = len(K) // q
+        return K.reshape(q, n, q, n), namespace(K).arange(n)
+
+
+def _pairs(kernel: Averaged, inputs: Inputs) -> Iterator[tuple[_Nodes, _Nodes]]:
+    """Yield pairs of groups of rows that make up a tile; each once for K(X, X)."""
+    own = kernel._groups(inputs.X)
+    if inputs.Z is None:
+        yield from itertools.combinations_with_replacement(own, 2)
+    else:
+        yield from itertools.product(own, kernel._groups(inputs.Z))
+
+
+def _sum(parts: Iterator[Array]) -> Array:
+    total = next(parts)
+    for part in parts:
+        total += part
+    return total
+
+
+def _moved(centres: Array, columns: list[int], move: Array) -> Array:
+    made = centres.copy()
+    made[..., columns] += move
+    return made
+
+
+@cache
+def rule(shape: str, m: int, order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (q,) and nodes (q, m) of averages over [-1, 1]^m or the unit disc.
+
+    It is exact for polynomials of degree ``2 order - 1``: Gauss-Legendre along the axes, or
+    Gauss or Gauss-Radau nodes in the square of the distance from the centre of a disc, with
+    ``2 order`` equal angles on each ring (Stroud, 1971).
+
+    Examples
+    --------
+    >>> weights, places = rule("disc", 2, 3)  # the centre, and a hexagon around it
+    >>> weights.round(3), np.hypot(*places.T).round(3)
+    (array([0.25 , 0.125, 0.125, 0.125, 0.125, 0.125, 0.125]),
+     array([0.   , 0.816, 0.816, 0.816, 0.816, 0.816, 0.816]))
+    """
+    from scipy.special import roots_jacobi, roots_legendre  # slow to import
+
+    if shape == "box" or m == 1:
+        x, w = roots_legendre(order)
+        places = np.array(list(itertools.product(x, repeat=m)))
+        return _fixed(np.prod(list(itertools.product(0.5 * w, repeat=m)), axis=1), places)
+    rings, centre = divmod(order, 2)
+    weights, places = [], []
+    if rings:
+        t, w = roots_jacobi(rings, 0.0, float(centre))
+        shares = 0.5 * w / (1.0 + t) if centre else 0.5 * w
+        angles = np.pi / order * np.arange(2 * order)
+        for square, share in zip(0.5 * (1.0 + t), shares, strict=True):
+            weights += [share / len(angles)] * len(angles)
+            places += [np.sqrt(square) * np.stack([np.cos(angles), np.sin(angles)], axis=1)]
+    if centre:
+        weights, places = [1.0 - sum(weights), *weights], [np.zeros((1, 2)), *places]
+    return _fixed(np.array(weights), np.concatenate(places))
+
+
+def _fixed(weights: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    weights.flags.writeable = places.flags.writeable = False
+    return weights, places
+
+
+def negative(what: str, least: float) -> str:
+    """Return the message for a radius that is negative."""
+    return (
+        f"{what} is the radius of footprints and is as low as {least:.6g}: give half the width of "
+        "each area, and 0 for a point"
+    )
+
+
+def averaged(kernel: Kernel, footprint: Any) -> Kernel:
+    """Return the kernel of averages over footprints; itself where there are none.
+
+    Raises
+    ------
+    SettingError
+        If it has other footprints already.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> averaged(RBF(), "radius") == Averaged(RBF()), averaged(RBF(), None) == RBF()
+    (True, True)
+    """
+    if footprint is None:
+        return kernel
+    if next(averages(kernel), None) is not None:
+        raise SettingError(
+            f"footprint={shown(footprint)} and the kernel, which has Averaged, both give "
+            "footprints: leave one of them out"
+        )
+    return Averaged(kernel, footprint)
+
+
+def averages(kernel: Kernel) -> Iterator[Averaged]:
+    """Yield the parts of a kernel that are averages.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> [part.footprint for part in averages(RBF() + Averaged())]
+    ['radius']
+    """
+    if isinstance(kernel, Averaged):
+        yield kernel
+        return
+    for part in getattr(kernel, "parts", ()):
+        yield from averages(part)
+
+
+def _checked_footprint(value: Any) -> int | str | tuple[int | str, ...]:
+    """Return the column of a radius, or distinct ones of offsets."""
+    several = isinstance(value, list | tuple | np.ndarray)
+    each = [column_of(one) for one in (value if several else [value])]
+    if not each or None in each or len(set(each)) < len(each):
+        raise SettingError(
+            f"footprint={shown(value)} of Averaged: give the column of a radius by number or name, "
+            "or distinct columns of offsets"
+        )
+    own: Any = tuple(each) if several else each[0]
+    return own  # type: ignore[no-any-return]
+
+
+def _checked_columns(value: Any) -> Dims | None:
+    """Return distinct columns by number or name, or None."""
+    columns = dimensions(value, "Averaged", "columns")
+    if columns is not None and (not columns or any(isinstance(one, tuple) for one in columns)):
+        raise SettingError(
+            f"columns={shown(value)} of Averaged: give coordinates by number or name, such as "
+            "(0, 1)"
+        )
+    return columns
