@@ -21,6 +21,7 @@ from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import MOST_ORDER, ORDER, averages
 from daskgp.kernels.compose import beside_places, derived_of
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import left_open, opened
@@ -37,6 +38,8 @@ TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
 """Number of blocks in the first stage of ``train_blocks="auto"``, and in the second."""
+COARSE = 0.02
+"""Relative error of the variance of averages by few nodes that is warned of."""
 CURVED = 16
 """Maximum number of blocks that curvature is taken from: one gradient for each hyper-parameter."""
 ROUGH = 0.5
@@ -590,6 +593,28 @@ def bounds(recipe: Recipe, theta: Theta, sums: scaling.Sums, scale: scaling.Scal
     if not recipe.inputs.trained or theta.inputs is None:
         return limits
     return np.concatenate([limits, np.tile([-np.inf, np.inf], (theta.inputs.size, 1))])
+
+
+def warn_of_footprints(
+    kernel: Kernel, scale: scaling.Scaling, sums: scaling.Sums, names: Sequence[str]
+) -> None:
+    """Warn about areas so wide that the nodes of their averages are too few."""
+    for part in averages(kernel):
+        if part.of_points:
+            continue
+        row = np.zeros((1, len(names)))
+        ((j, _),) = part.extents(len(names)).items()
+        row[0, j] = sums.high[j] / scale.x_scale[j]
+        order = part.order or ORDER
+        finer = dataclasses.replace(part, order=min(3 * order, MOST_ORDER))
+        found, wanted = (float(one.diag(row)[0]) for one in (part, finer))
+        if abs(found - wanted) > COARSE * wanted:
+            logger.warning(
+                "footprints of %r of %.4g are wide for the lengthscales of the kernel: the variance"
+                " of their averages is off by %.2g %% with nodes of order %d, give a larger one, "
+                "kernels.Averaged(..., order=%d)",
+                *(names[j], sums.high[j], 100 * abs(found / wanted - 1), order, 2 * order),
+            )
 
 
 def warn_of_periods(

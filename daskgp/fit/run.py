@@ -216,6 +216,7 @@ def solved(
         raise
     kernel, names = outcome.theta.kernel, rows.columns.inputs_names
     hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
+    hyperparameters.warn_of_footprints(kernel, outcome.stage.scaling, sums, names)
     return remembered(recipe, outcome, sums, fills)
 
 

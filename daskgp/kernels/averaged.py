@@ -589,17 +589,18 @@ def rule(shape: str, m: int, order: int) -> tuple[np.ndarray, np.ndarray]:
         places = np.array(list(itertools.product(x, repeat=m)))
         return _fixed(np.prod(list(itertools.product(0.5 * w, repeat=m)), axis=1), places)
     rings, centre = divmod(order, 2)
-    weights, places = [], []
+    weights: list[float] = []
+    rows: list[np.ndarray] = []
     if rings:
         t, w = roots_jacobi(rings, 0.0, float(centre))
         shares = 0.5 * w / (1.0 + t) if centre else 0.5 * w
         angles = np.pi / order * np.arange(2 * order)
         for square, share in zip(0.5 * (1.0 + t), shares, strict=True):
             weights += [share / len(angles)] * len(angles)
-            places += [np.sqrt(square) * np.stack([np.cos(angles), np.sin(angles)], axis=1)]
+            rows += [np.sqrt(square) * np.stack([np.cos(angles), np.sin(angles)], axis=1)]
     if centre:
-        weights, places = [1.0 - sum(weights), *weights], [np.zeros((1, 2)), *places]
-    return _fixed(np.array(weights), np.concatenate(places))
+        weights, rows = [1.0 - sum(weights), *weights], [np.zeros((1, 2)), *rows]
+    return _fixed(np.array(weights), np.concatenate(rows))
 
 
 def _fixed(weights: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -665,7 +666,8 @@ def _checked_footprint(value: Any) -> int | str | tuple[int | str, ...]:
             "or distinct columns of offsets"
         )
     own: Any = tuple(each) if several else each[0]
-    return own  # type: ignore[no-any-return]
+    checked: int | str | tuple[int | str, ...] = own
+    return checked
 
 
 def _checked_columns(value: Any) -> Dims | None:

@@ -69,7 +69,7 @@ def of_scaled(units: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _tied(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
-    """Return ranges of columns, the largest one for those that are tied; 0 where they are no places."""
+    """Return ranges of columns, the largest one for those that are tied; 0 if not of places."""
     spread = np.array(spread, np.float64)
     # there is nothing between two levels, and a place is where the centre of an area is
     spread[list(beside_places(kernel, len(spread)))] = 0.0

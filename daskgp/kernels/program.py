@@ -198,7 +198,8 @@ def tiles(
     rows = [program.mixed(A.astype(np.float64, copy=False)) for A in (X, X if Z is None else Z)]
     for one in rows if Z is not None else rows[:1]:
         program.check(one)
-    leaves = [_leaf(xp, program, i, *rows, slopes) for i in range(len(program.leaves))]
+    X, Z = rows
+    leaves = [_leaf(xp, program, i, X, Z, slopes) for i in range(len(program.leaves))]
     terms = [[i for i in term if i >= 0] for term in program.terms.tolist()]
     K = sum(math.prod(leaves[i][0] for i in term) for term in terms)
     if not slopes:
@@ -301,7 +302,7 @@ def tiles_of(kernel: Kernel, X: Array, slopes: bool = False) -> tuple[Array, Arr
     parts = [tiles_of(part, X, slopes) for part in kernel.parts]
     if any(part is None for part in parts):
         return None
-    K, by_log = zip(*parts, strict=True)  # type: ignore[misc]
+    K, by_log = zip(*parts, strict=True)
     total = sum(K) if isinstance(kernel, Sum) else math.prod(K)
     if not slopes:
         return total, None

@@ -19,6 +19,7 @@ from scipy.linalg import block_diag
 from daskgp.arrays.backend import namespace
 from daskgp.checks import is_number, logs_of, shown
 from daskgp.errors import SettingError
+from daskgp.kernels.averaged import averages
 from daskgp.kernels.base import Derived, Kernel, KernelGradient, Pullback, Unit
 from daskgp.kernels.checks import (
     Dims,
@@ -98,6 +99,11 @@ class Rotated(Kernel):
             raise SettingError(
                 "Rotated holds a kernel that is rotated already: add or multiply rotated kernels, "
                 "or give more columns to one"
+            )
+        if next(averages(self.kernel), None) is not None:
+            raise SettingError(
+                "Rotated holds averages over areas, which would turn with it: rotate the kernel at "
+                "points, Averaged(Rotated(...))"
             )
         columns = _checked_columns(self.columns)
         object.__setattr__(self, "columns", columns)

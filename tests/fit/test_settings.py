@@ -137,6 +137,7 @@ ELSEWHERE = {
     "progress": "bars",
     "geographic": "tests/contract/test_geographic.py",
     "fill_values": "tests/contract/test_fill_values.py",
+    "footprint": "tests/estimators/test_footprints.py",
     "unseen": "tests/estimators/test_levels.py",
     "target_transform": "tests/contract/test_transform.py",
     "calibrate": "tests/estimators/test_calibration.py",

@@ -43,6 +43,7 @@ def rows(kind):
         "globe": (X * [60, 25] + [90, -30], y, {}),
         "classes": (X, np.where(y > 0, 1.0, 0.0), {}),
         "counts": (X, np.round(np.exp(y + 0.5)), {}),
+        "areas": (np.column_stack([X, np.where(np.arange(N) % 3, 0.3 * X[:, 1], 0.0)]), y, {}),
         "coarse": (1_000 * X, 100 + 40 * y, {}),
     }[kind]
 
@@ -179,6 +180,13 @@ MODELS = {
         exact(kernel=kernels.Periodic(period=0.9, active_dims=0) * kernels.Matern52(1.5)),
         "plain",
     ),
+    "averaged-exact": (exact(footprint=2), "areas"),
+    "averaged-vecchia": (
+        vecchia(kernel=kernels.Averaged(KERNEL, 2, shape="box", order=2) + 0.1 * kernels.Linear()),
+        "areas",
+    ),
+    "rotated-exact": (exact(kernel=kernels.Rotated(kernels.RBF((1.5, 0.5)), angle=30.0)), "plain"),
+    "rotated-vecchia": (vecchia(kernel=kernels.Rotated(KERNEL, angle=30.0)), "plain"),
     "updated-sgpr": (updated(sgpr()), "plain"),
     "updated-lma": (updated(lma()), "plain"),
     "varying-vecchia": (

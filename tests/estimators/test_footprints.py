@@ -1,0 +1,273 @@
+"""Measurements that are averages over areas: fits and predictions against dense block kriging."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+from agree import assert_close
+
+import daskgp
+from daskgp.errors import InputError, SettingError
+from daskgp.kernels import RBF, Averaged, Matern32
+
+LENGTHS, VARIANCE, NOISE, LEVEL = 1.3, 0.8, 0.01, 3.0
+WEIGHTS = np.append(0.25, np.full(6, 0.125))
+ANGLES = np.arange(6) * np.pi / 3
+NODES = np.vstack([np.zeros(2), np.sqrt(2 / 3) * np.c_[np.cos(ANGLES), np.sin(ANGLES)]])
+CORNER = np.array([100.0, 200.0])
+
+
+def dense(A, B):
+    """Block covariances of rows of two coordinates and a radius, by seven nodes of a disc."""
+    total = 0.0
+    for w, x in zip(WEIGHTS, NODES, strict=True):
+        for v, z in zip(WEIGHTS, NODES, strict=True):
+            left, right = A[:, :2] + A[:, 2:] * x, B[:, :2] + B[:, 2:] * z
+            r = np.sqrt(3.0) * np.sqrt(((left[:, None] - right) ** 2).sum(axis=-1)) / LENGTHS
+            total = total + w * v * VARIANCE * (1 + r) * np.exp(-r)
+    return total
+
+
+def kriged(X, y, T):
+    """Dense block kriging with the mean of y."""
+    S, K = dense(X, X) + NOISE * np.eye(len(X)), dense(T, X)
+    mean = y.mean() + K @ np.linalg.solve(S, y - y.mean())
+    variance = np.diag(dense(T, T)) - (K * np.linalg.solve(S, K.T).T).sum(axis=1)
+    return mean, np.sqrt(variance)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Discs and points of a field, and places to predict: points and discs."""
+    rng = np.random.default_rng(0)
+    radius = np.where(rng.uniform(size=60) < 0.4, 0.0, rng.uniform(0.1, 0.6, 60))
+    X = np.c_[CORNER + rng.uniform(0, 5, (60, 2)), radius]
+    S = dense(X, X) + NOISE * np.eye(60)
+    y = LEVEL + np.linalg.cholesky(S) @ rng.standard_normal(60)
+    T = np.c_[CORNER + rng.uniform(0, 5, (10, 2)), np.where(np.arange(10) % 2, 0.0, 0.5)]
+    names = ["east", "north", "radius"]
+    return pd.DataFrame(X, columns=names), y, pd.DataFrame(T, columns=names)
+
+
+def told(model, y, **settings):
+    """A model of known hyper-parameters."""
+    scale = y.std() if settings.get("standardize", True) else 1.0
+    return model.set_params(
+        kernel=Matern32(LENGTHS, VARIANCE),
+        noise_variance=NOISE / scale**2,
+        optimizer=None,
+        progress=False,
+        footprint="radius",
+        **settings,
+    )
+
+
+MODELS = {
+    "exact": lambda X: daskgp.ExactGP(),
+    "vecchia": lambda X: daskgp.VecchiaGP(n_neighbours=59, predict_neighbours=60),
+    "sgpr": lambda X: daskgp.SGPR(inducing=X.to_numpy()),
+}
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_are_those_of_dense_block_kriging(measured, name, standardize):
+    X, y, T = measured
+    model = told(MODELS[name](X), y, standardize=standardize).fit(X, y)
+    mean, std = model.predict(T, return_std=True)
+    for found, wanted in zip((mean, std), kriged(X.to_numpy(), y, T.to_numpy()), strict=True):
+        assert_close(found, wanted, 1e-8, 1e-8 if name != "sgpr" else 1e-6)
+
+
+def test_few_neighbours_come_close(measured):
+    X, y, T = measured
+    mean, std = told(daskgp.VecchiaGP(n_neighbours=20), y).fit(X, y).predict(T, return_std=True)
+    wanted = kriged(X.to_numpy(), y, T.to_numpy())
+    assert_close(mean, wanted[0], 0.05, 0.05)
+    assert_close(std, wanted[1], 0.1, 0.02)
+
+
+def test_columns_by_number_and_any_order_are_the_same(measured):
+    X, y, T = measured
+    wanted = told(daskgp.ExactGP(), y).fit(X, y).predict(T)
+    names = ["radius", "east", "north"]
+    assert_close(told(daskgp.ExactGP(), y).fit(X[names], y).predict(T[names]), wanted, 1e-12)
+    model = told(daskgp.ExactGP(), y).set_params(footprint=2).fit(X.to_numpy(), y)
+    assert_close(model.predict(T.to_numpy()), wanted, 1e-12)
+    kernel = Averaged(Matern32(LENGTHS, VARIANCE), "radius", ("east", "north"))
+    model = told(daskgp.ExactGP(), y).set_params(footprint=None, kernel=kernel).fit(X, y)
+    assert_close(model.predict(T), wanted, 1e-12)
+
+
+def test_offsets_to_the_nodes_are_the_average_over_them(measured):
+    X, y, T = measured
+    names = [f"{axis}{j}" for j in range(8) for axis in ("dx", "dy")]
+
+    def offsets(table):
+        hexagon = NODES[1:]
+        # equal weights: the centre twice as often as the others
+        nodes = np.vstack([np.zeros((2, 2)), hexagon])
+        made = (table[["radius"]].to_numpy()[:, :, None] * nodes.reshape(1, -1)[:, None])[:, 0]
+        return table[["east", "north"]].join(pd.DataFrame(made, columns=names))
+
+    wanted = told(daskgp.ExactGP(), y).fit(X, y).predict(T, return_std=True)
+    model = told(daskgp.ExactGP(), y).set_params(footprint=names).fit(offsets(X), y)
+    for found, other in zip(model.predict(offsets(T), return_std=True), wanted, strict=True):
+        assert_close(found, other, 1e-9, 1e-9)
+
+
+def test_intervals_of_one_coordinate():
+    rng = np.random.default_rng(0)
+    X = np.c_[np.linspace(0, 6, 30), np.where(np.arange(30) % 2, 0.4, 0.0)]
+    kernel, y = Averaged(RBF(1.0), 1, order=8), rng.standard_normal(30)
+    model = daskgp.ExactGP(RBF(1.0), optimizer=None, standardize=False, footprint=1, progress=False)
+    found = model.fit(X, y).predict(X, return_std=True)
+    S = kernel(X) + 0.1 * np.eye(30)
+    wanted = y.mean() + kernel(X) @ np.linalg.solve(S, y - y.mean())
+    assert_close(found[0], wanted, 1e-3, 1e-3)  # by three nodes
+
+
+def test_an_equal_radius_of_all_rows_is_not_scaled_away(measured, caplog):
+    X, y, T = measured
+    X = X.assign(radius=0.4)
+    with caplog.at_level(logging.WARNING):
+        model = told(daskgp.ExactGP(), y).fit(X, y)
+    assert "left out" not in caplog.text
+    assert_close(model.predict(T), kriged(X.to_numpy(), y, T.to_numpy())[0], 1e-8)
+
+
+def test_single_precision(measured):
+    X, y, T = measured
+    wanted = told(daskgp.ExactGP(), y).fit(X, y).predict(T)
+    found = told(daskgp.ExactGP(), y, dtype="float32").fit(X, y).predict(T)
+    assert_close(found, wanted, 1e-3, 1e-3)
+
+
+def test_a_fit_learns_the_kernel_of_points(tmp_path):
+    rng = np.random.default_rng(3)
+    radius = np.where(np.arange(160) % 4, 0.6, 0.0)
+    X = pd.DataFrame(np.c_[rng.uniform(0, 8, (160, 2)), radius], columns=["e", "n", "radius"])
+    S = dense(X.to_numpy(), X.to_numpy()) + NOISE * np.eye(160)
+    y = np.linalg.cholesky(S) @ rng.standard_normal(160)
+    model = daskgp.ExactGP(Matern32(), progress=False, footprint="radius").fit(X, y)
+    found = {row.name: row for row in model.hyperparameters_}
+    for name, wanted in (("lengthscale", LENGTHS), ("variance", VARIANCE)):
+        row = found[name]
+        # within three standard errors on the scale of logarithms
+        assert abs(np.log(row.value / wanted)) < 3 * row.standard_error / row.value
+    model.save(str(tmp_path / "model"))
+    again = daskgp.load(str(tmp_path / "model"))
+    assert again.footprint == "radius"
+    assert_close(again.predict(X[:9]), model.predict(X[:9]), 1e-12)
+
+
+def test_rows_are_added(measured):
+    X, y, T = measured
+    inducing = X[:20].to_numpy()
+    model = told(daskgp.SGPR(inducing=inducing), y, mean="zero", standardize=False)
+    wanted = model.fit(X, y).predict(T)
+    assert_close(model.fit(X[:40], y[:40]).update(X[40:], y[40:]).predict(T), wanted, 1e-6)
+
+
+def test_points_are_predicted_from_areas_better_than_without_footprints():
+    rng = np.random.default_rng(1)
+    X = np.c_[rng.uniform(0, 6, (150, 2)), np.full(150, 0.8)]
+    T = np.c_[rng.uniform(1, 5, (80, 2)), np.zeros(80)]
+    both = np.vstack([X, T])
+    f = np.linalg.cholesky(dense(both, both) + 1e-9 * np.eye(230)) @ rng.standard_normal(230)
+    y, errors = f[:150] + 0.02 * rng.standard_normal(150), {}
+    for footprint in ("radius", None):
+        settings = {"kernel": Matern32(), "progress": False, "footprint": footprint}
+        columns = ["e", "n", "radius"] if footprint else ["e", "n"]
+        rows, places = (pd.DataFrame(A, columns=["e", "n", "radius"])[columns] for A in (X, T))
+        mean, std = daskgp.ExactGP(**settings).fit(rows, y).predict(places, return_std=True)
+        inside = np.mean(np.abs(mean - f[150:]) < 1.96 * std)
+        errors[footprint] = inside, np.sqrt(np.mean((mean - f[150:]) ** 2))
+    assert errors["radius"][0] > 0.88 > errors[None][0]
+    assert errors["radius"][1] < errors[None][1]
+
+
+def test_a_wide_footprint_is_told_of(measured, caplog):
+    X, y, _ = measured
+    model = told(daskgp.ExactGP(), y)
+    with caplog.at_level(logging.WARNING):
+        model.set_params(kernel=Matern32(0.3, VARIANCE)).fit(X, y)
+    assert "footprints of 'radius' of 0.5" in caplog.text
+    assert "order=6" in caplog.text
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"footprint": "size"}, "footprint with 'size', but the features are"),
+        ({"kernel": Averaged(), "footprint": "radius"}, "both give footprints"),
+        ({"mean": ["radius"]}, "'radius', which is the footprint of each row"),
+        ({"footprint": ["radius"]}, "has 1 columns of offsets for 2 coordinates"),
+        ({"footprint": 1.5}, "footprint=1.5 of Averaged: give the column"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(measured, settings, message):
+    X, y, _ = measured
+    given = {"footprint": "radius", **settings}
+    with pytest.raises(SettingError, match=message):
+        daskgp.ExactGP(progress=False, **given).fit(X, y)
+
+
+def test_offsets_take_a_constant_mean(measured):
+    X, y, _ = measured
+    X = X.assign(other=0.1)
+    model = daskgp.ExactGP(mean="linear", footprint=["radius", "other"], progress=False)
+    with pytest.raises(SettingError, match="may lie around another: choose mean='constant'"):
+        model.fit(X, y)
+
+
+def test_a_radius_below_zero_is_refused(measured):
+    X, y, T = measured
+    message = "'radius' is the radius of footprints and is as low as -1"
+    with pytest.raises(InputError, match=message):
+        told(daskgp.ExactGP(), y).fit(X.assign(radius=-1.0), y)
+    model = told(daskgp.ExactGP(), y).fit(X, y)
+    with pytest.raises(InputError, match="radius of footprints and is as low as -"):
+        model.predict(T.assign(radius=-1.0))
+    with pytest.raises(InputError, match="radius"):
+        model.predict(T[["east", "north"]])
+
+
+def test_a_trend_is_that_of_the_centres(measured):
+    X, y, T = measured
+    y = y + 2.0 * (X["east"].to_numpy() - 100)
+    model = daskgp.ExactGP(mean="linear", footprint="radius", progress=False).fit(X, y)
+    assert_close(model.predict(T), 2.0 * (T["east"] - 100) + LEVEL, 1.0, 2.5)
+
+
+def test_places_on_the_sphere_are_refused(measured):
+    X, y, _ = measured
+    X = X.rename(columns={"east": "lon", "north": "lat"}) - [100, 200, 0]
+    model = daskgp.ExactGP(footprint="radius", geographic=("lon", "lat"), progress=False)
+    with pytest.raises(SettingError, match="one place on the sphere, where footprints are not"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (daskgp.SparseSpectrumGP(), "Averaged has no spectrum"),
+        (daskgp.VecchiaGP(varying=4), "are those at points"),
+    ],
+)
+def test_methods_that_cannot_say_so(measured, model, message):
+    X, y, _ = measured
+    with pytest.raises(SettingError, match=message):
+        model.set_params(footprint="radius", progress=False).fit(X, y)
+
+
+def test_paths_are_refused_and_samples_are_not(measured):
+    X, y, T = measured
+    model = told(daskgp.ExactGP(), y).fit(X, y)
+    with pytest.raises(SettingError, match="Averaged has no spectrum"):
+        model.sample_paths(3)
+    assert model.sample_y(T, 4, random_state=0).shape == (10, 4)

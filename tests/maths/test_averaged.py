@@ -1,0 +1,319 @@
+"""Kernels of averages: weighted sums of the kernel of points, and integrals of it."""
+
+import re
+
+import numpy as np
+import pytest
+from agree import assert_close
+from scipy import integrate, special
+
+from daskgp.errors import InputError, SettingError
+from daskgp.fit.conditionals import _reaches_far
+from daskgp.kernels import (
+    RBF,
+    Averaged,
+    Coregion,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Rotated,
+    from_dict,
+    parse,
+)
+from daskgp.kernels.averaged import averaged, averages, rule
+from daskgp.kernels.columns import on_columns
+from daskgp.kernels.lengthscales import distance_units
+from daskgp.kernels.program import tiles_of
+from daskgp.kernels.spectrum import check_features
+from daskgp.kernels.units import left_open
+from daskgp.models.exact import Exact
+from daskgp.models.inducing import choose
+from daskgp.models.markov.conditionals import Conditionals, scores, weights
+from daskgp.models.values import Block, Theta
+from daskgp.testing import central_differences, parametrize_with_checks
+
+AT_POINTS = Matern32((0.9, 1.4), 0.8, active_dims=(0, 1))
+KERNELS = {
+    "intervals": Averaged(RBF(0.8, 2.0), 1),
+    "discs": Averaged(AT_POINTS + Linear(0.3), 2, (0, 1)),
+    "boxes": 0.5 * Averaged(AT_POINTS, 3, (0, 1), "box", 2) * RBF(1.2, active_dims=2),
+    "boxes in space": Averaged(Matern52(1.1), 3, shape="box", order=2),
+    "points": Averaged(Matern52(1.3), (2, 3, 4, 5), (0, 1)),
+    "points of one": Averaged(Matern12(1.3), (1, 2, 3)) + RBF(2.0, active_dims=0),
+    "rotated": Averaged(Rotated(RBF((2.0, 0.5, 1.0)), angle=30.0), 2),
+    "of levels": Averaged(Matern32(active_dims=0) * Coregion(2, levels=2), 1, [0]),
+}
+
+
+@parametrize_with_checks(KERNELS)
+def test_checks(subject, check):
+    check(subject)
+
+
+def places(n=24, seed=0):
+    """Points and discs of two coordinates, the radius last."""
+    rng = np.random.default_rng(seed)
+    return np.c_[rng.uniform(0, 4, (n, 2)), np.where(np.arange(n) % 3, rng.uniform(0.1, 1, n), 0)]
+
+
+def by_hand(kernel, X, Z, weights, nodes):
+    """The average over pairs of nodes, of a kernel of the coordinates alone."""
+    m = nodes.shape[1]
+    total = 0.0
+    for w, x in zip(weights, nodes, strict=True):
+        for v, z in zip(weights, nodes, strict=True):
+            total = total + w * v * kernel(X[:, :m] + X[:, [m]] * x, Z[:, :m] + Z[:, [m]] * z)
+    return total
+
+
+HEXAGON = np.sqrt(2 / 3) * np.array([[np.cos(a), np.sin(a)] for a in np.arange(6) * np.pi / 3])
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def test_a_disc_is_the_average_of_seven_nodes():
+    X, Z = places(), places(7, seed=1)
+    weights, nodes = np.append(0.25, np.full(6, 0.125)), np.vstack([np.zeros(2), HEXAGON])
+    kernel = Averaged(AT_POINTS, 2)
+    assert_close(kernel(X), by_hand(AT_POINTS, X, X, weights, nodes), 1e-12, 1e-14)
+    assert_close(kernel(X, Z), by_hand(AT_POINTS, X, Z, weights, nodes), 1e-12, 1e-14)
+
+
+def test_a_radius_of_zero_is_a_point():
+    X = places()
+    X[:, 2] = 0.0
+    for shape in ("disc", "box"):
+        assert_close(Averaged(AT_POINTS, 2, shape=shape)(X), AT_POINTS(X[:, :2]), 1e-14)
+
+
+def test_points_are_averaged_with_equal_weights():
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.uniform(0, 4, (9, 2)), rng.normal(0, 0.3, (9, 6))]
+    kernel, K = Averaged(AT_POINTS, (2, 3, 4, 5, 6, 7), (0, 1)), 0.0
+    for a in (2, 4, 6):
+        for b in (2, 4, 6):
+            K = K + AT_POINTS(X[:, :2] + X[:, a : a + 2], X[:, :2] + X[:, b : b + 2]) / 9
+    assert_close(kernel(X), K, 1e-12, 1e-14)
+
+
+def test_more_nodes_come_to_the_integrals():
+    intervals = np.array([[0.0, 0.9], [0.7, 0.4], [0.3, 0.0]])
+    K = Averaged(RBF(0.8, 2.0), 1, order=12)(intervals)
+
+    def exact(i, j):
+        (x, r), (z, s) = intervals[i], intervals[j]
+
+        def k(t, u):
+            return 2.0 * np.exp(-0.5 * ((x + r * t - z - s * u) / 0.8) ** 2)
+
+        return integrate.dblquad(k, -1, 1, -1, 1, epsabs=1e-12)[0] / 4
+
+    assert_close(K, [[exact(i, j) for j in range(3)] for i in range(3)], 1e-9)
+
+
+def test_more_nodes_come_to_the_integral_over_a_disc():
+    def polar(radius, angle):
+        away = np.hypot(1.2 + 0.7 * radius * np.cos(angle), 0.7 * radius * np.sin(angle))
+        return radius * np.exp(-0.5 * away**2) / np.pi
+
+    exact = integrate.dblquad(polar, 0, 2 * np.pi, 0, 1, epsabs=1e-12)[0]
+    K = Averaged(RBF(1.0), 2, order=9)(np.array([[1.2, 0, 0.7]]), np.zeros((1, 3)))
+    assert_close(K[0, 0], exact, 1e-9)
+
+
+@pytest.mark.parametrize("shape", ["disc", "box"])
+@pytest.mark.parametrize("order", range(1, 8))
+def test_rules_are_exact_for_polynomials(shape, order):
+    weights, nodes = rule(shape, 2, order)
+    assert_close(weights.sum(), 1.0, 1e-12)
+    assert (weights > 0).all()
+    assert_close(weights @ nodes, 0.0, 1e-12, 1e-14)
+    for p in range(0, 2 * order, 2):
+        for q in range(0, 2 * order - p, 2):
+            found = weights @ (nodes[:, 0] ** p * nodes[:, 1] ** q)
+            if shape == "box":
+                wanted = 1.0 / ((p + 1) * (q + 1))
+            else:
+                wanted = 2 * special.beta((p + 1) / 2, (q + 1) / 2) / (np.pi * (p + q + 2))
+            assert_close(found, wanted, 1e-9, 1e-12)
+
+
+def test_the_errors_that_are_documented():
+    X = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [0.5, 0.0, 0.0]])
+    for kernel, most in ((RBF(1.0), 1e-3), (Matern32(1.0), 2e-2)):
+        few, many = (Averaged(kernel, 2, order=order)(X) for order in (3, 14))
+        assert np.abs(few - many).max() < most
+
+
+def test_an_average_varies_less_than_a_point_the_more_the_wider_it_is():
+    X = np.c_[np.zeros((5, 2)), np.linspace(0, 2, 5)]
+    variances = Averaged(AT_POINTS, 2).diag(X)
+    assert (np.diff(variances) < 0).all()
+
+
+# -- neighbours ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["discs", "boxes", "points", "rotated", "of levels"])
+def test_windows_have_its_covariance_and_derivatives(name):
+    kernel = KERNELS[name]
+    d = {"discs": 3, "boxes": 4, "points": 6, "rotated": 3, "of levels": 3}[name]
+    X = np.random.default_rng(0).uniform(0, 2, (3, 6, d))
+    if name == "of levels":
+        X[..., 2] = np.arange(6) % 2
+    X[0, :, list(kernel.extents(d))] = 0.0
+    X[1, :3, list(kernel.extents(d))] = 0.0
+    K, by_log = tiles_of(kernel, X, slopes=True)
+    bars = np.random.default_rng(1).normal(size=(6, 6))
+    bars += bars.T
+    for i, rows in enumerate(X):
+        assert_close(K[i], kernel(rows), 1e-10, 1e-10)
+        found = (by_log[:, i] * bars).sum(axis=(1, 2))
+        assert_close(found, kernel.pullback(rows)[1](bars).log_parameters, 1e-9, 1e-9)
+
+
+def test_a_product_of_averages_has_windows_too():
+    kernel = Averaged(RBF(0.8, active_dims=0), 1, [0]) * (Averaged(Matern32(), 1) + 0.3)
+    X = np.random.default_rng(0).uniform(0, 2, (2, 5, 2))
+    K, by_log = tiles_of(kernel, X, slopes=True)
+    assert_close(K[1], kernel(X[1]), 1e-10)
+    found = by_log[:, 1].sum(axis=(1, 2))
+    assert_close(found, kernel.pullback(X[1])[1](np.ones((5, 5))).log_parameters, 1e-9)
+
+
+def test_rows_given_all_earlier_ones_have_the_density_of_all():
+    X, rng = places(12), np.random.default_rng(0)
+    theta, y = Theta(Averaged(AT_POINTS, 2), 0.05), rng.standard_normal((12, 1))
+    near = np.array([[j if j < i else -1 for j in range(11)] for i in range(12)])
+    found = scores(theta, Conditionals(X, y, None, np.arange(12), near), np.eye(1), 1)
+    S = theta.kernel(X) + 0.05 * np.eye(12)
+    assert_close(found.logdet, np.linalg.slogdet(S)[1], 1e-9)
+    assert_close(found.square[0, 0], y[:, 0] @ np.linalg.solve(S, y[:, 0]), 1e-9)
+    assert np.isfinite(weights(theta, Conditionals(X, y, None, np.arange(12), near))).all()
+
+
+def test_neighbours_are_those_of_the_centres():
+    units = distance_units(Averaged(AT_POINTS, 2), np.array([4.0, 4.0, 1.0]))
+    assert np.isinf(units[2])
+    assert np.isfinite(units[:2]).all()
+    assert _reaches_far(Averaged(Linear(), 1))
+
+
+def test_inducing_inputs_are_points_at_the_centres():
+    X = places(30)
+    for how in ("greedy", "random", "kmeans"):
+        chosen = choose(X, Averaged(AT_POINTS, 2), 8, how, np.random.default_rng(0))
+        assert (chosen[:, 2] == 0.0).all()
+    assert X[:, 2].max() > 0.0
+
+
+# -- as a value ----------------------------------------------------------------------------------
+
+
+def test_the_evidence_has_its_gradient():
+    X, rng = places(), np.random.default_rng(0)
+    rows = Block(X, rng.standard_normal((len(X), 1)))
+    theta = Theta(Averaged(AT_POINTS, 2), 0.05)
+
+    def value(vector):
+        return Exact().objective(theta.from_vector(vector), rows).value
+
+    found = Exact().objective(theta, rows).gradient.to_vector(False)
+    assert_close(found, central_differences(value, theta.to_vector(False)), 1e-5, 1e-6)
+
+
+def test_it_is_read_from_text_and_from_its_description():
+    text = "2*averaged(rbf([5, 1]), footprint=('dx', 'dy'), columns=('e', 'n')) + averaged"
+    wanted = 2 * Averaged(RBF((5.0, 1.0)), ("dx", "dy"), ("e", "n")) + Averaged()
+    assert parse(text) == wanted
+    assert from_dict(wanted.to_dict()) == wanted
+    assert parse("averaged(linear() + rbf, radius, shape=box, order=2)") == Averaged(
+        Linear() + RBF(), "radius", shape="box", order=2
+    )
+
+
+def test_numbers_left_open_are_those_of_the_kernel_at_points():
+    assert left_open(Averaged(Matern32(variance=1.0), 1), 2).tolist() == [False, True]
+    resolved = Averaged(Matern32(ard=True, active_dims=(0, 1)), 2).resolve(np.array([1, 2, 9]), 3.0)
+    assert resolved.kernel.lengthscale == (1.0, 2.0)
+
+
+def test_features_by_name_become_columns():
+    names, where = ("radius", "e", "n"), (0, 1, 2)
+    placed = on_columns(Averaged(Matern32(ard=True)) + RBF(), names, where)
+    wanted = Averaged(Matern32(ard=True, active_dims=(1, 2)), 0, (1, 2))
+    assert placed == wanted + RBF(active_dims=(1, 2))
+    assert placed.extents(3) == {0: (1, 2)}
+    assert placed.tied_columns(3) == ((1, 2),)
+    assert placed.categories(3) == ()
+
+
+def test_a_footprint_wraps_a_kernel_once():
+    assert averaged(RBF(), None) == RBF()
+    assert next(averages(averaged(RBF(), ["dx0", "dx1"]))).footprint == ("dx0", "dx1")
+    with pytest.raises(SettingError, match="both give footprints"):
+        averaged(1.0 + Averaged(), "radius")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Averaged(3.0), "such as Matern32.., not 3.0"),
+        (lambda: Averaged(RBF() + Averaged()), "averages already"),
+        (lambda: Rotated(Averaged(footprint=2)), "Rotated holds averages"),
+        (lambda: Averaged(footprint=-1), "footprint=-1 of Averaged: give the column"),
+        (lambda: Averaged(footprint=()), "footprint=.. of Averaged: give the column"),
+        (lambda: Averaged(footprint=(1, 1)), "distinct columns of offsets"),
+        (lambda: Averaged(columns=()), "give coordinates by number or name"),
+        (lambda: Averaged(shape="ball"), "choose one of 'disc', 'box'"),
+        (lambda: Averaged(order=0), "order of Averaged"),
+        (lambda: Averaged(order=51), "more than 50"),
+        (lambda: Averaged(footprint=(1, 2), order=2), "take no order: leave it out"),
+        (lambda: Averaged(footprint=(1, 2), shape="box"), "take no shape: leave it out"),
+        (lambda: from_dict({"kernel": "averaged", "parts": "rbf"}), "has no setting 'parts'"),
+        (
+            lambda: on_columns(Averaged(), ("x", "y"), (0, 1)),
+            "Averaged has footprint with 'radius', but the features are 'x, y'",
+        ),
+        (
+            lambda: on_columns(Averaged(), ("x", "y", "t", "radius"), range(4)),
+            r"a disc in 3 coordinates \(x, y, t\), of 2 at most: name the coordinates",
+        ),
+        (
+            lambda: on_columns(Averaged(columns=("x", "radius")), ("x", "radius"), range(2)),
+            "'radius' among its columns and as its footprint",
+        ),
+        (
+            lambda: on_columns(Averaged(RBF(), ("a", "b", "c")), ("x", "y", *"abc"), range(5)),
+            r"3 columns of offsets for 2 coordinates \(x, y\): give 2 for each point",
+        ),
+        (
+            lambda: on_columns(Averaged() * Coregion("radius"), ("x", "radius"), range(2)),
+            "footprint 'radius', which holds codes",
+        ),
+        (
+            lambda: on_columns(Averaged(), ("lon", "lat", "radius"), ((0, 1, 2), (0, 1, 2), 3)),
+            "'lon' and 'lat', which are one place on the sphere",
+        ),
+        (lambda: check_features(Averaged(RBF(), 1), 2), "Averaged has no spectrum"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(SettingError, match=re.compile(message)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (Averaged(footprint=2), "has footprint=2|footprint"),
+        (Averaged(), "names of features that an estimator's fit knows"),
+        (Averaged(footprint=1), "the radius of footprints and is as low as -1: give half"),
+        (Averaged(RBF(), (0, 1)), "no coordinates beside its footprint"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(kernel, message):
+    with pytest.raises(InputError, match=message):
+        kernel(np.array([[0.0, -1.0]]))
