@@ -241,7 +241,9 @@ def _fields(source: str) -> Any:
 def _several(name: str, value: Any, options: Sequence[Any]) -> Any:
     if NUMBERS in options:
         return _numbers(name, value)
-    return _array(name, value) if np.ndarray in options else [str(part) for part in value]
+    if np.ndarray in options:
+        return _array(name, value)
+    return [part if type(part) is int and int in options else str(part) for part in value]
 
 
 def _numbers(name: str, value: Any) -> list[float]:

@@ -215,7 +215,7 @@ class GaussianProcess(FittedGP):
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
     fill_values: Literal["auto"] | Sequence[float] | float | None = "auto"
-    footprint: str | int | Sequence[str | int] | None = None
+    footprint: Sequence[str] | str | int | None = None
     unseen: UnseenName = "error"
     fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = None
     limits: Mapping[str, Sequence[float]] | None = None

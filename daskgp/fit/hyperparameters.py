@@ -610,10 +610,10 @@ def warn_of_footprints(
         found, wanted = (float(one.diag(row)[0]) for one in (part, finer))
         if abs(found - wanted) > COARSE * wanted:
             logger.warning(
-                "footprints of %r of %.4g are wide for the lengthscales of the kernel: the variance"
-                " of their averages is off by %.2g %% with nodes of order %d, give a larger one, "
-                "kernels.Averaged(..., order=%d)",
-                *(names[j], sums.high[j], 100 * abs(found / wanted - 1), order, 2 * order),
+                "the widest footprint, %r = %.4g, is wide for the lengthscales of the kernel: with "
+                "nodes of order %d the variance of its average is off by %.2g %%, give a larger "
+                "order, kernels.Averaged(..., order=%d)",
+                *(names[j], sums.high[j], order, 100 * abs(found / wanted - 1), 2 * order),
             )
 
 

@@ -196,7 +196,8 @@ class Averaged(Kernel):
         if columns is None:
             others = {*own, *codes_of(self.kernel, d)}
             columns = tuple(j for j in range(d) if j not in others)
-        check_dims(columns, d, "Averaged", "columns")
+        if columns:
+            check_dims(columns, d, "Averaged", "columns")
         if problem := self.problem_of(columns):
             raise InputError(problem)
         return columns
@@ -673,7 +674,7 @@ def _checked_footprint(value: Any) -> int | str | tuple[int | str, ...]:
 def _checked_columns(value: Any) -> Dims | None:
     """Return distinct columns by number or name, or None."""
     columns = dimensions(value, "Averaged", "columns")
-    if columns is not None and (not columns or any(isinstance(one, tuple) for one in columns)):
+    if columns is not None and any(isinstance(one, tuple) for one in columns):
         raise SettingError(
             f"columns={shown(value)} of Averaged: give coordinates by number or name, such as "
             "(0, 1)"

@@ -18,7 +18,7 @@ from daskgp.arrays.backend import namespace
 from daskgp.kernels.averaged import Averaged, averages
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.categories import Categorical, Coregion, Table, check_codes
-from daskgp.kernels.checks import groups_of
+from daskgp.kernels.checks import flat, groups_of
 from daskgp.kernels.compose import Constant, Product, Sum
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.periodic import Periodic
@@ -45,6 +45,10 @@ CODES: dict[type[Kernel], int] = {
 """Code of each class; of no class derived from it, whose values may be others."""
 
 
+RADIAL = (RBF, Matern12, Matern32, Matern52)
+"""Classes whose averages compiled code takes."""
+
+
 class Program(NamedTuple):
     """A kernel as arrays.
 
@@ -59,6 +63,10 @@ class Program(NamedTuple):
 
     Where columns are rotated, leaves are those of columns X ``mix`` (n, e), and ``gather`` (k, l)
     makes derivatives by the k hyper-parameters of the kernel from those by ``values``.
+
+    Where there are averages, leaves are those of X with the coordinates of nodes beside.  The
+    columns of a leaf of averages are those of one node after another; in ``levels`` it has the
+    number of nodes, and where their weights begin in ``tables``.
     """
 
     leaves: np.ndarray
@@ -101,6 +109,8 @@ def program(kernel: Kernel, d: int) -> Program | None:
     array([[0, 1],
            [0, 2]])
     """
+    if next(averages(kernel), None) is not None:  # see averaged_program
+        return None
     if has_rotation(kernel):
         plain = unrolled(kernel, d)
         known = None if plain is None else program(plain.kernel, plain.mix.shape[1])
@@ -138,6 +148,112 @@ def program(kernel: Kernel, d: int) -> Program | None:
         np.array(levels, np.int64),
         np.concatenate(tables),
     )
+
+
+class OfAreas(NamedTuple):
+    """Program of a kernel with averages over areas, for compiled code."""
+
+    program: Program
+    areas: tuple[Averaged, ...]
+
+
+def with_nodes(X: Array, areas: tuple[Averaged, ...]) -> Array:
+    """Return rows X (..., d) with the coordinates of the nodes of areas beside.
+
+    Raises
+    ------
+    InputError
+        If a radius is negative.
+    """
+    beside = [X]
+    for area in areas:
+        area.areas(X)
+        places = list(area.coordinate_columns(X.shape[-1]))
+        beside += [nodes[..., places] for nodes in area.nodes(X)[1]]
+    return namespace(X).concatenate(beside, axis=-1) if areas else X
+
+
+def averaged_program(kernel: Kernel, d: int) -> OfAreas | None:
+    """Return the program of a kernel with averages; None if compiled code cannot take it.
+
+    The average of a product is that of one factor times the others, unless two are of the
+    coordinates: such a kernel has none, and nor has one whose factor is not radial.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> averaged_program(2.0 * Averaged(RBF(1.0, active_dims=0), 1), 2).program.levels
+    array([[0, 0, 0],
+           [3, 0, 0]])
+    """
+    marked = _without_averages(kernel, None, d)
+    known = None if marked is None else program(marked.kernel, d)
+    if marked is None or known is None or known.mix is not None:
+        return None
+    own = tuple(dict.fromkeys(area for area in marked.areas if area is not None))
+    levels, tables, begin = known.levels.copy(), [known.tables], len(known.tables)
+    leaves = known.leaves.copy()
+    columns: list[tuple[int, int]] = []
+    first = dict(zip(own, np.cumsum([d, *(_sizes(area, d)[2] for area in own)]), strict=False))
+    for f, area in enumerate(marked.areas):
+        start, stop = known.leaves[f, 2:]
+        leaves[f, 2] = len(columns)
+        at, nodes = known.columns[start:stop].tolist(), 1
+        if area is not None:
+            weights, places, _ = _sizes(area, d)
+            nodes = len(weights)
+            levels[f] = nodes, begin, 0
+            tables.append(weights)
+            begin += nodes
+            beside = {j: int(first[area]) + i for i, j in enumerate(places)}
+            step = {j: len(places) * (j in beside) for j, _ in at}
+            at = [(beside.get(j, j) + a * step[j], p) for a in range(nodes) for j, p in at]
+        columns += at
+        leaves[f, 3] = len(columns)
+    made = known._replace(
+        leaves=leaves,
+        columns=np.array(columns, np.int64).reshape(-1, 2),
+        levels=levels,
+        tables=np.concatenate(tables),
+    )
+    return OfAreas(made, own)
+
+
+class _Marked(NamedTuple):
+    """A kernel of points, and for each of its leaves the averages that it is in, or None."""
+
+    kernel: Kernel
+    areas: tuple[Averaged | None, ...]
+
+
+def _sizes(area: Averaged, d: int) -> tuple[np.ndarray, tuple[int, ...], int]:
+    """Return the weights of nodes, the coordinates, and the number of columns of all nodes."""
+    weights, _ = area.nodes(np.zeros((0, d)))
+    places = area.coordinate_columns(d)
+    return weights, places, len(weights) * len(places)
+
+
+def _without_averages(kernel: Any, area: Averaged | None, d: int) -> _Marked | None:
+    """Return a kernel of points that is averaged over an area, or over those in it."""
+    if isinstance(kernel, Averaged):
+        return _without_averages(kernel.kernel, kernel, d)
+    if type(kernel) in (Sum, Product):
+        parts = [_without_averages(part, area, d) for part in kernel.parts]
+        found = [part for part in parts if part is not None]
+        several = sum(area is not None and area in part.areas for part in found) > 1
+        if len(found) < len(parts) or (several and isinstance(kernel, Product)):
+            return None
+        made = kernel.with_parts(tuple(part.kernel for part in found))
+        return _Marked(made, tuple(itertools.chain(*(part.areas for part in found))))
+    if area is None or isinstance(kernel, Constant | Table):
+        return _Marked(kernel, (None,))
+    dims = getattr(kernel, "active_dims", None)
+    own = set(() if dims is None else flat(dims))
+    if dims is None or not own.isdisjoint(area.extents(d)):
+        return None
+    if own.isdisjoint(area.coordinate_columns(d)):
+        return _Marked(kernel, (None,))
+    return _Marked(kernel, (area,)) if type(kernel) in RADIAL else None
 
 
 def _leaves(kernel: Kernel) -> Iterator[Kernel]:

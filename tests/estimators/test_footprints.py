@@ -193,7 +193,7 @@ def test_a_wide_footprint_is_told_of(measured, caplog):
     model = told(daskgp.ExactGP(), y)
     with caplog.at_level(logging.WARNING):
         model.set_params(kernel=Matern32(0.3, VARIANCE)).fit(X, y)
-    assert "footprints of 'radius' of 0.5" in caplog.text
+    assert "the widest footprint, 'radius' = 0.5" in caplog.text
     assert "order=6" in caplog.text
 
 
@@ -255,7 +255,7 @@ def test_places_on_the_sphere_are_refused(measured):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (daskgp.SparseSpectrumGP(), "Averaged has no spectrum"),
+        (daskgp.SparseSpectrumGP(), "Averaged has no spectral points here"),
         (daskgp.VecchiaGP(varying=4), "are those at points"),
     ],
 )

@@ -24,11 +24,12 @@ from daskgp.kernels import (
 from daskgp.kernels.averaged import averaged, averages, rule
 from daskgp.kernels.columns import on_columns
 from daskgp.kernels.lengthscales import distance_units
-from daskgp.kernels.program import tiles_of
+from daskgp.kernels.program import averaged_program, tiles_of
 from daskgp.kernels.spectrum import check_features
 from daskgp.kernels.units import left_open
 from daskgp.models.exact import Exact
 from daskgp.models.inducing import choose
+from daskgp.models.markov import conditionals
 from daskgp.models.markov.conditionals import Conditionals, scores, weights
 from daskgp.models.values import Block, Theta
 from daskgp.testing import central_differences, parametrize_with_checks
@@ -156,6 +157,7 @@ def test_an_average_varies_less_than_a_point_the_more_the_wider_it_is():
 # -- neighbours ----------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["discs", "boxes", "points", "rotated", "of levels"])
 def test_windows_have_its_covariance_and_derivatives(name):
     kernel = KERNELS[name]
@@ -265,8 +267,9 @@ def test_a_footprint_wraps_a_kernel_once():
         (lambda: Rotated(Averaged(footprint=2)), "Rotated holds averages"),
         (lambda: Averaged(footprint=-1), "footprint=-1 of Averaged: give the column"),
         (lambda: Averaged(footprint=()), "footprint=.. of Averaged: give the column"),
+        (lambda: Averaged(columns=((0, 1),)), "give coordinates by number or name"),
         (lambda: Averaged(footprint=(1, 1)), "distinct columns of offsets"),
-        (lambda: Averaged(columns=()), "give coordinates by number or name"),
+        (lambda: Averaged(columns=()), "columns of Averaged must be distinct"),
         (lambda: Averaged(shape="ball"), "choose one of 'disc', 'box'"),
         (lambda: Averaged(order=0), "order of Averaged"),
         (lambda: Averaged(order=51), "more than 50"),
@@ -317,3 +320,54 @@ def test_settings_that_make_no_sense_are_refused(make, message):
 def test_rows_that_do_not_fit_are_refused(kernel, message):
     with pytest.raises(InputError, match=message):
         kernel(np.array([[0.0, -1.0]]))
+
+
+COMPILED = {
+    "intervals": (Averaged(Matern52(0.8, 2.0, active_dims=0), 1), 2),
+    "discs": (2.0 * Averaged(AT_POINTS + 0.3, 2, order=2) + Linear(0.1, active_dims=0), 3),
+    "one lengthscale": (Averaged(Matern12(0.7, active_dims=(0, 1)), 2), 3),
+    "a feature beside": (Averaged(RBF((0.7, 1.3, 0.9), active_dims=(2, 0, 1)), 3, (0, 1)), 4),
+    "points": (Averaged(RBF(1.1, active_dims=(0, 1)), (2, 3, 4, 5), (0, 1)), 6),
+    "of levels": (
+        Averaged(Matern32(1.2, active_dims=0) * Coregion(2, levels=2, rank=1), 1, [0])
+        + RBF(active_dims=0),
+        3,
+    ),
+    "two": (
+        Averaged(RBF(0.5, active_dims=0), 2, [0]) * Averaged(Matern32(1.3, active_dims=1), 3, [1]),
+        4,
+    ),
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_code_agrees_with_array_functions(name, monkeypatch):
+    kernel, d = COMPILED[name]
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 2, (40, d))
+    X[::3, list(kernel.extents(d))] = 0.0
+    X[:, list(kernel.categories(d))] = np.arange(40)[:, None] % 2
+    y, own = rng.standard_normal((40, 2)), np.arange(11, 40)
+    near = np.stack([rng.permutation(i)[:9] for i in own])
+    near[:3, :4] = -1
+    theta, windows = Theta(kernel, 0.05), Conditionals(X, y, None, own, near)
+    assert conditionals._form(theta, windows) is not None
+    found = scores(theta, windows, np.eye(2), 2), weights(theta, windows)
+    monkeypatch.setattr(conditionals, "_form", lambda *_: None)
+    wanted = scores(theta, windows, np.eye(2), 2), weights(theta, windows)
+    for one, other in zip((*found[0], found[1]), (*wanted[0], wanted[1]), strict=True):
+        assert_close(one, other, 1e-8, 1e-8)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Averaged(Linear(active_dims=0), 1),
+        Averaged(RBF(active_dims=0) * Matern32(active_dims=0), 1),
+        Averaged(RBF(), 1),  # which acts on all columns
+        Averaged(Rotated(RBF(active_dims=(0, 1)), (0, 1)), 2),
+    ],
+)
+def test_other_averages_are_left_to_array_functions(kernel):
+    assert averaged_program(kernel, 3 if kernel.footprint == 2 else 2) is None

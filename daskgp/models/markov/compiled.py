@@ -8,6 +8,8 @@ Rows that are not there are rows of the identity.
 - F: features of the columns of leaves, (3 columns, w): x / scale; sqrt(v) x of linear leaves; of
   periodic ones all cosines, all sines, all angles; codes of those over categories
 - V, S, B: tiles of leaves, their -2 dk/dr^2 and derivatives by the logarithm of their shape
+- D, C: of leaves that are averages, derivatives by the logarithms of their scales, and numbers of
+  nodes of rows, 1 for points
 - M: the covariance, then L
 - E: vectors w, then [beta, 0] of each column of y
 - H: variances of the rows, without what features explain
@@ -59,7 +61,7 @@ from daskgp.models.markov.search import Tree
 
 __all__ = ["Tree", "combined", "windows"]
 
-REVISION = 3
+REVISION = 4
 """Number to raise when what is taken from other files changes: numba looks at this file alone."""
 TINY = 1e-150
 """Stands for a distance of zero where it is divided by."""
@@ -84,6 +86,12 @@ def _leaf(leaves, f):
     return leaves[4 * f], leaves[4 * f + 1], leaves[4 * f + 2], leaves[4 * f + 3]
 
 
+@inlined
+def _nodes(code, levels, f):
+    """Return the number of nodes of a leaf, 1 unless it is of averages."""
+    return max(levels[3 * f], 1) if code != TABLE else 1
+
+
 @part
 def _take_rows(own, near, first, count, w, rows):
     """Put the numbers of the rows of eight windows in ``rows``; the last window is repeated."""
@@ -102,13 +110,15 @@ def _take_values(values, step, number, first, count, P):
 
 
 @part
-def _take_features(leaves, leaf_count, columns, P, scales, X, d, rows, w, F):
+def _take_features(leaves, leaf_count, columns, levels, P, scales, X, d, rows, w, F):
     """Put the features of the rows in F."""
     last = (w - 1) * LANES
     for f in range(leaf_count):
         code, first, start, stop = _leaf(leaves, f)
         shift, wide = (stop - start) * w * LANES, moved(P, (first + 1) * LANES)
+        once = (stop - start) // _nodes(code, levels, f)
         for e in range(start, stop):
+            of_own = columns[2 * (start + (e - start) % once)]  # the same for all nodes
             column, by = columns[2 * e], columns[2 * e + 1] * LANES
             if code == LINEAR:
                 store(scales, 0, root(load(P, by)))
@@ -120,7 +130,7 @@ def _take_features(leaves, leaf_count, columns, P, scales, X, d, rows, w, F):
             for t in range(w * LANES):
                 own = rows[last + t % LANES]
                 row = rows[t] if rows[t] >= 0 else own
-                centre = 0.0 if code in (LINEAR, TABLE) else X[own * d + column]
+                centre = 0.0 if code in (LINEAR, TABLE) else X[own * d + of_own]
                 # differences lose no digits
                 turns = (X[row * d + column] - centre) * scales[t % LANES]
                 feature[t] = turns
@@ -170,6 +180,30 @@ def _turned(F, count, w, i, j):
     return turned
 
 
+@inlined
+def _profile(code, r2, height):
+    """Return k and -2 dk/dr^2 of a kernel of r^2 without a shape."""
+    exponent, s = fill(-0.5) * r2, fill(1.0)
+    if code == MATERN12:
+        s = root(r2)
+        exponent = negative(s)
+    elif code in (MATERN32, MATERN52):
+        s = root(fill(3.0 if code == MATERN32 else 5.0) * r2)
+        exponent = negative(s)
+    k = height * exponential(exponent)
+    slope = k
+    if code == MATERN12:
+        slope = k / largest(s, fill(TINY))
+    elif code == MATERN32:
+        slope = fill(3.0) * k
+        k = muladd(s, k, k)
+    elif code == MATERN52:
+        slope = muladd(s, k, k)
+        k = muladd(fill(1.0 / 3.0) * (s * s), k, slope)
+        slope = fill(5.0 / 3.0) * slope
+    return k, slope
+
+
 @part
 def _radial(code, v, alpha, V, entries, S, B, slopes):
     """Turn r^2 in V into k, with -2 dk/dr^2 in S and the derivative by log shape in B."""
@@ -188,32 +222,58 @@ def _radial(code, v, alpha, V, entries, S, B, slopes):
             if slopes:
                 store(B, at, negative(shape) * k * (inverse - one + log))
         else:
-            exponent, s = fill(-0.5) * r2, one
-            if code == MATERN12:
-                s = root(r2)
-                exponent = negative(s)
-            elif code in (MATERN32, MATERN52):
-                s = root(fill(3.0 if code == MATERN32 else 5.0) * r2)
-                exponent = negative(s)
-            k = height * exponential(exponent)
-            slope = k
-            if code == MATERN12:
-                slope = k / largest(s, fill(TINY))
-            elif code == MATERN32:
-                slope = fill(3.0) * k
-                k = muladd(s, k, k)
-            elif code == MATERN52:
-                slope = muladd(s, k, k)
-                k = muladd(fill(1.0 / 3.0) * (s * s), k, slope)
-                slope = fill(5.0 / 3.0) * slope
+            k, slope = _profile(code, r2, height)
         store(V, at, k)
         if slopes:
             store(S, at, slope)
 
 
 @part
-def _take_leaves(leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, slopes):
-    """Put the tiles of the leaves in V, with S and B if ``slopes``."""
+def _take_nodes(F, once, nodes, w, C):
+    """Put the number of nodes of each row in C: 1 where they are one place in all windows."""
+    size = w * LANES
+    for i in range(w):
+        C[i] = 1.0
+        for e in range(once * size, nodes * once * size, size):
+            for at in range(i * LANES, (i + 1) * LANES):
+                if F[e + at] != F[e % (once * size) + at]:
+                    C[i] = float(nodes)
+
+
+@part
+def _average(code, v, columns, start, once, weights, w, F, C, V, D, entries, slopes):
+    """Put the tile of averages over pairs of nodes in V, and derivatives by scales in D."""
+    height, size, tile = load(v, 0), w * LANES, 0
+    for i in range(w):
+        for j in range(i + 1):
+            average, many, more = fill(0.0), int(C[i]), int(C[j])
+            for e in range(once * slopes):
+                store(D, columns[2 * (start + e) + 1] * entries + tile, fill(0.0))
+            for a in range(many):
+                for b in range(more):
+                    weight = weights[a] if many > 1 else 1.0
+                    weight *= weights[b] if more > 1 else 1.0
+                    own, other = (a * once * w + i) * LANES, (b * once * w + j) * LANES
+                    squares = fill(0.0)
+                    for e in range(0, once * size, size):
+                        step = load(F, own + e) - load(F, other + e)
+                        squares = muladd(step, step, squares)
+                    k, slope = _profile(code, squares, height)
+                    average = muladd(fill(weight), k, average)
+                    slope = fill(weight) * slope
+                    for e in range(once * slopes):
+                        step = load(F, own + e * size) - load(F, other + e * size)
+                        at = columns[2 * (start + e) + 1] * entries + tile
+                        store(D, at, muladd(slope * step, step, load(D, at)))
+            store(V, tile, average)
+            tile += LANES
+
+
+@part
+def _take_leaves(
+    leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, D, C, slopes
+):  # fmt: skip
+    """Put the tiles of the leaves in V, with S, B and D if ``slopes``."""
     entries = LANES * (w * (w + 1) // 2)
     for f in range(leaf_count):
         code, first, start, stop = _leaf(leaves, f)
@@ -222,6 +282,15 @@ def _take_leaves(leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, 
             moved(F, 3 * start * w * LANES),
             stop - start,
         )
+        if _nodes(code, levels, f) > 1:
+            nodes = levels[3 * f]
+            once = number // nodes
+            _take_nodes(features, once, nodes, w, C)
+            _average(
+                code, moved(P, first * LANES), columns, start, once,
+                moved(tables, levels[3 * f + 1]), w, features, C, tile, D, entries, slopes,
+            )  # fmt: skip
+            continue
         if code == PERIODIC:
             number *= 2
         at = 0
@@ -429,7 +498,7 @@ def _take_row(code, kind, count, w, F, V, S, B, O, tables, begin, i, R):
 @part
 def _add_slopes(
     leaves, leaf_count, columns, levels, tables, value_count, terms, term_count, longest, w,
-    F, V, S, B, O, R, E, vectors, G,
+    F, V, S, B, D, O, R, E, vectors, G,
 ):  # fmt: skip
     """Add w'dK_j v to G for the hyper-parameters j of all leaves, row by row of their dK."""
     entries = LANES * (w * (w + 1) // 2)
@@ -445,7 +514,12 @@ def _add_slopes(
         end = start
         for p in range(first, after):
             begin, kind, count, table = end, 1, stop - start, 0
-            if code == TABLE:
+            tile = moved(V, own)
+            if _nodes(code, levels, f) > 1:
+                kind = 0
+                if p > first:
+                    tile = moved(D, p * entries + _row(i, w))
+            elif code == TABLE:
                 begin, count = start, levels[3 * f]
                 table = levels[3 * f + 1] + (1 + p - first) * count * count
             elif p == first and code != LINEAR:
@@ -460,7 +534,7 @@ def _add_slopes(
                 count = end - begin
             features = moved(F, (2 * start + begin) * w * LANES)
             _take_row(
-                code, kind, count, w, features, moved(V, own), moved(S, own), moved(B, own), O,
+                code, kind, count, w, features, tile, moved(S, own), moved(B, own), O,
                 tables, table, i, R,
             )  # fmt: skip
             _add_row(R, E, w, vectors, i, moved(G, p * vectors * LANES))
@@ -525,12 +599,13 @@ def _windows(
     R, H = moved(memory, starts[8]), moved(memory, starts[9])
     G, least = moved(memory, starts[10]), moved(memory, starts[11])
     P, scales = moved(memory, starts[12]), moved(memory, starts[13])
+    D, C = moved(memory, starts[14]), moved(memory, starts[15])
     entries, size = LANES * (w * (w + 1) // 2), (q + 1) * LANES
     for first in range(0, count, LANES):
         _take_rows(own, near, first, count, w, rows)
         _take_values(values, step, kernel_count + 1, first, count, P)
-        _take_features(leaves, leaf_count, columns, P, scales, X, X_.shape[1], rows, w, F)
-        _take_leaves(leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, wanted)
+        _take_features(leaves, leaf_count, columns, levels, P, scales, X, X_.shape[1], rows, w, F)
+        _take_leaves(leaves, leaf_count, columns, levels, tables, P, F, w, V, S, B, D, C, wanted)
         for at in range(0, entries, LANES):
             if terms_.size == 1:
                 store(M, at, load(V, at))
@@ -555,7 +630,7 @@ def _windows(
             store(G, t, fill(0.0))
         _add_slopes(
             leaves, leaf_count, columns, levels, tables, kernel_count, terms, terms_.shape[0],
-            terms_.shape[1], w, F, V, S, B, O, R, E, q + 1, G,
+            terms_.shape[1], w, F, V, S, B, D, O, R, E, q + 1, G,
         )  # fmt: skip
         _take_noise_slopes(N, w, E, q + 1, moved(G, kernel_count * size))
         for lane in range(inside):
@@ -602,6 +677,7 @@ def windows(
     y = y if slopes else np.zeros((0, 0))
     q, count, tile = y.shape[1], len(known.leaves), w * (w + 1) // 2
     derived = count * tile if slopes else 0
+    averaged = (known.leaves[:, 0] != TABLE) & (known.levels[:, 0] > 0)
     sizes = [
         3 * len(known.columns) * w,
         count * tile,
@@ -612,6 +688,8 @@ def windows(
         *(w, w, w, w),
         values.shape[1] * (q + 1),
         *(1, values.shape[1], 1),
+        (values.shape[1] - 1) * tile if slopes and averaged.any() else 0,
+        w,
     ]
     starts = LANES * np.cumsum([0, *sizes])
     weights = np.empty((0 if slopes else g, w))

@@ -32,8 +32,15 @@ from scipy.sparse import csr_array
 from daskgp.arrays import backend, batched
 from daskgp.arrays.backend import namespace, number, to_host, wide
 from daskgp.errors import NumericalError
-from daskgp.kernels import Kernel
-from daskgp.kernels.program import Program, program, tiles, tiles_of
+from daskgp.kernels import Averaged, Kernel
+from daskgp.kernels.program import (
+    Program,
+    averaged_program,
+    program,
+    tiles,
+    tiles_of,
+    with_nodes,
+)
 from daskgp.models.markov.windows import Stats
 from daskgp.models.values import Theta, add, variances
 from daskgp.models.varying import Varying
@@ -339,19 +346,24 @@ def _alone() -> Iterator[None]:
         yield
 
 
-_Form: TypeAlias = tuple[ModuleType, Program]
+_Form: TypeAlias = tuple[ModuleType, Program, tuple[Averaged, ...]]
 
 
 def _form(theta: Theta, c: Conditionals) -> _Form | None:
     """Return compiled code and the kernel's program, None if there is none for the rows."""
     if namespace(c.X) is not np or c.width > MOST_COMPILED + 1:
         return None
-    known = _program(theta.kernel, c.X.shape[1], theta.varying is not None)
+    d, varies = c.X.shape[1], theta.varying is not None
+    known = _program(theta.kernel, d, varies)
+    areas: tuple[Averaged, ...] = ()
+    found = averaged_program(theta.kernel, d) if known is None and not varies else None
+    if found is not None:
+        known, areas = found
     code = None if known is None else compiled()
     if code is None or known is None:
         return None
     known.check(known.mixed(c.X))  # compiled code takes codes as they are
-    return code, known
+    return code, known, areas
 
 
 def _program(kernel: Kernel, d: int, varies: bool) -> Program | None:
@@ -382,9 +394,9 @@ def _run(
     form: _Form, theta: Theta, c: Conditionals, features: np.ndarray | None, slopes: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what compiled code does; raise NumericalError for rows that are determined."""
-    code, known = form
+    code, known, areas = form
     own, near = _places(c, min(len(a) for a in (c.X, c.noise, features) if a is not None))
-    values, X = theta.at(c.X[own]), _numbers(known.mixed(c.X))
+    values, X = theta.at(c.X[own]), _numbers(with_nodes(known.mixed(c.X), areas))
     if known.mix is not None:
         values = np.append(known.values, theta.noise_variance)[None]
     w, z, by_log = code.windows(
