@@ -548,6 +548,14 @@ def test_angles_are_found_and_worth_it(tmp_path):
 
 
 @pytest.mark.slow
+def test_footprints_are_worth_knowing(tmp_path):
+    (dense, exact, *_, none), printed = run(tmp_path, "footprints")
+    assert exact["rmse_points"] < 1.1 * dense["rmse_points"] < none["rmse_points"]
+    assert none["coverage_points"] < 0.9 < exact["coverage_points"]
+    assert "| exact | " in printed
+
+
+@pytest.mark.slow
 def test_plans_are_beside_what_is_taken(tmp_path):
     (row,), printed = run(tmp_path, "plan", "--cases", "sgpr", "--time")
     for part in ("worker", "client", "disk", "time"):
