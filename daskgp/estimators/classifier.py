@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp.checks import choice, flags, shown
-from daskgp.data import grids
+from daskgp.data import grids, named_beside
 from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
@@ -93,7 +93,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags = self._base().__sklearn_tags__().input_tags
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit to rows and their labels.
 
         Parameters
@@ -103,6 +103,9 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         y : array-like (n,)
             Labels: numbers, strings, booleans; those of a dask array are found out in a pass.  With
             an xarray object a DataArray on its grid, of which cells without a label are left out.
+        sample_weight : float or array-like (n,), optional
+            Weights, by which the log densities of rows count: a row of weight 2 is two such rows,
+            and one of weight 0 none.
 
         Returns
         -------
@@ -134,14 +137,14 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         codes = _coded(y, classes)
         if len(classes) == 2:
-            fields = [one.fit(X, codes)]
+            fields = [one.fit(X, codes, sample_weight=sample_weight)]
         else:
-            fields = self._several(one, X, codes, len(classes))
+            fields = self._several(one, X, codes, len(classes), sample_weight)
         self.classes_, self.fields_ = classes, fields
         return self
 
     def _several(
-        self, one: GaussianProcess, X: Any, codes: Any, count: int
+        self, one: GaussianProcess, X: Any, codes: Any, count: int, sample_weight: Any
     ) -> list[GaussianProcess]:
         """Return a fitted estimator of each class."""
         check_settings(one)
@@ -154,7 +157,8 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "sklearn.multiclass.OneVsRestClassifier"
             )
         fields: list[GaussianProcess] = []
-        for fit in several.fitted(recipe, X, codes, count, self.shared):
+        beside = named_beside(sample_weight=sample_weight)
+        for fit in several.fitted(recipe, X, codes, count, self.shared, beside):
             field = clone(one).set_params(likelihood="gaussian")
             field._remember(fit)
             fields.append(field)
@@ -277,6 +281,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> model.predict(np.array([[0.1], [0.9]])).tolist()
         ['a', 'b']
         """
+        check_is_fitted(self)
         function, dtype = partial(_most_probable, classes=self.classes_), self.classes_.dtype
         p = [self.predict_proba(X)]
         return composite.of_rows(function, p, "label", "most probable class", dtype)

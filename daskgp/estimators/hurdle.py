@@ -100,7 +100,7 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         tags.target_tags.positive_only = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit to rows and their amounts.
 
         Parameters
@@ -110,6 +110,9 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         y : array-like (n,)
             Zero or positive numbers; a dask array is read in a pass first.  With an xarray object a
             DataArray on its grid.
+        sample_weight : float or array-like (n,), optional
+            Weights, by which the log densities of rows count: a row of weight 2 is two such rows,
+            and one of weight 0 none.
 
         Returns
         -------
@@ -138,9 +141,9 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             check_settings(part)
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
         _check_amounts(y)
-        occurrence.fit(X, _of_target(_occurs, y))
+        occurrence.fit(X, _of_target(_occurs, y), sample_weight=sample_weight)
         with scaling.missing_on_purpose():
-            amount.fit(X, _of_target(_positive, y))
+            amount.fit(X, _of_target(_positive, y), sample_weight=sample_weight)
         self.occurrence_, self.amount_ = occurrence, amount
         return self
 

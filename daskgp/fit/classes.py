@@ -24,6 +24,7 @@ import numpy as np
 from daskgp import data
 from daskgp.data.blocks import sampling
 from daskgp.data.partition import Span
+from daskgp.data.rows import Beside
 from daskgp.fit import run, sites, warm
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
@@ -45,7 +46,7 @@ TRAINED = 6
 """Most turns in which hyper-parameters are trained."""
 
 
-def fitted(recipe: Recipe, X: Any, y: Any, classes: int, shared: bool) -> list[Fit]:
+def fitted(recipe: Recipe, X: Any, y: Any, classes: int, shared: bool, beside: Beside) -> list[Fit]:
     """Return a fit of each class, whose objective is the bound on the evidence of all.
 
     Parameters
@@ -59,12 +60,14 @@ def fitted(recipe: Recipe, X: Any, y: Any, classes: int, shared: bool) -> list[F
         Whether the classes have the same hyper-parameters.  These are then means of those with the
         largest evidence for each class, weighted by their precisions: the largest sum of evidences,
         as far as these are quadratic.
+    beside : mapping
+        What rows have beside y: weights, by which their log densities count.
     """
     executor = Executor.current(recipe.progress, recipe.device)
-    sizes = recipe.rows_of(X, y, None, executor.shares_memory)
+    sizes = recipe.rows_of(X, y, None, executor.shares_memory, beside)
     run.planned(recipe, sizes, executor.memory_per_task(), None)
     with scratch_rows(recipe.store) as spill, ExitStack() as stack:
-        read = recipe.rows_of(X, y, spill, executor.shares_memory)
+        read = recipe.rows_of(X, y, spill, executor.shares_memory, beside)
         rows = run.marked(recipe, read, executor)
         sums = run.described(recipe, rows, recipe.spans(rows), executor)
         urls = [run.rows_url(recipe, None, f"{spill}-{c}") for c in range(classes)]
@@ -213,17 +216,17 @@ def _moved(before: list[warm.Other], after: list[warm.Other]) -> float:
 
 def _alone(rows: data.Rows, classes: int, span: Span) -> tuple[Any, ...]:
     """Return the sites of rows, of one class after another, whose f have priors of their own."""
-    known, y, *_ = sites.observed(rows, span)
+    known, y, _, weight = sites.observed(rows, span)
     mean = np.zeros((len(y), classes))
     found = categorical.expected(mean, np.full_like(mean, sites.ALONE))
-    return *_sited(known, *_natural(found, y, mean)), None
+    return *_sited(known, *_natural(found, y, mean, weight)), None
 
 
 def _next(
     rows: data.Rows, before: list[data.Rows], share: float, span: Span, *q: Posterior
 ) -> tuple[Any, ...]:
     """Return the next sites of rows, of one class after another, and their part of the bound."""
-    known, y, *_ = sites.observed(rows, span)
+    known, y, _, weight = sites.observed(rows, span)
     X = rows.raw(*span)[0][known]
     with single_blas_thread():
         found = [one.moments(X, "variance", gaussian=True) for one in q]
@@ -235,19 +238,22 @@ def _next(
     expected = categorical.expected(mean, variance)
     observed = np.take_along_axis(mean, y.astype(np.intp), axis=1)[:, 0]
     of_sites = np.log(2 * np.pi * v) + ((t - mean) ** 2 + variance) / v
-    value = float((observed - expected.log_total).sum() + 0.5 * of_sites.sum())
-    first, second = _natural(expected, y, mean)
+    density = observed - expected.log_total
+    density = density if weight is None else weight * density
+    value = float(density.sum() + 0.5 * of_sites.sum())
+    first, second = _natural(expected, y, mean, weight)
     first = (1.0 - share) * t / v + share * first
     second = (1.0 - share) / v + share * second
     return *_sited(known, first, second), (value, len(y))
 
 
 def _natural(
-    found: categorical.Categories, y: np.ndarray, mean: np.ndarray
+    found: categorical.Categories, y: np.ndarray, mean: np.ndarray, weight: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return t / v and 1 / v (n, C) of sites where q has means (n, C)."""
-    second = np.clip(found.spread, *sites.PRECISIONS)
-    slope = (y == np.arange(mean.shape[1])) - found.probability
+    w = 1.0 if weight is None else weight[:, None]
+    second = np.clip(w * found.spread, *sites.PRECISIONS)
+    slope = w * ((y == np.arange(mean.shape[1])) - found.probability)
     return slope + mean * second, second
 
 

@@ -36,6 +36,9 @@ OFTEN = {
 }
 """Checks that every test run makes."""
 EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a row of weight 2 has one site, and the same row twice has two: turns end at other bits"
+    ),
     "check_dtype_object": "numbers kept as Python objects are refused with one line",
     "check_estimators_pickle": "a row that misses a feature has no class, which predict refuses",
 }
@@ -174,6 +177,27 @@ def test_scores_of_probabilities_are_those_of_scikit_learn(count):
         model.scores(X[:1], ["d"])
     with pytest.raises(InputError, match="y has 39 rows and X has 40"):
         model.scores(X, y[1:])
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_weight_of_two_is_a_row_twice_and_one_of_zero_none(count):
+    X, y = blobs(40, count)
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    weight[np.unique(y, return_index=True)[1]] = 1
+    base = fixed().set_params(tol=1e-5)
+    weighted = GPClassifier(base).fit(X, y, sample_weight=weight.tolist())
+    copies = np.repeat(np.arange(len(y)), weight)
+    repeated = GPClassifier(base).fit(X[copies], y[copies])
+    assert weighted.n_rows_ == (weight > 0).sum()
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=2e-3)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, abs=0.01)
+    with pytest.raises(InputError, match="sample_weight has shape"):
+        GPClassifier(base).fit(X, y, sample_weight=weight[1:])
+    lazy = GPClassifier(base).fit(
+        *(da.from_array(part, chunks=(20, *part.shape[1:])) for part in (X, y)),
+        sample_weight=da.from_array(weight, chunks=20),
+    )
+    np.testing.assert_allclose(lazy.predict_proba(X), weighted.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -69,6 +69,18 @@ def test_predictions_are_those_of_draws_of_the_parts(likelihood):
     np.testing.assert_allclose(model.predict_exceedance(T, 0.0), p, rtol=1e-12)
 
 
+def test_rows_of_no_weight_are_left_out_of_both_parts():
+    X, y = rows()
+    weight = (np.arange(len(y)) % 3 > 0).astype(float)
+    weighted, kept = hurdle().fit(X, y, sample_weight=weight), weight > 0
+    others = hurdle().fit(X[kept], y[kept])
+    assert weighted.n_rows_ == kept.sum()
+    np.testing.assert_allclose(weighted.predict(X), others.predict(X), rtol=1e-6)
+    halves = hurdle().fit(X, y, sample_weight=0.5).predict(X, return_std=True)
+    wholes = hurdle().fit(X, y).predict(X, return_std=True)
+    assert halves[1].mean() > wholes[1].mean()
+
+
 def test_scores_are_those_of_draws_of_both_parts():
     X, y = rows(60)
     model = hurdle().fit(X, y)
