@@ -191,10 +191,12 @@ def column_options(target: str) -> Callable[[F], F]:
         _columns,
         click.option("--target", metavar="NAME", help=target),
         click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]"),
-        click.option("--y-std", metavar="NAME", help="Column of the target's standard errors."),
         click.option(
-            "--y-variance", metavar="NAME", help="Column of the target's error variances."
+            "--y-std",
+            metavar="NAME",
+            help="Column of the target's standard errors, or of each of several: a,b.",
         ),
+        click.option("--y-variance", metavar="NAME", help="Column of error variances, likewise."),
         click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
         click.option("--trials", metavar="NAME", help="Column of trials, for likelihood=binomial."),
         click.option(
@@ -226,7 +228,8 @@ def column_options(target: str) -> Callable[[F], F]:
 def _columns(**texts: Any) -> dict[str, Any]:
     """Return names of columns as `convert` takes them."""
     several: dict[str, Any] = {"fill_values": fill_values(texts.pop("fill"))}
-    several |= {name: names_or_none(texts[name]) for name in ("target", "features")}
+    names = "target", "features", "y_std", "y_variance"
+    several |= {name: names_or_none(texts[name]) for name in names}
     return texts | several | {name: names_or_false(texts[name]) for name in ("geographic", "dates")}
 
 

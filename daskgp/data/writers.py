@@ -41,7 +41,7 @@ def dataset_writer(
     block_rows: int = DEFAULT_BLOCK_ROWS,
     multi_target: bool = False,
     attributes: groups.Attributes | None = None,
-    beside: Sequence[str] = (),
+    beside: Sequence[str] | Mapping[str, int] = (),
 ) -> Iterator[DatasetWriter]:
     """Write a dataset store row by row in whole chunks.
 
@@ -60,8 +60,9 @@ def dataset_writer(
         Keep y two-dimensional even if it has one column.
     attributes : mapping, optional
         Further JSON attributes of the group.
-    beside : sequence of str
-        Names of further arrays (n,), such as ``y_variance``.
+    beside : sequence of str, or mapping of str to int
+        Names of further arrays (n,), such as ``y_variance``; those of a mapping have so many
+        columns.
 
     Yields
     ------
@@ -78,7 +79,8 @@ def dataset_writer(
     with groups.creating(str(url), "dataset", {**(attributes or {}), **names, **marks()}) as group:
         step, d = int(block_rows), len(feature_names)
         shapes = {"X": (0, d)} | ({} if tail is None else {"y": (0, *tail)})
-        shapes |= dict.fromkeys(beside, (0,))
+        widths = beside if isinstance(beside, Mapping) else dict.fromkeys(beside, 1)
+        shapes |= {name: (0,) if k == 1 else (0, k) for name, k in widths.items()}
         arrays = [create_rows(group, name, shape, step, float) for name, shape in shapes.items()]
         writer = DatasetWriter(arrays, step)
         yield writer
@@ -161,7 +163,7 @@ class DatasetWriter:
         self._pending = [tuple(np.asarray(array[last], np.float64) for array in arrays)]
 
     def append(self, X: np.ndarray, y: np.ndarray | None = None, *beside: np.ndarray) -> None:
-        """Add rows X (r, d), y (r,) or (r, p) and others (r,); without targets there is no y."""
+        """Add rows X (r, d), y (r,) or (r, p) and others; without targets there is no y."""
         if (y is None) != (len(self._arrays) == 1 + len(beside)):
             raise InputError("y must be given where the store has targets, and only there")
         arrays = [np.asarray(a, np.float64) for a in (X, y, *beside) if a is not None]

@@ -14,7 +14,7 @@ from daskgp.data import gridded
 from daskgp.data.categories import Levels
 from daskgp.data.convert import sources
 from daskgp.data.convert.convert import Conversion, convert, convert_for
-from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside, unnamed
+from daskgp.data.rows import ARGUMENTS, COLUMNS, Y_VARIANCE, Beside, unnamed
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import Columns
@@ -28,8 +28,8 @@ class Named(NamedTuple):
     target: Any
     features: Any = None
     mask: str | None = None
-    y_std: str | None = None
-    y_variance: str | None = None
+    y_std: Any = None
+    y_variance: Any = None
     weight: str | None = None
     trials: str | None = None
     exposure: str | None = None
@@ -107,7 +107,7 @@ def columns_of(
     SettingError
         If arrays and names of columns are mixed.
     """
-    several = isinstance(y, list | tuple) and bool(y) and all(isinstance(name, str) for name in y)
+    several = _are_names(y)
     labelled = sources.addresses(X) or hasattr(X, "coords") or hasattr(X, "columns")
     if not isinstance(y, str) and not (several and labelled):
         for name, value in (("features", features), ("mask", mask)):
@@ -124,13 +124,19 @@ def columns_of(
                 )
         return None
     for name, value in beside.items():
-        if value is not None and value is not False and not isinstance(value, str):
+        listed = several and name == Y_VARIANCE and _are_names(value)
+        if value is not None and value is not False and not (listed or isinstance(value, str)):
             raise SettingError(
                 f"y={shown(y)} is a name, {ARGUMENTS[name]} is not: give its column in X, too"
             )
     own: dict[str, Any] = {name: value or None for name, value in beside.items()}
     own["geographic"] = geographic
     return Named(X, y, features, mask, fill_values=fill_values, **own)
+
+
+def _are_names(y: Any) -> bool:
+    """Return whether a list of names is given."""
+    return isinstance(y, list | tuple) and bool(y) and all(isinstance(name, str) for name in y)
 
 
 def refuse_unnamed(source: str) -> None:

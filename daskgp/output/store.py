@@ -250,7 +250,7 @@ def _arrays_beside(source: str, X: da.Array, columns: Mapping[str, str]) -> tupl
     group, kept = groups.open_group(source, "dataset"), layout_of(source).choices
     found = {"X": data.behind(X)}
     for name, column in columns.items():
-        own = name if kept.get(name) == column else column
+        own = name if kept.get(name) == (column,) else column
         if own not in groups.names_in(source):
             held = ", ".join(sorted(groups.names_in(source)))
             raise InputError(

@@ -23,7 +23,7 @@ from daskgp.data import feature_units, grids, whole_dates
 from daskgp.data.categories import CATEGORIES, Coding, Levels
 from daskgp.data.categories import check as check_levels
 from daskgp.data.convert import layout, sources
-from daskgp.data.convert.layout import Layout
+from daskgp.data.convert.layout import Choices, Layout
 from daskgp.data.convert.sources import Source
 from daskgp.data.convert.table import (
     MISSING,
@@ -57,6 +57,8 @@ logger = logging.getLogger("daskgp")
 Options = Mapping[str, Any]
 
 NOISE = {"y_std": "y_variance", "y_variance": "y_variance", "weight": "weight"}
+ERRORS = "y_std", "y_variance"
+"""Arguments that name errors of targets."""
 BESIDE = {**NOISE, **dict(zip(COLUMNS, COLUMNS, strict=True))}
 """Arrays beside y by the arguments that name their columns."""
 
@@ -92,8 +94,8 @@ def convert(
     *,
     append: bool = False,
     like: str | None = None,
-    y_std: str | None = None,
-    y_variance: str | None = None,
+    y_std: str | Sequence[str] | None = None,
+    y_variance: str | Sequence[str] | None = None,
     weight: str | None = None,
     trials: str | None = None,
     exposure: str | None = None,
@@ -147,9 +149,10 @@ def convert(
     like : str or path, optional
         A dataset store whose features, units of times and geographic columns are taken, such as
         that of the training rows for places to predict at.
-    y_std, y_variance : str, optional
+    y_std, y_variance : str or sequence of str, optional
         Column with the standard deviation, or the variance, of the error of each target value; the
-        store keeps the variance as the array ``y_variance``, which `fit` takes.
+        store keeps the variance as the array ``y_variance``, which `fit` takes.  Of several targets
+        a column for each, in their order, as joint ones take them.
     weight : str, optional
         Column with the weight of each row, kept as the array ``weight``.
     trials, exposure, offset, lower, upper : str, optional
@@ -254,7 +257,7 @@ def convert_for(
     levels: Levels = MappingProxyType({}),
     takes_new: bool = False,
     progress: ShowProgress = "auto",
-    **beside: str | None,
+    **beside: str | Sequence[str] | None,
 ) -> Conversion:
     """Convert as ``convert`` does, for a model whose features have these ``units``.
 
@@ -281,8 +284,9 @@ def _made(
     groups.refuse_existing(destination, "dataset")
     with _planned(asked, kept, like, step) as plan:
         names, said = plan.layout[:2], plan.layout.attributes()
+        widths = {name: len(columns) for name, columns in asked.arrays().items()}
         with data.dataset_writer(
-            destination, *names, step, attributes=said, beside=tuple(asked.arrays())
+            destination, *names, step, attributes=said, beside=widths
         ) as writer:
             return plan.copy(writer, progress)
 
@@ -295,7 +299,7 @@ class _Asked(NamedTuple):
     features: Names
     geographic: Any
     """Columns of longitude and latitude, False for none, None for those known."""
-    choices: Mapping[str, str]
+    choices: Choices
     """Columns that are neither features nor targets, by the arguments that name them."""
     dates: Names | None = None
     """Features that are dates written as whole numbers, None for those that look like them."""
@@ -316,11 +320,16 @@ class _Asked(NamedTuple):
         features: str | Sequence[str] | None,
         geographic: Any,
         dates: Any,
-        beside: Mapping[str, str | None],
+        beside: Mapping[str, str | Sequence[str] | None],
     ) -> Self:
         """Return what a caller asks for; InputError unless names are different ones."""
         named = _distinct("target", target), _distinct("features", features)
-        choices = {name: column for name, column in beside.items() if column is not None}
+        choices = {name: _distinct(name, column) for name, column in beside.items() if column}
+        several = next(
+            (name for name, own in choices.items() if own[1:] and name not in ERRORS), ""
+        )
+        if several:
+            raise InputError(f"{several} is {', '.join(choices[several])}: give one column")
         if dates is True:
             raise SettingError("dates=True: name the columns, or give False or None")
         own = () if dates is False else None if dates is None else _distinct("dates", dates)
@@ -329,18 +338,19 @@ class _Asked(NamedTuple):
     @property
     def mask(self) -> str | None:
         """Variable of a grid that says which points to leave out."""
-        return self.choices.get("mask")
+        return self.choices.get("mask", (None,))[0]
 
-    def arrays(self) -> dict[str, _Column]:
+    def arrays(self) -> dict[str, tuple[_Column, ...]]:
         """Return the columns of the arrays beside y, by the names of the arrays.
 
         Raises
         ------
         InputError
-            If there is not one target, or its error is named twice.
+            If there are no targets, or as many errors of them, or an error is named twice.
         """
-        given = [_Column(name, self.choices[name]) for name in BESIDE if self.choices.get(name)]
-        errors = [column for column in given if BESIDE[column.argument] == "y_variance"]
+        choices = self.choices
+        given = [_Column(name, choices[name][0]) for name in BESIDE if name in choices]
+        errors = [column for column in given if column.argument in ERRORS]
         if not given:
             return {}
         of_target = [column for column in given if column.argument not in COLUMNS]
@@ -352,11 +362,21 @@ class _Asked(NamedTuple):
                 f"{first} and y_variance={errors[1].name!r} describe the same error: give only one "
                 "of them"
             )
-        if errors and len(self.targets) > 1:
-            raise InputError(
-                f"{first} and {len(self.targets)} targets: convert one target with its errors"
+        for argument in (column.argument for column in errors):
+            number = len(choices[argument])
+            if number != max(len(self.targets), 1):
+                columns = f"{number} column{'s' * (number > 1)}"
+                targets = f"{len(self.targets)} target{'s' * (len(self.targets) > 1)}"
+                raise InputError(
+                    f"{argument} has {columns} for {targets}: name one for each target, in their "
+                    "order"
+                )
+        return {
+            BESIDE[column.argument]: tuple(
+                _Column(column.argument, name, j) for j, name in enumerate(choices[column.argument])
             )
-        return {BESIDE[column.argument]: column for column in given}
+            for column in given
+        }
 
     def check_times(
         self, table: Table, features: Names, units: Mapping[str, str], source: str
@@ -376,7 +396,7 @@ class _Asked(NamedTuple):
     def beside(self) -> Names:
         """Return the columns that are neither features nor targets."""
         masks = () if self.mask is None else (self.mask,)
-        return (*(column.name for column in self.arrays().values()), *masks)
+        return (*(one.name for columns in self.arrays().values() for one in columns), *masks)
 
     def unmasked(self) -> _Asked:
         """Return what is asked without a mask."""
@@ -389,9 +409,8 @@ class _Asked(NamedTuple):
         Columns of errors go together.
         """
         given = dict(self.choices)
-        errors = {"y_std", "y_variance"}
         for name, column in kept.choices.items():
-            if name not in given and not (name in errors and errors & {*given}):
+            if name not in given and not (name in ERRORS and {*ERRORS} & {*given}):
                 given[name] = column
         return self._replace(targets=self.targets or kept.targets, choices=given)
 
@@ -408,13 +427,14 @@ class _Asked(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """Column of an array beside y, and the argument that names it.
+    """Column of an array beside y, the argument that names it, and its number among others.
 
     Of standard deviations, ``y_std``, the array has the squares.
     """
 
     argument: str
     name: str
+    number: int = 0
 
     def values(self, column: np.ndarray, needed: np.ndarray, before: int) -> np.ndarray:
         """Return the values (r,) of the array, after ``before`` rows.
@@ -484,7 +504,11 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
     arrays = tuple(asked.arrays().values())
     opened = sources.open_table(asked.source, asked.targets, features, asked.beside())
     with _unlike_features(asked.beside()), opened as table:
-        if not table.gridded and kept is not None and kept.choices.get("mask") == asked.mask:
+        if (
+            not table.gridded
+            and kept is not None
+            and kept.choices.get("mask", (None,))[0] == asked.mask
+        ):
             asked = asked.unmasked()  # that of grids before
         beside = asked.beside()
         twice = next((name for name in beside if beside.count(name) > 1), None)
@@ -685,7 +709,8 @@ class _Plan(NamedTuple):
     clocks: tuple[feature_units.Conversion | None, ...]
     """Conversions of columns into the units of the store, times above all."""
     source: str
-    arrays: tuple[_Column, ...]
+    arrays: tuple[tuple[_Column, ...], ...]
+    """Columns of each array beside y."""
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
     missing: _Missing
@@ -707,11 +732,7 @@ class _Plan(NamedTuple):
             block = block if wanted.all() else block[wanted]
             X, y, more = np.split(block, [d, d + p], axis=1)
             columns.check(X)
-            needed = ~np.isnan(block[:, : d + p]).any(axis=1)  # others are not fitted
-            for j, own in enumerate(self.arrays):
-                needed &= (more[:, j] != 0) | (own.argument != "weight")
-            beside = [own.values(more[:, j], needed, rows) for j, own in enumerate(self.arrays)]
-            writer.append(X, y if table.targets else None, *beside)
+            writer.append(X, y if table.targets else None, *self._beside(X, y, more, rows))
             rows += len(X)
         if rows == 0:
             masked = "masked or " if self.zeros is not None else ""
@@ -722,6 +743,24 @@ class _Plan(NamedTuple):
             raise InputError(f"{self.source} has no rows to convert: {why}; choose another source")
         self.missing.tell()
         return Conversion(rows, skipped, names, self.layout.targets, place)
+
+    def _beside(
+        self, X: np.ndarray, y: np.ndarray, more: np.ndarray, before: int
+    ) -> Iterator[np.ndarray]:
+        """Yield the arrays beside y of rows, after others, from the columns (r, ...) of all."""
+        needed = ~np.isnan(X).any(axis=1)  # others are not fitted
+        flat = [own for columns in self.arrays for own in columns]
+        for values, own in zip(more.T, flat, strict=False):
+            needed &= (values != 0) | (own.argument != "weight")
+        known, columns = ~np.isnan(y), iter(more.T)
+        for group in self.arrays:
+            one = len(group) == 1
+            there = [needed & (known.all(axis=1) if one else known[:, own.number]) for own in group]
+            parts = [
+                own.values(next(columns), part, before)
+                for own, part in zip(group, there, strict=True)
+            ]
+            yield parts[0] if one else np.column_stack(parts)
 
     def _check_dates(self, raw: np.ndarray, block: np.ndarray, before: int) -> None:
         """Raise InputError for numbers of raw rows (r, ...), after others, that are no dates."""
@@ -818,7 +857,7 @@ def _counted(
                 advance(rows)
 
 
-ERRORS = r"(?i)(.*_)?(std|stdev|err(or)?s?|uncertainty|uncertainties)(_.*)?"
+OF_ERRORS = r"(?i)(.*_)?(std|stdev|err(or)?s?|uncertainty|uncertainties)(_.*)?"
 """Names of columns that hold errors of others more often than features."""
 
 
@@ -830,7 +869,7 @@ def _tell_of_unnamed(table: Table, features: Names, source: str, beside: Names) 
     for name, why in table.unused.items():
         logger.warning("column %r of %s %s: left out", name, source, why)
     targets = table.targets
-    odd = [name for name in features if re.fullmatch(ERRORS, name)]
+    odd = [name for name in features if re.fullmatch(OF_ERRORS, name)]
     if odd and targets and not beside:
         logger.warning(
             "%s: errors of the target are named by --y-std %s (y_std= in Python), features by "

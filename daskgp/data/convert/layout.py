@@ -5,7 +5,7 @@ Times are numbers of days since 1970-01-01 (UTC), or what the store says: "hours
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import zarr
@@ -23,6 +23,8 @@ CHOICES = "converted_from"
 """Attribute of a dataset store with the columns of its source that other arrays came from."""
 NAMED = ("y_std", "y_variance", "weight", "mask", *COLUMNS)
 """Arguments of `convert` that name such columns."""
+Choices: TypeAlias = Mapping[str, Names]
+"""Names of such columns, by these arguments: one for each target, or one."""
 
 
 class Layout(NamedTuple):
@@ -38,7 +40,7 @@ class Layout(NamedTuple):
     units: dict[str, str]
     said: bool
     geographic: Names = ()
-    choices: Mapping[str, str] = MappingProxyType({})
+    choices: Choices = MappingProxyType({})
     categories: Levels = MappingProxyType({})
 
     def attributes(self) -> dict[str, Any]:
@@ -48,7 +50,7 @@ class Layout(NamedTuple):
         optional: dict[str, Any] = {
             UNITS: targets if any(targets) else [],
             GEOGRAPHIC: [*self.geographic],
-            CHOICES: dict(self.choices),
+            CHOICES: {k: own[0] if len(own) == 1 else [*own] for k, own in self.choices.items()},
             CATEGORIES: {name: [*levels] for name, levels in self.categories.items()},
         }
         return {FEATURE_UNITS: features} | {key: said for key, said in optional.items() if said}
@@ -79,10 +81,14 @@ def layout_of(url: str) -> Layout:
     said = FEATURE_UNITS in group.attrs or "uuid" not in group.attrs
     choices = group.attrs.get(CHOICES)
     known = choices if isinstance(choices, dict) else {}
-    own = {str(name): str(known[name]) for name in NAMED if name in known}
+    own = {name: _texts(known[name]) for name in NAMED if name in known}
     told = group.attrs.get(CATEGORIES)
     levels = stored(told) if told else {}
     return Layout(features, targets, units, said, place_of(X) or (), own, levels)
+
+
+def _texts(own: Any) -> Names:
+    return tuple(map(str, own)) if isinstance(own, list) else (str(own),)
 
 
 def first_ends(url: str, kept: Layout, names: Collection[str]) -> np.ndarray:
