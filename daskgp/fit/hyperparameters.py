@@ -129,7 +129,7 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
         model = cast(Additive, recipe.objective_of(stage))
         chosen = max(candidates, key=lambda one: model.value(one.theta, part))
     if placed is None:
-        own.warn(chosen.theta.inputs, sums, stage.scaling)
+        own.warn(chosen.theta.inputs, sums, stage.scaling, recipe.extents(stage.rows))
     return chosen._replace(searched=begun.searched, evidence=begun.evidence, sample=sample.rows.X)
 
 

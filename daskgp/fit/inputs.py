@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,14 +80,21 @@ class Inputs:
         """Return inputs (m, d) of another model in the units of this one."""
         return np.asarray(now.inputs(then.places(inputs)))
 
-    def warn(self, inputs: np.ndarray | None, sums: scaling.Sums, scale: scaling.Scaling) -> None:
-        """Warn of inputs far from all data, which explain nothing."""
+    def warn(
+        self,
+        inputs: np.ndarray | None,
+        sums: scaling.Sums,
+        scale: scaling.Scaling,
+        lengths: Collection[int] = (),
+    ) -> None:
+        """Warn of inputs far from all data, which explain nothing; ``lengths`` are no places."""
         if inputs is None:
             return
         d = len(scale.x_scale)
         low, high = scale.inputs(sums.low[:d]), scale.inputs(sums.high[:d])
         margin = OUTSIDE * (high - low)
         away = (inputs < low - margin) | (inputs > high + margin)
+        away[:, list(lengths)] = False
         count = int(away.any(axis=1).sum())
         if count:
             logger.warning(

@@ -17,7 +17,7 @@ from daskgp.arrays import linalg
 from daskgp.checks import LARGEST
 from daskgp.data import partition, reading, visibility
 from daskgp.data.blocks import filling, sampling
-from daskgp.data.feature_units import count_of
+from daskgp.data.feature_units import alike, count_of, of_differences
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
 from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside
@@ -33,6 +33,7 @@ from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import averages, negative
 from daskgp.kernels.compose import tables
+from daskgp.kernels.rotated import rotations
 from daskgp.models import scaling
 from daskgp.models.columns import warn_of_angles
 from daskgp.models.fills import Fills
@@ -429,9 +430,23 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
             f"the kernel sees only {constant}, the same in every row: give it a feature that "
             "varies by active_dims"
         )
+    _check_rotations(kernel, names)
     _check_categories(kernel, sums, names)
-    _check_footprints(kernel, sums, names)
+    units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
+    _check_footprints(kernel, sums, names, [units.get(name, "") for name in names])
     scaling.warn_of_columns(sums, recipe.tied(rows), names, recipe.beside_places(rows))
+
+
+def _check_rotations(kernel: Kernel, names: Sequence[str]) -> None:
+    """Raise SettingError for rotations that change nothing."""
+    for _, one in rotations(kernel):
+        if one.is_idle(len(names)):
+            columns = ", ".join(repr(names[j]) for j in one.columns)
+            raise SettingError(
+                f"Rotated turns {columns}, but its kernel has one lengthscale for them, which no "
+                "rotation changes: give it one for each, such as Matern32(ard=True), or leave "
+                "Rotated out"
+            )
 
 
 def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
@@ -446,12 +461,21 @@ def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) 
                 )
 
 
-def _check_footprints(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
-    """Raise InputError for radii below 0."""
+def _check_footprints(
+    kernel: Kernel, sums: scaling.Sums, names: Sequence[str], units: Sequence[str]
+) -> None:
+    """Raise InputError for radii below 0, or in another unit than the coordinates."""
     for one in averages(kernel):
-        for j in () if one.of_points else one.extents(len(names)):
-            if sums.low[j] < 0:
+        for j, places in one.extents(len(names)).items():
+            if not one.of_points and sums.low[j] < 0:
                 raise InputError(negative(f"feature {names[j]!r}", float(sums.low[j])))
+            for i in places:
+                wanted = of_differences(units[i])
+                if units[j] and wanted and not alike(units[j], wanted):
+                    raise InputError(
+                        f"feature {names[j]!r} is in {units[j]!r} and the coordinate {names[i]!r} "
+                        f"in {wanted!r}: convert the footprint to the unit of the coordinates"
+                    )
 
 
 def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scaling:

@@ -62,7 +62,7 @@ class Rotated(Kernel):
     ----------
     kernel : Kernel, optional
         Kernel of the rotated columns, default ``Matern32(ard=True)``.  One with a single
-        lengthscale does not change by a rotation.
+        lengthscale does not change by a rotation, and fits refuse it.
     columns : sequence of int or str, default (0, 1)
         The columns that are rotated, by number or name: coordinates of a plane or space in one
         unit.  They share a scale if data are standardised.
@@ -156,6 +156,24 @@ class Rotated(Kernel):
         180.0
         """
         return 180.0 if len(self.columns) == 2 else 360.0
+
+    def is_idle(self, d: int) -> bool:
+        """Return whether the angles change nothing, whatever the other hyper-parameters.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> Rotated(RBF()).is_idle(2), Rotated(RBF(ard=True)).is_idle(2)
+        (True, False)
+        """
+        codes, rng = codes_of(self, d), np.random.default_rng(0)
+        X = rng.standard_normal((8, d))
+        X[:, list(codes)] = 0.0
+        plain = self.kernel.resolve(np.ones(d), 1.0)
+        odd = 0.3 * rng.standard_normal(len(plain.parameter_names))
+        made = self.with_parts([plain.with_log_parameters(plain.log_parameters + odd)])
+        one, other = (made.turned(made.angles + turn)(X) for turn in (0.0, 37.0))
+        return bool(np.allclose(one, other, rtol=1e-9, atol=1e-12))
 
     def turned(self, angles: Sequence[float] | np.ndarray) -> Rotated:
         """Return the same kernel at other angles.

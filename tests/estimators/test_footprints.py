@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from agree import assert_close
 
 import daskgp
@@ -133,7 +134,9 @@ def test_an_equal_radius_of_all_rows_is_not_scaled_away(measured, caplog):
     X = X.assign(radius=0.4)
     with caplog.at_level(logging.WARNING):
         model = told(daskgp.ExactGP(), y).fit(X, y)
+        daskgp.SGPR(n_inducing=20, footprint="radius", max_iter=2, progress=False).fit(X, y)
     assert "left out" not in caplog.text
+    assert "outside the range" not in caplog.text  # inducing inputs are points
     assert_close(model.predict(T), kriged(X.to_numpy(), y, T.to_numpy())[0], 1e-8)
 
 
@@ -235,6 +238,19 @@ def test_a_radius_below_zero_is_refused(measured):
         model.predict(T.assign(radius=-1.0))
     with pytest.raises(InputError, match="radius"):
         model.predict(T[["east", "north"]])
+
+
+def test_another_unit_than_that_of_the_coordinates_is_refused(measured):
+    X, y, _ = measured
+    units = {"east": "m", "north": "m", "radius": "km"}
+    grid = X.rename_axis("row").to_xarray().reset_coords()
+    for name, unit in units.items():
+        grid[name].attrs["units"] = unit
+    field = xr.DataArray(y, dims="row")
+    with pytest.raises(InputError, match="'radius' is in 'km' and the coordinate 'east' in 'm'"):
+        told(daskgp.ExactGP(), y).fit(grid, field)
+    grid["radius"].attrs["units"] = "metres"
+    assert np.isfinite(told(daskgp.ExactGP(), y).fit(grid, field).objective_)
 
 
 def test_a_trend_is_that_of_the_centres(measured):

@@ -309,6 +309,18 @@ def eastern():
     return table, y, daskgp.ExactGP(Rotated(Matern32(ard=True)) * 1.0, progress=False).fit(table, y)
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [Rotated(RBF()), Rotated(RBF(2.0) + Matern32(), angle=30.0), 2.0 * Rotated(Matern32() * RBF())],
+)
+def test_a_rotation_that_changes_nothing_is_refused(kernel):
+    X, _, y = field(40)
+    with pytest.raises(
+        SettingError, match=r"Rotated turns 'x0', 'x1', .* one lengthscale for them"
+    ):
+        daskgp.ExactGP(kernel, progress=False).fit(X, y)
+
+
 def test_angles_have_names_errors_and_units(eastern):
     *_, model = eastern
     known = {row.name: row for row in model.hyperparameters_}
