@@ -303,15 +303,16 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
         first.insert(0, VecchiaGP(**common))  # the fastest
     law = profile.likelihood
     if law is not None and (profile.kind == "class" or profile.columns):
-        return [*_with_likelihood(law, first), _stochastic(law, common, rows)]
+        return [*_with_likelihood(law, first), *_stochastic(profile, law, common, rows)]
     found = [*first, *([LMA(**common)] if profile.kind == "measured" else [])]
     if rows <= EXACT_ROWS:
         found.append(ExactGP(**common))
     own = [Candidate("method", one) for one in found]
     if law is not None:
-        own = [*_with_likelihood(law, first), *own, _stochastic("poisson", common, rows)]
+        own = [*_with_likelihood(law, first), *own]
+        own += _stochastic(profile, "poisson", common, rows)
     if profile.heavy:
-        own.append(_stochastic("student-t", common, rows))
+        own += _stochastic(profile, "student-t", common, rows)
     return own
 
 
@@ -322,11 +323,18 @@ def _with_likelihood(
     return [Candidate("method", clone(one).set_params(likelihood=likelihood)) for one in given]
 
 
-def _stochastic(likelihood: LikelihoodName, common: dict[str, Any], rows: int) -> Candidate:
-    """Return SVGP with a likelihood and with few steps; its default sizes are tried at last."""
+def _stochastic(
+    profile: Profile, likelihood: LikelihoodName, common: dict[str, Any], rows: int
+) -> list[Candidate]:
+    """Return SVGP with a likelihood and with few steps; its default sizes are tried at last.
+
+    None for rows with weights, which it does not take.
+    """
+    if profile.weighted:
+        return []
     few = min(FEW_INPUTS, max(rows // 2, 1))  # folds have fewer rows
     own = SVGP(likelihood=likelihood, n_inducing=few, max_iter=FEW_STEPS, **common)
-    return Candidate("method", own)
+    return [Candidate("method", own)]
 
 
 def sizes(leader: Candidate, rows: int) -> list[Candidate]:

@@ -88,6 +88,7 @@ class Profile:
     """Identity of the data."""
     scatters: bool = field(default=False, repr=False)
     columns: tuple[str, ...] = field(default=(), repr=False)
+    weighted: bool = field(default=False, repr=False)
 
     @property
     def varying(self) -> int:
@@ -159,6 +160,7 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
         token=token,
         scatters=scatters,
         columns=tuple(rows.beside),
+        weighted=rows.weight is not None,
     )
     return replace(found, findings=tuple(_findings(found, sums, per_place)))
 
@@ -167,7 +169,9 @@ def of_sizes(rows: data.Rows) -> Profile:
     """Return what is known of rows without reading them."""
     kind = of_columns(rows.beside) or "measured"
     n, names, times, columns = len(rows), rows.feature_names, times_of(rows), tuple(rows.beside)
-    return Profile(n, names, (), (), kind, 0.0, times=times, columns=columns)
+    weighted = rows.weight is not None
+    found = Profile(n, names, (), (), kind, 0.0, times=times, columns=columns)
+    return replace(found, weighted=weighted)
 
 
 def of_columns(names: Collection[str]) -> Kind | None:
@@ -205,7 +209,7 @@ def _kind(sums: scaling.Sums, y: np.ndarray, rows: data.Rows) -> Kind:
     low, high = (np.asarray(part)[d : d + rows.n_targets] for part in (sums.low, sums.high))
     if rows.beside:
         return of_columns(rows.beside) or "measured"
-    if rows.n_targets > 1 or rows.y_variance is not None or rows.weight is not None:
+    if rows.n_targets > 1 or rows.y_variance is not None:
         return "measured"
     if repeats.exact_count(sums.targets) == 2 and low[0] == 0 and high[0] == 1:
         return "class"

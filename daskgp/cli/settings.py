@@ -59,11 +59,17 @@ def build_estimator(
         If the model or a setting is unknown or of the wrong type; the message names it.
     """
     from daskgp.choose.auto import AutoGP
-    from daskgp.estimators import ESTIMATORS
+    from daskgp.estimators import COMPOSED, ESTIMATORS
 
     in_file, settings = read_config(config) if config else (None, {})
     name = model or in_file or AUTO
     if name != AUTO and not ESTIMATORS.knows(name):
+        for composed in COMPOSED:
+            if name.lower() in (composed.lower(), composed.lower().removesuffix("gp")):
+                raise SettingError(
+                    f"model {name!r} is made of several, which commands do not fit: fit "
+                    f"daskgp.{composed} in Python and save it, info and score then take its store"
+                )
         known = [*ESTIMATORS, AUTO]
         hint = meant(name, known, f"Known are {', '.join(known)}")
         raise SettingError(f"unknown model {name!r}: {hint}; or {IMPORT}")

@@ -13,7 +13,7 @@ from daskgp.estimators.exact import ExactGP
 from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.hurdle import HurdleGP
 from daskgp.estimators.lma import LMA, PIC
-from daskgp.estimators.loading import ESTIMATORS, load, load_one, register
+from daskgp.estimators.loading import COMPOSED, ESTIMATORS, load, load_one, register
 from daskgp.estimators.opticom import OptiComGP
 from daskgp.estimators.saving import save_into
 from daskgp.estimators.sgpr import SGPR
@@ -24,6 +24,7 @@ from daskgp.fit.plan import Plan
 
 __all__ = [
     "CGGP",
+    "COMPOSED",
     "ESTIMATORS",
     "LMA",
     "PIC",

@@ -549,7 +549,7 @@ class Likelihood(ABC):
         raise SettingError(
             f"the {self.name} likelihood has no noise variance per row: leave them out "
             "(y_variance=False and sample_weight=False where a store has them), or choose "
-            "likelihood='gaussian'"
+            "likelihood='gaussian'; VecchiaGP, LMA and SGPR take sample_weight with any likelihood"
         )
 
     def supports(self, y: Any) -> Any:

@@ -131,6 +131,14 @@ def test_a_model_made_of_several_is_shown_with_each_of_them(hurdle, rows, tmp_pa
     assert "dry, wet" in invoke("info", str(tmp_path / "classes.zarr")).stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("hurdle", "daskgp.HurdleGP"), ("GPClassifier", "daskgp.GPClassifier")]
+)
+def test_models_made_of_several_are_fitted_in_python(name, said, data, tmp_path):
+    line = refused("fit", data, tmp_path / "m.zarr", "--model", name)
+    assert f"made of several, which commands do not fit: fit {said} in Python" in line
+
+
 def test_a_model_made_of_several_is_scored(hurdle, rows, tmp_path):
     X, y = rows
     test = dataset(tmp_path / "test.zarr", X, np.maximum(y, 0.0))

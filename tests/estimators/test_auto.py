@@ -364,6 +364,18 @@ def test_classes_need_no_setting():
     assert np.mean((model.predict_proba(X)[:, 1] > 0.5) == y) > 0.9
 
 
+def test_counts_with_weights_have_a_likelihood_that_takes_them():
+    X, _, f = rows(60, 1, seed=3)
+    y = np.random.default_rng(0).poisson(np.exp(f)).astype(float)
+    sized = Executor.current(False)
+    whole = data.rows_of(X, y, None, True, None, {"weight": np.full(60, 2.0)})
+    profile = profiling.of_rows(whole, None, sized)
+    assert profile.kind == "count"
+    found = methods(profile, {}, 60)
+    assert {one.estimator.likelihood for one in found} == {profile.likelihood, "gaussian"}
+    assert not any(isinstance(one.estimator, daskgp.SVGP) for one in found)
+
+
 def test_folds_may_lack_a_class(unhurried):
     X, _, f = rows(60, 1, seed=3)
     y = np.where(f > 1, 2.0, 0.0)
