@@ -186,7 +186,8 @@ def _add_model(table: Table, estimator: GaussianProcess) -> None:
 
     posterior = estimator.solved_
     table.add_row("model", estimator.model_name)
-    table.add_row("rows", f"{estimator.n_rows_:,}")
+    counted = "values" if posterior.joint else "rows"
+    table.add_row(counted, f"{estimator.n_rows_:,}")
     _add_features(table, posterior)
     table.add_row("targets", f"{posterior.n_targets}: {_listed(posterior.target_names)}")
     if posterior.scaling.transform is not None:
