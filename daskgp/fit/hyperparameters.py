@@ -600,12 +600,12 @@ def warn_of_footprints(
 ) -> None:
     """Warn about areas so wide that the nodes of their averages are too few."""
     for part in averages(kernel):
-        if part.of_points:
+        if part.of_points or part.is_exact:
             continue
         row = np.zeros((1, len(names)))
         ((j, _),) = part.extents(len(names)).items()
         row[0, j] = sums.high[j] / scale.x_scale[j]
-        order = part.order or ORDER
+        order = part.order if isinstance(part.order, int) else ORDER
         finer = dataclasses.replace(part, order=min(3 * order, MOST_ORDER))
         found, wanted = (float(one.diag(row)[0]) for one in (part, finer))
         if abs(found - wanted) > COARSE * wanted:

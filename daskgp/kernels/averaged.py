@@ -9,17 +9,19 @@ over the unit disc or box and w_a their weights, s_a = r xi_a the offsets of a r
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from daskgp.arrays.backend import namespace, to_host
+from daskgp.arrays.backend import namespace, number, to_host
 from daskgp.checks import choice, shown, whole
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels.base import Derived, Kernel, KernelGradient, Pullback, Unit
+from daskgp.kernels.boxes import Factor, factors
 from daskgp.kernels.checks import (
     Dims,
     Inputs,
@@ -34,12 +36,12 @@ from daskgp.kernels.checks import (
 )
 from daskgp.kernels.compose import codes_of, derived_of, united
 from daskgp.kernels.radial import replaced
-from daskgp.kernels.stationary import Matern32
+from daskgp.kernels.stationary import RBF, Matern32
 from daskgp.typing import Array
 
 SHAPES = ("disc", "box")
-ORDER = 3
-"""Order of the rule for averages by default."""
+ORDER, EXACT = 3, "exact"
+"""Order of the rule for averages by default, and what stands for none."""
 MOST_ORDER = 50
 MOST_DISC, MOST_BOX = 2, 3
 """Most columns of a disc, and of a box."""
@@ -78,8 +80,9 @@ class Averaged(Kernel):
         columns beside the footprint and codes of categories.
     shape : {"disc", "box"}, optional
         Shape of areas with a radius, default "disc"; in one column both are the interval.
-    order : int, optional
-        Order of the rule, default 3.
+    order : int or "exact", optional
+        Order of the rule, default 3.  Or "exact" for the closed form of an `RBF` over intervals
+        and boxes; `VecchiaGP` is slower with it.
 
     Raises
     ------
@@ -103,7 +106,7 @@ class Averaged(Kernel):
     footprint: int | str | tuple[int | str, ...] = "radius"
     columns: Dims | None = None
     shape: str | None = None
-    order: int | None = None
+    order: int | str | None = None
 
     name: ClassVar[str] = "averaged"
 
@@ -120,7 +123,13 @@ class Averaged(Kernel):
         object.__setattr__(self, "columns", _checked_columns(self.columns))
         if self.shape is not None:
             choice("shape of Averaged", self.shape, SHAPES)
-        if self.order is not None:
+        if self.order == EXACT:
+            if type(self.kernel) is not RBF:
+                raise SettingError(
+                    f"order='exact' of Averaged is for RBF, which has a closed form, not for "
+                    f"{type(self.kernel).__name__}: give a number, such as order=6"
+                )
+        elif self.order is not None:
             order = whole("order of Averaged", self.order, 1)
             if order > MOST_ORDER:
                 raise SettingError(f"order={order} of Averaged is more than {MOST_ORDER}")
@@ -131,6 +140,18 @@ class Averaged(Kernel):
                     f"Averaged has columns of offsets, footprint={shown(self.footprint)}, which "
                     f"take no {setting}: leave it out, or give the column of a radius"
                 )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether averages are integrals in closed form, not sums over nodes.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> Averaged(RBF(), 1, order="exact").is_exact
+        True
+        """
+        return self.order == EXACT
 
     @property
     def of_points(self) -> bool:
@@ -233,6 +254,8 @@ class Averaged(Kernel):
             )
         most = MOST_BOX if self.shape == "box" else MOST_DISC
         shape = self.shape or SHAPES[0]
+        if self.order == EXACT and shape != "box" and m > 1:
+            return "order='exact' of Averaged is for intervals and boxes: give shape='box'"
         return (
             ""
             if m <= most
@@ -275,7 +298,7 @@ class Averaged(Kernel):
     def nodes(self, X: Array) -> tuple[np.ndarray, Iterator[Array]]:
         """Return the weights (q,) of nodes, and nodes (..., d) of rows X, one of each at a time.
 
-        The columns of footprints are 0 in them.
+        The columns of footprints are 0 in them.  Exact averages have those of the default order.
 
         Examples
         --------
@@ -291,7 +314,8 @@ class Averaged(Kernel):
             weights = np.full(q, 1.0 / q)
             moves = (lengths[..., a * m : (a + 1) * m] for a in range(q))
         else:
-            weights, places = rule(self.shape or SHAPES[0], m, self.order or ORDER)
+            order = self.order if isinstance(self.order, int) else ORDER
+            weights, places = rule(self.shape or SHAPES[0], m, order)
             moves = (lengths * xp.asarray(place, dtype=X.dtype) for place in places)
         centres = X.copy()
         centres[..., own] = 0.0
@@ -337,6 +361,9 @@ class Averaged(Kernel):
     def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
+        if self.is_exact:
+            out[...] = self._exactly(inputs)[1]
+            return out
         for own, other in _pairs(self, inputs):
             if inputs.Z is None and own is other:
                 own.put(out, own, own.symmetric(self.kernel))
@@ -352,6 +379,8 @@ class Averaged(Kernel):
 
     def diag(self, X: Array) -> Array:
         inputs = check_inputs(X)
+        if self.is_exact:
+            return self._exact_variances(inputs.X)[1].astype(inputs.dtype)
         found = inputs.xp.empty(len(inputs.X), dtype=inputs.dtype)
         for own in self._groups(inputs.X):
             if len(own.nodes) == 1:
@@ -368,6 +397,13 @@ class Averaged(Kernel):
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
         inputs = check_inputs(X)
         by_log, X_bar = np.zeros(len(self.parameter_names)), inputs.xp.zeros_like(inputs.X)
+        if self.is_exact:
+            found, K = self._exact_variances(inputs.X)
+            bars = diag_bar.astype(np.float64) * K
+            by_log[0] = number(bars.sum())
+            for one in found:
+                by_log[one.number] += number((bars * one.by_log / one.value).sum())
+            return KernelGradient(by_log, X_bar, None)
         for own in self._groups(inputs.X):
             bar = diag_bar[own.at(diag_bar)].astype(inputs.dtype, copy=False)
             if len(own.nodes) == 1:
@@ -395,6 +431,8 @@ class Averaged(Kernel):
         self, X: Array, Z: Array | None = None, work: Array | None = None
     ) -> tuple[Array, Pullback]:
         inputs = check_inputs(X, Z)
+        if self.is_exact:
+            return self._exact_pullback(inputs, check_work(inputs, work, self.tiles)[0])
         K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
@@ -425,6 +463,63 @@ class Averaged(Kernel):
                     Z_bar[other.at(Z_bar)] += gradient.Z
         X_bar = self._of_places(X_bar)
         return KernelGradient(by_log, X_bar, None if alone else self._of_places(Z_bar))
+
+    def _split(self, X: Array) -> tuple[Array, Array]:
+        """Return the centres (n, d) and the radii (n,) of rows in float64."""
+        self.areas(X)
+        centres, own = X.astype(np.float64), list(self._footprints(X.shape[1]))
+        radii = centres[:, own[0]].copy()
+        centres[:, own] = 0.0
+        return centres, radii
+
+    def _exactly(self, inputs: Inputs) -> tuple[list[Factor], Array]:
+        """Return the factors of the closed form by columns, and the tile."""
+        columns = self.coordinate_columns(inputs.X.shape[1])
+        X, r = self._split(inputs.X)
+        Z, s = (X, r) if inputs.Z is None else self._split(inputs.Z)
+        rows = X[:, None], Z[None], columns, r[:, None], s[None]
+        found = factors(cast(RBF, self.kernel), *rows)
+        K = self._height * math.prod(one.value for one in found)
+        if inputs.Z is None:
+            K = 0.5 * (K + K.T)
+            i = inputs.xp.arange(len(K))
+            K[i, i] = self._exact_variances(inputs.X)[1]
+        return found, K
+
+    def _exact_variances(self, X: Array) -> tuple[list[Factor], Array]:
+        centres, r = self._split(X)
+        columns = self.coordinate_columns(X.shape[1])
+        found = factors(cast(RBF, self.kernel), centres, centres, columns, r, r)
+        return found, self._height * math.prod(one.value for one in found)
+
+    @property
+    def _height(self) -> float:
+        return float(np.exp(self.kernel.log_parameters[0]))
+
+    def _exact_pullback(self, inputs: Inputs, out: Array) -> tuple[Array, Pullback]:
+        found, K = self._exactly(inputs)
+        out[...] = K
+
+        def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:
+            bar = check_cotangent(inputs, K_bar).astype(np.float64)
+            if inputs.Z is None:
+                bar = 0.5 * (bar + bar.T)
+            by_log = np.zeros(len(self.parameter_names))
+            by_log[0] = number((bar * K).sum())
+            X_bar = inputs.xp.zeros(inputs.X.shape)
+            Z_bar = X_bar if inputs.Z is None else inputs.xp.zeros(inputs.Z.shape)
+            for i, one in enumerate(found):
+                others = (other.value for j, other in enumerate(found) if j != i)
+                rest = bar * self._height * math.prod(others)
+                by_log[one.number] += number((rest * one.by_log).sum())
+                X_bar[:, one.column] += (rest * one.by_place).sum(1)
+                Z_bar[:, one.column] -= (rest * one.by_place).sum(0)
+            X_bar = self._of_places(X_bar.astype(inputs.dtype))
+            if inputs.Z is None:
+                return KernelGradient(by_log, X_bar, None)
+            return KernelGradient(by_log, X_bar, self._of_places(Z_bar.astype(inputs.dtype)))
+
+        return read_only(out), pull
 
     def _of_places(self, gradient: Array) -> Array:
         """Return the gradient by rows with none by the columns of footprints."""

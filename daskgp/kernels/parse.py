@@ -78,13 +78,13 @@ def _leaf(node: ast.expr, registry: Registry[type[Kernel]]) -> Kernel:
 def _setting(name: str, node: ast.expr) -> Any:
     """Return the value of a setting by name; a column may be named without quotes."""
     if (
-        name in ("column", "footprint", "shape")
+        name in ("column", "footprint", "shape", "order")
         and isinstance(node, ast.Name)
         and node.id.lower() not in WORDS
     ):
         return node.id
     return _value(
-        node, name in ("active_dims", "column", "columns", "levels", "footprint", "shape")
+        node, name in ("active_dims", "column", "columns", "levels", "footprint", "shape", "order")
     )
 
 

@@ -236,6 +236,8 @@ def _sizes(area: Averaged, d: int) -> tuple[np.ndarray, tuple[int, ...], int]:
 def _without_averages(kernel: Any, area: Averaged | None, d: int) -> _Marked | None:
     """Return a kernel of points that is averaged over an area, or over those in it."""
     if isinstance(kernel, Averaged):
+        if kernel.is_exact:
+            return None
         return _without_averages(kernel.kernel, kernel, d)
     if type(kernel) in (Sum, Product):
         parts = [_without_averages(part, area, d) for part in kernel.parts]
@@ -431,7 +433,7 @@ def tiles_of(kernel: Kernel, X: Array, slopes: bool = False) -> tuple[Array, Arr
 def _averages(kernel: Averaged, X: Array, slopes: bool) -> tuple[Array, Array | None] | None:
     """Return the tiles of averages; sets of points alone have one node each."""
     xp, (g, w, d) = namespace(X), X.shape
-    known = program(kernel.kernel, d)
+    known = None if kernel.is_exact else program(kernel.kernel, d)
     if known is None:
         return None
     with_areas = kernel.areas(X).any(axis=1)

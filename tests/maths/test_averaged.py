@@ -42,6 +42,8 @@ KERNELS = {
     "boxes in space": Averaged(Matern52(1.1), 3, shape="box", order=2),
     "points": Averaged(Matern52(1.3), (2, 3, 4, 5), (0, 1)),
     "points of one": Averaged(Matern12(1.3), (1, 2, 3)) + RBF(2.0, active_dims=0),
+    "exact intervals": Averaged(RBF(0.8, 2.0, active_dims=0), 1, order="exact"),
+    "exact boxes": Averaged(RBF((0.8, 1.3, 5.0), 2.0), 2, (0, 1), "box", "exact"),
     "rotated": Averaged(Rotated(RBF((2.0, 0.5, 1.0)), angle=30.0), 2),
     "of levels": Averaged(Matern32(active_dims=0) * Coregion(2, levels=2), 1, [0]),
 }
@@ -101,7 +103,7 @@ def test_points_are_averaged_with_equal_weights():
 
 def test_more_nodes_come_to_the_integrals():
     intervals = np.array([[0.0, 0.9], [0.7, 0.4], [0.3, 0.0]])
-    K = Averaged(RBF(0.8, 2.0), 1, order=12)(intervals)
+    K, L = (Averaged(RBF(0.8, 2.0), 1, order=order)(intervals) for order in (12, "exact"))
 
     def exact(i, j):
         (x, r), (z, s) = intervals[i], intervals[j]
@@ -111,7 +113,20 @@ def test_more_nodes_come_to_the_integrals():
 
         return integrate.dblquad(k, -1, 1, -1, 1, epsabs=1e-12)[0] / 4
 
-    assert_close(K, [[exact(i, j) for j in range(3)] for i in range(3)], 1e-9)
+    wanted = [[exact(i, j) for j in range(3)] for i in range(3)]
+    assert_close(K, wanted, 1e-9)
+    assert_close(L, wanted, 1e-10)
+
+
+@pytest.mark.parametrize("radius", [0.01, 0.04, 0.06, 0.4, 2.0])
+def test_the_closed_form_is_the_integral(radius):
+    intervals = np.array([[0.0, radius], [0.7, 0.4], [0.3, 0.0], [0.1, 0.03], [9.0, radius]])
+    exact = Averaged(RBF(0.8, 2.0), 1, order="exact")(intervals)
+    assert_close(exact, Averaged(RBF(0.8, 2.0), 1, order=30)(intervals), 1e-11, 1e-12)
+    boxes = np.insert(intervals, 1, [0.2, 0.1, 0.4, 0.9, 0.0], axis=1)
+    kernel = RBF((0.8, 40.0), active_dims=(0, 1))
+    exact = Averaged(kernel, 2, shape="box", order="exact")(boxes)
+    assert_close(exact, Averaged(kernel, 2, shape="box", order=14)(boxes), 1e-9, 1e-9)
 
 
 def test_more_nodes_come_to_the_integral_over_a_disc():
@@ -231,6 +246,7 @@ def test_it_is_read_from_text_and_from_its_description():
     wanted = 2 * Averaged(RBF((5.0, 1.0)), ("dx", "dy"), ("e", "n")) + Averaged()
     assert parse(text) == wanted
     assert from_dict(wanted.to_dict()) == wanted
+    assert parse("averaged(rbf, radius, order=exact)") == Averaged(RBF(), order="exact")
     assert parse("averaged(linear() + rbf, radius, shape=box, order=2)") == Averaged(
         Linear() + RBF(), "radius", shape="box", order=2
     )
@@ -273,6 +289,11 @@ def test_a_footprint_wraps_a_kernel_once():
         (lambda: Averaged(shape="ball"), "choose one of 'disc', 'box'"),
         (lambda: Averaged(order=0), "order of Averaged"),
         (lambda: Averaged(order=51), "more than 50"),
+        (lambda: Averaged(order="exact"), "for RBF, which has a closed form, not for Matern32"),
+        (
+            lambda: on_columns(Averaged(RBF(), order="exact"), ("x", "y", "radius"), (0, 1, 2)),
+            "for intervals and boxes: give shape='box'",
+        ),
         (lambda: Averaged(footprint=(1, 2), order=2), "take no order: leave it out"),
         (lambda: Averaged(footprint=(1, 2), shape="box"), "take no shape: leave it out"),
         (lambda: from_dict({"kernel": "averaged", "parts": "rbf"}), "has no setting 'parts'"),
@@ -365,6 +386,7 @@ def test_compiled_code_agrees_with_array_functions(name, monkeypatch):
     [
         Averaged(Linear(active_dims=0), 1),
         Averaged(RBF(active_dims=0) * Matern32(active_dims=0), 1),
+        Averaged(RBF(active_dims=0), 1, order="exact"),
         Averaged(RBF(), 1),  # which acts on all columns
         Averaged(Rotated(RBF(active_dims=(0, 1)), (0, 1)), 2),
     ],
