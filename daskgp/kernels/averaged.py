@@ -597,7 +597,7 @@ class _Nodes(NamedTuple):
         if self.rows is None or other.rows is None:
             K[self.at(K), other.at(K)] = tile
         else:
-            K[namespace(K).ix_(self.at(K), other.at(K))] = tile
+            K[self.at(K)[:, None], other.at(K)] = tile
 
     def pairs(self, other: _Nodes, same: bool) -> Iterator[tuple[int, int]]:
         """Yield pairs of nodes, each once where they are the same rows'."""

@@ -65,6 +65,8 @@ def factors(
 def averaged(u: Array, r: Array, s: Array) -> Parts:
     """Return averages of exp(-u^2 / 2) over intervals of half widths r and s around both ends.
 
+    These may have fewer entries along some axes than u has.
+
     Returns
     -------
     value, by_log, by_u : arrays
@@ -76,9 +78,9 @@ def averaged(u: Array, r: Array, s: Array) -> Parts:
     array([0.5981])
     """
     xp = namespace(u)
-    u, r, s = xp.broadcast_arrays(u, r, s)
     shape, u = u.shape, u.ravel()
-    a, b = xp.maximum(r, s).ravel(), xp.minimum(r, s).ravel()
+    r, s = (xp.broadcast_to(one, shape).ravel() for one in (r, s))
+    a, b = xp.maximum(r, s), xp.minimum(r, s)
     found = xp.empty((3, len(u)))
     for mask, function in (
         (a == 0.0, _points),
@@ -86,7 +88,7 @@ def averaged(u: Array, r: Array, s: Array) -> Parts:
         ((a >= NARROW) & (b < NARROW), _wide_and_narrow),
         (b >= NARROW, _wide),
     ):
-        at = xp.flatnonzero(mask)
+        (at,) = xp.nonzero(mask)
         if len(at):
             found[:, at] = xp.stack(function(u[at], a[at], b[at]))
     value, by_log, by_u = found

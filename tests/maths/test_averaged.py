@@ -7,6 +7,7 @@ import pytest
 from agree import assert_close
 from scipy import integrate, special
 
+from daskgp.arrays.backend import to_host
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.conditionals import _reaches_far
 from daskgp.kernels import (
@@ -393,3 +394,25 @@ def test_compiled_code_agrees_with_array_functions(name, monkeypatch):
 )
 def test_other_averages_are_left_to_array_functions(kernel):
     assert averaged_program(kernel, 3 if kernel.footprint == 2 else 2) is None
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["discs", "points", "exact boxes"])
+def test_array_modules(xp, name):
+    kernel, rng = KERNELS[name], np.random.default_rng(0)
+    d = {"discs": 3, "points": 6, "exact boxes": 3}[name]
+    X = rng.uniform(0, 2, (9, d))
+    X[::3, list(kernel.extents(d))] = 0.0
+    Z, bars = X[:4] + 0.1, rng.standard_normal((9, 4))
+    own, other = xp.asarray(X), xp.asarray(Z)
+    assert_close(to_host(kernel(own)), kernel(X), 1e-12)
+    assert_close(to_host(kernel.diag(own)), kernel.diag(X), 1e-12)
+    found = kernel.pullback(own, other)[1](xp.asarray(bars))
+    wanted = kernel.pullback(X, Z)[1](bars)
+    assert_close(found.log_parameters, wanted.log_parameters, 1e-10)
+    assert_close(to_host(found.X), wanted.X, 1e-10)
+    of_diag = kernel.diag_vjp(own, xp.asarray(bars[:, 0]))
+    assert_close(of_diag.log_parameters, kernel.diag_vjp(X, bars[:, 0]).log_parameters, 1e-10)
+    tiles = tiles_of(kernel, xp.asarray(X[None]), slopes=True)
+    if tiles is not None:
+        assert_close(to_host(tiles[0][0]), kernel(X), 1e-10)
