@@ -42,7 +42,7 @@ from daskgp.typing import Array
 SHAPES = ("disc", "box")
 ORDER, EXACT = 3, "exact"
 """Order of the rule for averages by default, and what stands for none."""
-MOST_ORDER = 50
+MANY, MOST_ORDER = 10, 50
 MOST_DISC, MOST_BOX = 2, 3
 """Most columns of a disc, and of a box."""
 AT_POINTS = Matern32()
@@ -320,6 +320,17 @@ class Averaged(Kernel):
         centres = X.copy()
         centres[..., own] = 0.0
         return weights, (_moved(centres, columns, move) for move in moves)
+
+    def by_nodes(self) -> Averaged:
+        """Return itself, or many nodes for averages in closed form.
+
+        Examples
+        --------
+        >>> from daskgp.kernels import RBF
+        >>> Averaged(RBF(), 1, order="exact").by_nodes().order
+        10
+        """
+        return replaced(self, order=MANY) if self.is_exact else self
 
     def areas(self, X: Array) -> np.ndarray:
         """Return the mask (...) of rows X (..., d) that are averages, not points.

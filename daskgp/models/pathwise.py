@@ -21,14 +21,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
 from daskgp.errors import SettingError
-from daskgp.kernels import Kernel
+from daskgp.kernels import Averaged, Kernel
 from daskgp.kernels.evolving import (
     Waves,
     check_evolving,
@@ -110,10 +110,46 @@ class EvolvingPrior(NamedTuple):
         return evolving_features(known, waves, own, X) @ self.weights
 
 
+class AveragedPrior(NamedTuple):
+    """Averages of draws over the nodes of footprints.
+
+    Node a has the weight ``weights`` (a,); its coordinates, ``columns`` (m,), are moved by the
+    columns ``footprints`` (o,) times ``moves`` (a, o, m).
+    """
+
+    prior: Prior
+    weights: Array
+    moves: Array
+    columns: Array
+    footprints: Array
+
+    @classmethod
+    def of(cls, prior: Prior, kernel: Averaged, d: int) -> AveragedPrior:
+        """Return the averages of draws of the function at points."""
+        own, columns = kernel.extents(d), np.array(kernel.coordinate_columns(d), np.int64)
+        weights, nodes = kernel.by_nodes().nodes(np.eye(d)[list(own)])
+        moves = np.array([node[:, columns] for node in nodes])
+        return cls(prior, weights, moves, columns, np.array(list(own), np.int64))
+
+    def __call__(self, X: Array) -> Array:
+        """Return the averages (n, t) at scaled rows X (n, d)."""
+        own, columns = to_host(self.footprints).tolist(), to_host(self.columns).tolist()
+        centres, total = X.copy(), 0.0
+        centres[:, own] = 0.0
+        for weight, move in zip(to_host(self.weights), self.moves, strict=True):
+            nodes = centres.copy()
+            nodes[:, columns] += X[:, own] @ move.astype(X.dtype)
+            total = total + float(weight) * self.prior(nodes)
+        return total
+
+
+AnyPrior: TypeAlias = Prior | EvolvingPrior | AveragedPrior
+
+
 class PathState(NamedTuple):
     """Draws of the prior, and what the method needs to turn them into draws of the posterior."""
 
-    prior: Prior | EvolvingPrior
+    prior: AnyPrior
     update: Any
 
     @property
@@ -168,7 +204,7 @@ class PathDraw:
     varying: Varying | None = None
 
     @property
-    def prior(self) -> Prior | EvolvingPrior:
+    def prior(self) -> AnyPrior:
         """Draws of the prior, which a process makes once."""
         return _prior(self)
 
@@ -213,13 +249,22 @@ class PathDraw:
         return np.ascontiguousarray(drawn.transpose(1, 2, 0)).reshape(n, self.width)
 
 
+def at_points(kernel: Kernel) -> Kernel:
+    """Return the kernel of a function at points, where that of its averages is given."""
+    return kernel.kernel if isinstance(kernel, Averaged) else kernel
+
+
 @lru_cache(maxsize=2)
-def _prior(draw: PathDraw) -> Prior | EvolvingPrior:
+def _prior(draw: PathDraw) -> AnyPrior:
     number = FREQUENCIES if draw.n_frequencies is None else draw.n_frequencies
     if draw.varying is not None:
         return _evolving(draw, draw.varying, number)
-    drawn = random_features(draw.kernel, number, draw.n_features, draw.stream(FEATURES))
-    return Prior(*drawn, draw.normal(2 * len(drawn[0]) + len(drawn[2]), WEIGHTS))
+    kernel = at_points(draw.kernel)
+    drawn = random_features(kernel, number, draw.n_features, draw.stream(FEATURES))
+    prior = Prior(*drawn, draw.normal(2 * len(drawn[0]) + len(drawn[2]), WEIGHTS))
+    if isinstance(draw.kernel, Averaged):
+        return AveragedPrior.of(prior, draw.kernel, draw.n_features)
+    return prior
 
 
 def _evolving(draw: PathDraw, varying: Varying, number: int) -> EvolvingPrior:

@@ -23,7 +23,7 @@ from daskgp.fit.rounds import Rounds
 from daskgp.kernels.evolving import check_evolving
 from daskgp.kernels.spectrum import check_features
 from daskgp.models.actions.passes import PANEL_ROWS
-from daskgp.models.pathwise import PathDraw
+from daskgp.models.pathwise import PathDraw, at_points
 from daskgp.models.scaling import Scaling, complete_rows
 from daskgp.models.values import Theta, variances
 from daskgp.posterior.action_points import ActionPoints
@@ -286,7 +286,7 @@ def check(posterior: Posterior) -> None:
     kernel, varying = posterior.theta.kernel, posterior.theta.varying
     d = len(posterior.scaling.x_shift)
     if varying is None:
-        check_features(kernel, d)
+        check_features(at_points(kernel), d)
     else:
         check_evolving(kernel, d, varying.logs[:, :-1])
 

@@ -281,9 +281,30 @@ def test_methods_that_cannot_say_so(measured, model, message):
         model.set_params(footprint="radius", progress=False).fit(X, y)
 
 
-def test_paths_are_refused_and_samples_are_not(measured):
+@pytest.mark.parametrize("kind", [daskgp.ExactGP, daskgp.SGPR, daskgp.VecchiaGP])
+def test_a_path_of_an_area_is_the_average_of_the_path_in_it(measured, kind):
+    X, y, T = measured
+    model = told(kind(), y)
+    if kind is daskgp.SGPR:
+        model.set_params(n_inducing=50)
+    paths = model.fit(X, y).sample_paths(400, random_state=0)
+    found, places = paths(T.to_numpy()), T.to_numpy()
+    mean, std = model.predict(T, return_std=True)
+    assert_close(found.mean(axis=1), mean, 0.05, 0.2 * std.max())
+    assert_close(found.std(axis=1), std, 0.3, 0.03)
+    if kind is daskgp.VecchiaGP:  # whose neighbours are those of each place
+        return
+    nodes = places[:, None, :2] + places[:, None, 2:] * NODES
+    points = np.insert(nodes.reshape(-1, 2), 2, 0.0, axis=1)
+    within = paths(points).reshape(len(T), len(NODES), -1)
+    assert_close(found, np.einsum("iat,a->it", within, WEIGHTS), 1e-8, 1e-8)
+
+
+def test_samples_are_those_of_areas(measured):
     X, y, T = measured
     model = told(daskgp.ExactGP(), y).fit(X, y)
+    assert model.sample_y(T, 4, random_state=0).shape == (10, 4)
+    kernel = 0.5 * Averaged(Matern32(LENGTHS, VARIANCE), "radius")
+    model = model.set_params(kernel=kernel, footprint=None).fit(X, y)
     with pytest.raises(SettingError, match="Averaged has no spectrum"):
         model.sample_paths(3)
-    assert model.sample_y(T, 4, random_state=0).shape == (10, 4)
