@@ -291,13 +291,15 @@ class GaussianProcess(FittedGP):
         >>> recipe.method.name, recipe.arrangement.reach
         ('lma', 2)
         """
-        model, settings = self._model(), self.get_params()
+        model, settings, kernels = self._model(), self.get_params(), self._kernels()
+        if self.footprint is not None:
+            kernels = [averaged(kernel, self.footprint) for kernel in kernels]
         likelihood = by_sites(model, self.likelihood)
         measured = model.likelihood_name == "gaussian" and likelihood is None
         return Recipe(
             name=type(self).__name__,
             method=model,
-            kernels=tuple(averaged(kernel, self.footprint) for kernel in self._kernels()),
+            kernels=tuple(kernels),
             inputs=self._inputs,
             arrangement=self._arrangement(),
             trainer=self._trainer(),

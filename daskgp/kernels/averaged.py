@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -34,7 +34,7 @@ from daskgp.kernels.checks import (
     dimensions,
     read_only,
 )
-from daskgp.kernels.compose import codes_of, derived_of, united
+from daskgp.kernels.compose import codes_of, derived_of, of_class, united
 from daskgp.kernels.radial import replaced
 from daskgp.kernels.stationary import RBF, Matern32
 from daskgp.typing import Array
@@ -723,8 +723,8 @@ def negative(what: str, least: float) -> str:
     )
 
 
-def averaged(kernel: Kernel, footprint: Any) -> Kernel:
-    """Return the kernel of averages over footprints; itself where there are none.
+def averaged(kernel: Kernel, footprint: Any) -> Averaged:
+    """Return the kernel of averages over footprints.
 
     Raises
     ------
@@ -734,11 +734,9 @@ def averaged(kernel: Kernel, footprint: Any) -> Kernel:
     Examples
     --------
     >>> from daskgp.kernels import RBF
-    >>> averaged(RBF(), "radius") == Averaged(RBF()), averaged(RBF(), None) == RBF()
-    (True, True)
+    >>> averaged(RBF(), "radius") == Averaged(RBF())
+    True
     """
-    if footprint is None:
-        return kernel
     if next(averages(kernel), None) is not None:
         raise SettingError(
             f"footprint={shown(footprint)} and the kernel, which has Averaged, both give "
@@ -747,20 +745,8 @@ def averaged(kernel: Kernel, footprint: Any) -> Kernel:
     return Averaged(kernel, footprint)
 
 
-def averages(kernel: Kernel) -> Iterator[Averaged]:
-    """Yield the parts of a kernel that are averages.
-
-    Examples
-    --------
-    >>> from daskgp.kernels import RBF
-    >>> [part.footprint for part in averages(RBF() + Averaged())]
-    ['radius']
-    """
-    if isinstance(kernel, Averaged):
-        yield kernel
-        return
-    for part in getattr(kernel, "parts", ()):
-        yield from averages(part)
+averages = partial(of_class, Averaged)
+"""Yields the parts of a kernel that are averages."""
 
 
 def _checked_footprint(value: Any) -> int | str | tuple[int | str, ...]:

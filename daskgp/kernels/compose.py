@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -38,6 +38,8 @@ from daskgp.kernels.checks import (
 )
 from daskgp.kernels.weights import WeightedGradient, Weights
 from daskgp.typing import Array
+
+K = TypeVar("K", bound=Kernel)
 
 COMPOSITES: dict[str, type[Kernel]] = {}
 """Classes of sums and products by name."""
@@ -496,11 +498,38 @@ def derived_of(kernel: Kernel) -> tuple[Derived, ...]:
     return () if type(kernel).derived is Kernel.derived else kernel.derived()
 
 
+def of_class(kind: type[K], kernel: Kernel) -> Iterator[K]:
+    """Yield the parts of a kernel that are of a class, the outermost ones.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF, Averaged
+    >>> [part.footprint for part in of_class(Averaged, RBF() + Averaged())]
+    ['radius']
+    """
+    return (part for _, part in numbered(kind, kernel))
+
+
+def numbered(kind: type[K], kernel: Kernel, first: int = 0) -> Iterator[tuple[int, K]]:
+    """Yield such parts, each with the number of its first hyper-parameter.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF, Rotated
+    >>> [number for number, _ in numbered(Rotated, RBF() + Rotated())]
+    [2]
+    """
+    if isinstance(kernel, kind):
+        yield first, kernel
+        return
+    for part in getattr(kernel, "parts", ()):
+        yield from numbered(kind, part, first)
+        first += len(part.parameter_names)
+
+
 def tables(kernel: Kernel) -> tuple[Table, ...]:
     """Return the parts of a kernel that are over categories."""
-    if isinstance(kernel, Table):
-        return (kernel,)
-    return tuple(table for part in getattr(kernel, "parts", ()) for table in tables(part))
+    return tuple(of_class(Table, kernel))  # type: ignore[type-abstract]
 
 
 def names_of_tables(kernel: Kernel) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ product of one rotation G for each pair of columns, the first pair first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +32,7 @@ from daskgp.kernels.checks import (
     exp_of_log,
     indexed,
 )
-from daskgp.kernels.compose import codes_of, united
+from daskgp.kernels.compose import codes_of, numbered, united
 from daskgp.kernels.radial import replaced
 from daskgp.kernels.stationary import Matern32
 from daskgp.kernels.weights import WeightedGradient, Weights, checked_weights
@@ -410,21 +411,8 @@ class Rotated(Kernel):
         }
 
 
-def rotations(kernel: Kernel, first: int = 0) -> Iterator[tuple[int, Rotated]]:
-    """Yield the rotated parts of a kernel, each with the number of its first hyper-parameter.
-
-    Examples
-    --------
-    >>> from daskgp.kernels import RBF
-    >>> [number for number, _ in rotations(RBF() + Rotated(RBF()))]
-    [2]
-    """
-    if isinstance(kernel, Rotated):
-        yield first, kernel
-        return
-    for part in getattr(kernel, "parts", ()):
-        yield from rotations(part, first)
-        first += len(part.parameter_names)
+rotations = partial(numbered, Rotated)
+"""Yields the rotated parts of a kernel, each with the number of its first hyper-parameter."""
 
 
 def angle_places(kernel: Kernel) -> list[int]:

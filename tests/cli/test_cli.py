@@ -117,7 +117,7 @@ def test_a_warning_is_one_line_without_its_place_in_the_code(fitted, data, monke
         warnings.warn("rows lie\nfar away", stacklevel=1)
         raise InputError("enough")
 
-    monkeypatch.setattr("daskgp.estimators.load_one", loaded)
+    monkeypatch.setattr("daskgp.estimators.load", loaded)
     result = invoke("score", fitted, data)
     assert result.stderr.startswith("Warning: rows lie far away\n")
 

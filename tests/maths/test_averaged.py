@@ -270,7 +270,6 @@ def test_features_by_name_become_columns():
 
 
 def test_a_footprint_wraps_a_kernel_once():
-    assert averaged(RBF(), None) == RBF()
     assert next(averages(averaged(RBF(), ["dx0", "dx1"]))).footprint == ("dx0", "dx1")
     with pytest.raises(SettingError, match="both give footprints"):
         averaged(1.0 + Averaged(), "radius")
