@@ -407,8 +407,8 @@ def tiles_of(kernel: Kernel, X: Array, slopes: bool = False) -> tuple[Array, Arr
     >>> from daskgp.kernels import RBF
     >>> K, _ = tiles_of(2.0 * Averaged(RBF(1.0), 1), np.array([[[0.0, 0.0], [1.0, 2.0]]]))
     >>> K[0].round(3)
-    array([[2.   , 1.012],
-           [1.012, 1.003]])
+    array([[2.   , 1.038],
+           [1.038, 1.004]])
     """
     known = program(kernel, X.shape[2])
     if known is not None:
