@@ -123,7 +123,8 @@ class Averaged(Kernel):
         object.__setattr__(self, "columns", _checked_columns(self.columns))
         if self.shape is not None:
             choice("shape of Averaged", self.shape, SHAPES)
-        if self.order == EXACT:
+        if isinstance(self.order, str):
+            choice("order of Averaged", self.order, (EXACT,), "a whole number")
             if type(self.kernel) is not RBF:
                 raise SettingError(
                     f"order='exact' of Averaged is for RBF, which has a closed form, not for "

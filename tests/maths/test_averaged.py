@@ -288,6 +288,7 @@ def test_a_footprint_wraps_a_kernel_once():
         (lambda: Averaged(columns=()), "columns of Averaged must be distinct"),
         (lambda: Averaged(shape="ball"), "choose one of 'disc', 'box'"),
         (lambda: Averaged(order=0), "order of Averaged"),
+        (lambda: Averaged(order="fine"), "choose one of 'exact', or a whole number"),
         (lambda: Averaged(order=51), "more than 50"),
         (lambda: Averaged(order="exact"), "for RBF, which has a closed form, not for Matern32"),
         (
