@@ -62,7 +62,8 @@ COMPOSITES = {
     "product": Periodic(active_dims=[1]) * RBF(ARD) * 0.5 * Matern32(2.0, active_dims=[0, 2]),
     "rotated": Rotated(RBF(ARD, 2.0) + Linear(0.6), (2, 0), 30.0) * Matern12(1.4),
     "rotated in space": 0.5 * Rotated(Matern32(ARD), (0, 1, 2), (10.0, 130.0, 250.0)),
-    "averaged": 0.5 * Averaged(Matern32(0.8, active_dims=0) + Linear(0.6), (1, 2), [0]) + RBF(1.4),
+    "averaged": Averaged(Matern32(0.8, active_dims=0) + Linear(0.6), (1, 2), [0])
+    + RBF(1.4, active_dims=0),
     "nested": (RationalQuadratic(1.4) + 0.3) * (Linear() + Matern52(ARD)) + 0.2 * RBF() * Linear(),
 }
 OF_NAMED = {kernels.Coregion, kernels.Categorical, kernels.Averaged}
