@@ -13,7 +13,7 @@ from daskgp.arrays.lanes import LANES, fill, load, muladd, pointer, store  # noq
 from daskgp.kernels.program import CODES  # noqa: E402
 from daskgp.models.markov import conditionals  # noqa: E402
 
-SOURCES = {3: 1663203480}
+SOURCES = {4: 1663203480}
 """Checksum of what compiled code takes from other files, by ``compiled.REVISION``."""
 
 

@@ -42,7 +42,7 @@ KERNEL = {
     "meuse": "matern12()",
 }
 MEASURED = ("stations", "meuse")
-INDUCING, EVERY = 1_500, 3
+INDUCING = 1_500
 OURS: dict[str, Any] = {
     "exact": daskgp.ExactGP,
     "sgpr": daskgp.SGPR,
@@ -114,26 +114,6 @@ def three(n: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     return X[:-PLACES], y[:-PLACES], X[-PLACES:], f[-PLACES:, -1]
 
 
-def stations(_: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return X, temperatures of two days with gaps, and those of the second at other stations."""
-    X, y = kinds.temperatures()
-    hidden = rng.permutation(len(X)) >= len(X) // 8
-    gaps = y.copy()
-    gaps[hidden, 1] = np.nan
-    return X, gaps, X[hidden], y[hidden, 1]
-
-
-def metals(_: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return places in metres, logarithms of zinc and lead with gaps, and lead elsewhere."""
-    from skgstat.data import meuse
-
-    (X, zinc), (X, lead) = (meuse(variable=name)["sample"] for name in ("zinc", "lead"))
-    y = np.log10(np.column_stack([zinc, lead]).astype(float))
-    gaps, hidden = y.copy(), np.arange(len(y)) % EVERY > 0
-    gaps[hidden, 1] = np.nan
-    return np.asarray(X, float), gaps, np.asarray(X, float)[hidden], y[hidden, 1]
-
-
 def fields(X: np.ndarray, mixed: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     each = [kinds.field(X / LENGTH, rng, 1.0) for _ in mixed]
     return np.column_stack(each) @ np.linalg.cholesky(mixed).T
@@ -150,7 +130,7 @@ def known(X: np.ndarray, y: np.ndarray, Z: np.ndarray) -> tuple[np.ndarray, np.n
     return mean, np.sqrt(mixed[-1, -1] - taken)
 
 
-DATA = {"pair": pair, "three": three, "stations": stations, "meuse": metals}
+DATA = {"pair": pair, "three": three, "stations": kinds.days, "meuse": kinds.metals}
 
 table = harness.reporting(
     "data how method n",

@@ -22,6 +22,8 @@ DAYS, STEP, WARM, FIRST = 12, 30, 300, 2
 """Days of ``wet`` and ``rain`` and those between them, tenths of degrees of a hot day, and the
 first year of ``hot``."""
 KM, DAY, MISSING = 111.2, 1_000, -9999
+EVERY = 3
+"""Places of the Meuse, one in so many of which has lead."""
 
 
 class Kind(NamedTuple):
@@ -65,6 +67,26 @@ def temperatures() -> tuple[np.ndarray, np.ndarray]:
     y = np.column_stack(both) / 10.0
     known = (np.column_stack(both) != MISSING).all(axis=1)
     return places[known], y[known]
+
+
+def days(_: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Return X, temperatures of two days with gaps, and those of the second at other stations."""
+    X, y = temperatures()
+    hidden = rng.permutation(len(X)) >= len(X) // 8
+    gaps = y.copy()
+    gaps[hidden, 1] = np.nan
+    return X, gaps, X[hidden], y[hidden, 1]
+
+
+def metals(_: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Return places in metres, logarithms of zinc and lead with gaps, and lead elsewhere."""
+    from skgstat.data import meuse
+
+    (X, zinc), (X, lead) = (meuse(variable=name)["sample"] for name in ("zinc", "lead"))
+    X, y = np.asarray(X, float), np.log10(np.column_stack([zinc, lead]).astype(float))
+    gaps, hidden = y.copy(), np.arange(len(y)) % EVERY > 0
+    gaps[hidden, 1] = np.nan
+    return X, gaps, X[hidden], y[hidden, 1]
 
 
 def _places(found: Any) -> np.ndarray:
