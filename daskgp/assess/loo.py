@@ -18,13 +18,14 @@ from daskgp.checks import rows as counted
 from daskgp.data import grids, reading
 from daskgp.data.blocks import filling, sampling
 from daskgp.data.rows import ARGUMENTS, COLUMNS, GIVEN, WEIGHT, Y_VARIANCE, Beside, with_columns
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.fit import joint, sites
 from daskgp.models import leave_one_out as leaving
 from daskgp.models import repeats
 from daskgp.models.columns import Columns
 from daskgp.models.scaling import complete_rows, usable_rows
 from daskgp.models.values import TILE_ROWS, Block, Moments, move, variances
+from daskgp.posterior import kept_sites
 from daskgp.posterior.neighbour_rows import Local, Nearby
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import lazy
@@ -61,11 +62,17 @@ class _Layout(NamedTuple):
 
 
 class KnownRows(NamedTuple):
-    """Identity of the rows of a fit: their number, arguments beside X and y, and checksum."""
+    """Identity of the rows of a fit: their number, arguments beside X and y, and checksum.
+
+    ``changed`` tells whether rows were added or taken out later, ``by_values`` whether the checksum
+    is that of values of joint targets.
+    """
 
     number: int
     given: frozenset[str]
     checksum: int
+    changed: bool = False
+    by_values: bool = False
 
     @classmethod
     def of(cls, notes: Sequence[Mapping[str, Any]], number: int) -> KnownRows | None:
@@ -81,7 +88,9 @@ class KnownRows(NamedTuple):
         signs = [-1 if note["what"] == "forget" else 1 for note in notes]
         each = [int(note["checksum"], 16) for note in notes]
         total = sum(sign * own for sign, own in zip(signs, each, strict=True)) % 2**64
-        return cls(number, frozenset(name for note in notes for name in note["given"]), total)
+        given = frozenset(name for note in notes for name in note["given"])
+        by_values = all("values" in note for note in notes)
+        return cls(number, given, total, len(notes) > 1, by_values)
 
 
 def leave_one_out(
@@ -142,7 +151,8 @@ def _of_joint(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
 def _of_sites(posterior: Posterior, X: np.ndarray, y: np.ndarray, beside: Beside) -> Moments:
     """Return the Gaussian of f at each row without its site, by which others stay as they are.
 
-    Where turns have settled the site follows from the posterior of f at the row.
+    The site is the one that is kept with the row.  A posterior that keeps none is that of a fit
+    whose turns have settled, so that the site follows from f at the row.
     """
     likelihood, unit = posterior.likelihood, posterior.latent_unit
     assert likelihood is not None
@@ -153,7 +163,14 @@ def _of_sites(posterior: Posterior, X: np.ndarray, y: np.ndarray, beside: Beside
     q = at_rows.moments(X, "variance", gaussian=True)
     mean, variance = q.mean / unit, np.asarray(q.variance)[:, 0] / unit**2
     expected = of_rows.expected(y[:, :1] / unit, mean, variance).weighted(w)
-    found = sites.sited(np.ones(len(y), bool), *sites.natural(expected, mean), unit)
+    natural = sites.natural(expected, mean)
+    if posterior.nearby is None:
+        found = sites.sited(np.ones(len(y), bool), *natural, unit)
+    else:
+        inputs, first = posterior.columns.inputs(X), natural[0] / unit
+        t, v, known = kept_sites.of_rows(posterior.nearby, inputs, first)
+        found = t, v
+        leaving.refuse_unknown(np.where(known, 0, -1))
     noise = (found[1] + sites.NO_NOISE * unit**2)[:, None]
     if posterior.method.tells_rows:  # these may look for their rows by sites that are not known
         whole = at_rows if at_rows.method == posterior.method else posterior
@@ -261,6 +278,8 @@ def left_out(
     parts += [own[name] for name in columns]
     told = _Layout(posterior.columns, posterior.n_targets, posterior.joint, columns)
     whole = None if posterior.method.tells_rows and not posterior.by_sites else known
+    if whole is not None:
+        _refuse_untold(posterior, whole)
     if not any(isinstance(a, da.Array) for a in (X, *parts)):
         return _in_memory(posterior, whole, X, np.concatenate(parts, axis=1), told)
     X = da.asarray(X)
@@ -297,6 +316,21 @@ def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names
         raise InputError(
             f"the model was fitted without {name}: leave it out, {name}=False where the store of "
             "y has it"
+        )
+
+
+def _refuse_untold(posterior: Posterior, known: KnownRows) -> None:
+    """Raise an error for a model that lacks what leaving out one of all its rows needs."""
+    if posterior.by_sites and posterior.nearby is None and known.changed:
+        raise SettingError(
+            f"no loo of {posterior.method.name} with another likelihood after update or forget: "
+            "sites of earlier rows stay as they were, and it does not keep them; fit all rows "
+            "again, or take daskgp.cross_validate"
+        )
+    if posterior.joint and not known.by_values:
+        raise StoreError(
+            "this model of joint targets was stored by an earlier version of daskgp, without what "
+            "tells its values: fit it again, or take daskgp.cross_validate"
         )
 
 

@@ -343,7 +343,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         others of `LMA` are conditioned on the rows that predictions near the row take, without it.
         For other methods take `cross_validate`.  Joint targets are left out one value at a time:
         the others of its row stay.  With another likelihood a row is left out by its Gaussian site,
-        and the sites of others stay as they are.
+        and the sites of others stay as they are: the site that the posterior has, which ``update``
+        and ``forget`` leave as it was, with methods that keep their rows (`VecchiaGP`, `LMA`,
+        `PIC`); others have those of a fit alone, and refuse it after ``update`` or ``forget``.
 
         Parameters
         ----------
@@ -364,7 +366,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Raises
         ------
         SettingError
-            If the method has no leave-one-out predictions.
+            If the method has no leave-one-out predictions, or rows were added or taken out whose
+            sites it does not keep.
         InputError
             If rows, their y or their noise are not those of the fit; for lazy rows once they are
             computed.

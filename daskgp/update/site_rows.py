@@ -5,7 +5,6 @@ The observations of the rows that stay are not kept, so their sites stay as they
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +16,9 @@ from daskgp.data.folds import even_spans
 from daskgp.data.partition import Span
 from daskgp.errors import InputError
 from daskgp.fit import sites
-from daskgp.models import repeats, scaling
+from daskgp.models import repeats
+from daskgp.posterior import kept_sites
+from daskgp.posterior.kept_sites import Kept
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import posterior_node
@@ -43,14 +44,6 @@ class _Own(NamedTuple):
     value: np.ndarray
 
 
-class _Kept(NamedTuple):
-    """Sites of rows that a model keeps: hashes of their inputs, t and v, in the unit of y."""
-
-    keys: np.ndarray
-    t: np.ndarray
-    v: np.ndarray
-
-
 def with_kept(posterior: Posterior, rows: data.Rows, executor: Executor) -> tuple[data.Rows, float]:
     """Return rows of a model with the sites that it keeps of them, and their part of the bound.
 
@@ -67,7 +60,9 @@ def with_kept(posterior: Posterior, rows: data.Rows, executor: Executor) -> tupl
     known = np.concatenate([mask for mask, _ in found])
     at, kept = _matched(own, _at_ends(nearby, own.keys))
     if (at < 0).any():  # they may be in the middle of the order
-        at, kept = _matched(own, _joined(map(partial(_of_block, nearby), _numbers(nearby))))
+        at, kept = _matched(
+            own, kept_sites.joined(map(partial(kept_sites.of_block, nearby), _numbers(nearby)))
+        )
     _refuse(known, at < 0, "are not rows of the model, or are given more often than it has them")
     t, v = kept.t[at], kept.v[at]
     scaled = t / unit, v / unit**2 + sites.NO_NOISE
@@ -101,39 +96,27 @@ def _numbers(nearby: Nearby) -> range:
     return range(nearby.layout.n_blocks)
 
 
-def _at_ends(nearby: Nearby, keys: np.ndarray) -> _Kept:
+def _at_ends(nearby: Nearby, keys: np.ndarray) -> Kept:
     """Return what is kept of blocks at both ends of the order that have any of the rows."""
-    numbers, parts = list(_numbers(nearby)), list[_Kept]()
+    numbers, parts = list(_numbers(nearby)), list[Kept]()
     for ends in (numbers, numbers[::-1]):
         for number in ends:
-            one = _of_block(nearby, number)
+            one = kept_sites.of_block(nearby, number)
             if not np.isin(one.keys, keys).any():
                 break
             parts.append(one)
         else:
             break  # all blocks were read from the first end
-    return _joined(parts)
+    return kept_sites.joined(parts)
 
 
-def _of_block(nearby: Nearby, number: int) -> _Kept:
-    X, y = nearby.rows.read(*nearby.layout.span(number))
-    X, y = (np.asarray(part, np.float64) for part in (X, y))
-    keep = scaling.complete_rows(X, y)
-    return _Kept(repeats.hashes(X[keep]), y[keep, 0], y[keep, -1])
-
-
-def _joined(parts: Iterable[_Kept]) -> _Kept:
-    none = _Kept(np.empty(0, np.uint64), np.empty(0), np.empty(0))
-    return _Kept(*(np.concatenate(own) for own in zip(none, *parts, strict=True)))
-
-
-def _matched(own: _Own, kept: _Kept) -> tuple[np.ndarray, _Kept]:
+def _matched(own: _Own, kept: Kept) -> tuple[np.ndarray, Kept]:
     """Return the places (n,) of rows among those kept, -1 where there are none left, and these.
 
     Of several with the same inputs the targets of sites tell which is which.
     """
     line = np.lexsort((kept.t, kept.keys))
-    kept = _Kept(*(part[line] for part in kept))
+    kept = Kept(*(part[line] for part in kept))
     order = np.lexsort((own.first / own.second, own.keys))
     keys = own.keys[order]
     at = np.searchsorted(kept.keys, keys) + np.arange(len(keys)) - np.searchsorted(keys, keys)

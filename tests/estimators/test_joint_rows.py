@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import daskgp
 from daskgp import kernels, metrics
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, SettingError, StoreError
 from tests.fit.test_joint import pair
 
 assert_close = np.testing.assert_allclose
@@ -158,6 +158,15 @@ def test_rows_that_cannot_come_or_go_are_refused():
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+def test_values_of_an_earlier_store_that_cannot_be_told_are_not_left_out():
+    model = sgpr().fit(X, Y)
+    assert np.isfinite(model.loo(X, Y)[0]).any()
+    for note in model._fitted.seen:
+        del note["values"]
+    with pytest.raises(StoreError, match=r"stored by an earlier version .*: fit it again"):
+        model.loo(X, Y)
 
 
 LOOED = {

@@ -650,6 +650,46 @@ def test_forgotten_rows_leave_the_sites_of_others(kind):
     assert model.loo(X[20:], y[20:], **{k: v[20:] for k, v in own.items()})[0].shape == (40,)
 
 
+@pytest.mark.parametrize("change", ["update", "forget"])
+@pytest.mark.parametrize("kind", [daskgp.LMA, daskgp.VecchiaGP])
+def test_rows_left_out_after_a_change_lack_the_sites_that_are_kept(kind, change):
+    X, y = data("poisson", 59)
+    X, y = (part[np.argsort(X[:, 0])] for part in (X, y))
+    X = np.concatenate([X, X[30:31]])  # two rows at a place
+    y = np.concatenate([y, y[30:31] + 2])
+    line = np.argsort(X[:, 0], kind="stable")
+    X, y = X[line], y[line]
+    settings = {"n_neighbours": 60} if kind is daskgp.VecchiaGP else {}
+    model = along_time(kind, **settings)
+    if change == "update":
+        model.fit(X[:30], y[:30]).update(X[30:], y[30:])
+    else:
+        model.fit(X, y).forget(X[:20], y[:20])
+        X, y = X[20:], y[20:]
+    nearby = model.solved_.nearby
+    parts = [nearby.rows.read(*span) for span in nearby.layout.spans]
+    inputs, sites = (np.concatenate(part) for part in zip(*parts, strict=True))
+    inverse = np.linalg.inv(KERNEL(inputs) + np.diag(sites[:, -1]))
+    variance = 1.0 / np.diag(inverse)
+    wanted = sites[:, 0] - variance * (inverse @ sites[:, 0]), variance - sites[:, -1]
+    found = leave_one_out(model.solved_, X, y[:, None])
+    for one, other in zip((found.mean, found.variance), wanted, strict=True):
+        np.testing.assert_allclose(np.sort(one[:, 0]), np.sort(other), rtol=1e-4, atol=1e-5)
+    pieces = [da.from_array(part, chunks=(7, *part.shape[1:])) for part in (X, y)]
+    mean, std = model.loo(X, y)
+    np.testing.assert_allclose(model.loo(*pieces)[0].compute(), mean, rtol=1e-9)
+    assert np.isfinite(std).all()
+
+
+def test_rows_whose_sites_are_not_kept_are_not_left_out_after_a_change():
+    X, y = data("poisson")
+    model = daskgp.SGPR(KERNEL, inducing=X[:20], likelihood="poisson", **FIXED).fit(X[:30], y[:30])
+    assert np.isfinite(model.loo(X[:30], y[:30])[0]).all()
+    model.update(X[30:], y[30:])
+    with pytest.raises(SettingError, match=r"no loo of sgpr .* after update .*cross_validate"):
+        model.loo(X, y)
+
+
 def test_forgetting_undoes_an_update_by_sites():
     X, y = data("poisson", 60)
     X, y = (part[np.argsort(X[:, 0])] for part in (X, y))
