@@ -25,7 +25,7 @@ from daskgp.fit.subset import Start
 from daskgp.kernels import Categorical, Kernel
 from daskgp.kernels.averaged import averages
 from daskgp.kernels.compose import beside_places, codes_of, extents_of, tables
-from daskgp.kernels.units import in_model_units
+from daskgp.kernels.units import in_model_units, known_columns
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.method import Method
@@ -317,6 +317,10 @@ class Recipe:
     def extents(self, rows: data.Rows) -> dict[int, tuple[int, ...]]:
         """Return the columns that are lengths around places, each with those whose scale it has."""
         return extents_of(self.kernel(rows), rows.n_features)
+
+    def known(self, rows: data.Rows) -> tuple[int, ...]:
+        """Return the columns of which no hyper-parameter is left open."""
+        return known_columns(self.kernel(rows), rows.n_features)
 
     def beside_places(self, rows: data.Rows) -> tuple[int, ...]:
         """Return the columns that do not say where a row is, on which no mean depends."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -485,7 +485,7 @@ def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scali
     """
     coded, p = recipe.codes is not None, rows.n_targets
     mean, tied = "zero" if coded else means.described(recipe.mean), recipe.tied(rows)
-    others = recipe.categories(rows), recipe.extents(rows)
+    others = recipe.categories(rows), recipe.extents(rows), recipe.known(rows)
     scale = scaling.solve(sums, rows.n_features, mean, recipe.standardize, tied, *others)
     if coded:
         scale = replace(scale, intercept=np.zeros(p), y_scale=np.ones(p))
@@ -495,4 +495,19 @@ def scaled(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> scaling.Scali
         scale = replace(scale, y_scale=np.full(p, recipe.latent))
     names = rows.columns.inputs_names, rows.target_names
     scaling.check_range(sums, scale, recipe.dtype, *names)
+    _warn_of_footprints(recipe.extents(rows), sums, scale, names[0])
     return scale
+
+
+def _warn_of_footprints(
+    extents: Iterable[int], sums: scaling.Sums, scale: scaling.Scaling, names: Sequence[str]
+) -> None:
+    """Warn about extents that are left out, as nothing says how far they reach."""
+    sizes = np.maximum(np.abs(sums.low), np.abs(sums.high))
+    left = [repr(names[j]) for j in extents if not scale.uses[j] and sizes[j] > 0]
+    if left:
+        logger.warning(
+            "footprints %s are along coordinates that are constant, which say nothing of their "
+            "lengthscale: left out of the fit, give the lengthscale in the kernel to count them",
+            ", ".join(left),
+        )

@@ -53,6 +53,21 @@ def left_open(kernel: Kernel, d: int) -> np.ndarray:
     return np.array(empty, dtype=bool) | (near.log_parameters != far.log_parameters)
 
 
+def known_columns(kernel: Kernel, d: int) -> tuple[int, ...]:
+    """Return the columns, of d, that hyper-parameters are in the unit of, none of them left open.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> known_columns(RBF(2.0, active_dims=0) + RBF(active_dims=1), 3)
+    (0,)
+    """
+    own = kernel.resolve(np.ones(d), 1.0).units(d)
+    pairs = list(zip(own, left_open(kernel, d), strict=True))
+    open_ones = {j for unit, is_open in pairs if is_open for j in unit.columns}
+    return tuple(sorted({j for unit, _ in pairs for j in unit.columns} - open_ones))
+
+
 def in_model_units(kernel: Kernel, d: int, size: Size) -> Kernel:
     """Return a kernel of d columns with numbers in a model's units from one in the user's.
 

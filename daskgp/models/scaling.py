@@ -8,7 +8,7 @@ values and infinite entries.  The means, scales and the linear trend all follow 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -331,17 +331,20 @@ def solve(
     tied: Ties = (),
     categories: Sequence[int] = (),
     extents: Mapping[int, Sequence[int]] | None = None,
+    known: Collection[int] = (),
 ) -> Scaling:
     """Return the scaling of summed rows: least squares for ``mean="ols"``, residual scale for y.
 
     Columns that are ``tied`` share a scale; constant ones are left out.  Those of ``categories``
     hold codes, which stay as they are, and no mean depends on their size; nor on ``extents``, which
-    are not centred and have the scale of the columns that are given with each.  A mean of None is
-    that of a trend which is integrated over.
+    are not centred and have the scale of the columns that are given with each, or of those tied to
+    them.  Where all of these are constant they stay as they are if those columns are ``known``, as
+    the lengthscale is in their unit, and else are left out too.  A mean of None is that of a trend
+    which is integrated over.
     """
     if mean is None:
         assert sums.trend is not None
-        plain = solve(sums, n_features, "constant", standardize, tied, categories, extents)
+        plain = solve(sums, n_features, "constant", standardize, tied, categories, extents, known)
         trend, y_scale = _integrated(sums.trend, len(plain.intercept))
         y_scale = y_scale if standardize else plain.y_scale
         return replace(plain, intercept=np.zeros(len(y_scale)), y_scale=y_scale, trend=trend)
@@ -354,10 +357,13 @@ def solve(
     extents = extents or {}
     others = [*categories, *extents]
     flat[others], shift[others], scale[others] = False, 0.0, 1.0
+    groups = united([*map(tuple, tied), sums.sphere])
     for j, places in extents.items():
-        scale[j] = next((scale[i] for i in places if not flat[i]), 1.0)
+        alike = [i for group in groups if not set(group).isdisjoint(places) for i in group]
+        varying = (scale[i] for i in (*places, *alike) if i not in others and not flat[i])
+        scale[j] = next(varying, 1.0 if set(places) <= set(known) else np.inf)
     slope, spread = _trend(sums, d, mean, others)
-    slope = slope * np.where(flat, 0.0, scale)[:, None]
+    slope = slope * np.where(np.isfinite(scale), scale, 0.0)[:, None]
     intercept = np.zeros(p)
     if mean != "zero":
         intercept = sums.mean[d:] - (sums.mean[:d] - shift) / scale @ slope

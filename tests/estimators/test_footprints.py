@@ -118,6 +118,41 @@ def test_offsets_to_the_nodes_are_the_average_over_them(measured):
         assert_close(found, other, 1e-9, 1e-9)
 
 
+def in_line():
+    """Pairs of points that are averaged, along and across a line."""
+    rng = np.random.default_rng(0)
+    x, ones = rng.uniform(0, 5000, 40), np.ones(40)
+    X = np.c_[x, 7 * ones, 200 * ones, 50 * ones, -200 * ones, -50 * ones]
+    return X, np.sin(x / 800)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("lengths", [500.0, (500.0, 300.0)], ids=["tied", "for each"])
+def test_offsets_across_a_line_count(lengths, standardize):
+    X, y = in_line()
+    kernel = Averaged(Matern32(lengths, VARIANCE), (2, 3, 4, 5))
+    settings = {"mean": "constant", "standardize": standardize, "optimizer": None}
+    settings["noise_variance"] = NOISE / (y.var() if standardize else 1.0)
+    model = daskgp.ExactGP(kernel, progress=False, **settings).fit(X, y)
+    K = kernel(X)
+    wanted = y.mean() + K @ np.linalg.solve(K + NOISE * np.eye(len(X)), y - y.mean())
+    found, std = model.predict(X, return_std=True)
+    assert_close(found, wanted, 1e-9)
+    variance = np.diag(K - K @ np.linalg.solve(K + NOISE * np.eye(len(X)), K))
+    assert_close(std**2, variance, 1e-7)
+
+
+def test_offsets_of_which_nothing_says_the_lengthscale_are_left_out(caplog):
+    X, y = in_line()
+    kernel = Averaged(Matern32(ard=True), (2, 3, 4, 5))
+    model = daskgp.ExactGP(kernel, optimizer=None, mean="constant", progress=False)
+    with caplog.at_level(logging.WARNING):
+        found = model.fit(X, y).predict(X)
+    assert "footprints 'x3', 'x5' are along coordinates that are constant" in caplog.text
+    X[:, [3, 5]] = 0.0
+    assert_close(model.fit(X, y).predict(X), found, 1e-12)
+
+
 def test_intervals_of_one_coordinate():
     rng = np.random.default_rng(0)
     X = np.c_[np.linspace(0, 6, 30), np.where(np.arange(30) % 2, 0.4, 0.0)]
