@@ -36,7 +36,7 @@ from daskgp.fit.recipe import Recipe
 from daskgp.fit.turns import RowsInTurns
 from daskgp.kernels import Coregion, Kernel
 from daskgp.kernels.categories import with_levels
-from daskgp.kernels.compose import tables
+from daskgp.kernels.compose import Composite, tables
 from daskgp.models import scaling
 from daskgp.posterior.layers import Noise, TargetNoise, Units, chain
 from daskgp.posterior.posterior import Posterior, variable_of
@@ -54,20 +54,26 @@ REACH, SLOWEST = 1.5, 0.8
 """Most that one of them moves in a turn, and share of the last step up to which steps are added."""
 ENOUGH = 50_000
 """Rows of a target, about, that tell its noise variance."""
-LEAST, LARGEST = 1e-6, 1e2
-"""Least and largest noise variance of a target, in the unit of its variance."""
+SAMPLED = (7, 45)
+"""Seed of the rows that tell it where there are more."""
 
 
 class Sums(NamedTuple):
-    """Sums over the rows of each target (p,): a, b, b less what errors hide, information on log s.
+    """Sums over rows of each target (p,): a, b, b less what errors hide, information on log s.
 
-    The third is b with r^2 for r, the change of a / b with log s.
+    The third is b with r^2 for r, the change of a / b with log s; the last are numbers of rows.
     """
 
     misfit: np.ndarray
     free: np.ndarray
     told: np.ndarray
     information: np.ndarray
+    rows: np.ndarray
+
+    def of_all(self, counts: np.ndarray) -> Sums:
+        """Return the sums of so many rows (p,) for which these stand; those of none stay 0."""
+        factor = counts / np.maximum(self.rows, 1.0)
+        return Sums(*(factor * own for own in self))
 
     def plus(self, other: Sums) -> Sums:
         """Return the sums over both sets of rows."""
@@ -85,9 +91,15 @@ class Sums(NamedTuple):
         ratio = np.where((ratio > 0.0) & (ratio < SLOWEST), ratio, 0.0)
         return np.clip(wanted / (1.0 - ratio), -REACH, REACH)
 
-    def errors(self, noise: np.ndarray) -> np.ndarray:
-        """Return the standard errors of the logs of noise variances (p,), NaN at a bound."""
-        inside = (noise > LEAST) & (noise < LARGEST) & (self.information > 0)
+    def errors(self, noise: np.ndarray, limits: np.ndarray) -> np.ndarray:
+        """Return the standard errors of the logs of noise variances (p,), NaN at limits (2, p).
+
+        With A the covariance of all values and S the learned noise of those of a target, the Fisher
+        information on log s is tr(A^-1 S A^-1 S) / 2, of which only the diagonal of A^-1 is summed:
+        errors are larger by what other entries tell.  Hyper-parameters and the noise of other
+        targets are held, and errors smaller by what these leave open.
+        """
+        inside = (noise > limits[0]) & (noise < limits[1]) & (self.information > 0)
         return np.where(inside, 1.0 / np.sqrt(np.where(inside, self.information, 1.0)), np.nan)
 
 
@@ -116,6 +128,21 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
         raise SettingError(
             f"mean={recipe.mean!r} is a trend that is integrated over, which targets='joint' does "
             "not have: choose mean='ols', least squares of each target, or 'constant'"
+        )
+
+
+def _check_start(rows: data.Rows, posterior: Posterior) -> None:
+    """Raise SettingError for a model of other targets, or of separate ones."""
+    own, others = rows.target_names, posterior.target_names
+    if not posterior.joint:
+        raise SettingError(
+            "start is a model of targets='separate', and this estimator has targets='joint': start "
+            "from a joint model of the same targets"
+        )
+    if own != others:
+        raise SettingError(
+            f"start is a model of the joint targets {', '.join(others)}, but the rows have "
+            f"{', '.join(own)}: start from a model of the same targets in the same order"
         )
 
 
@@ -152,14 +179,26 @@ def run(
         As for a fit.
     """
     check(recipe, rows)
+    if start is not None:
+        _check_start(rows, start.posterior)
     found = _sums_of_targets(recipe, rows, executor)
     units, counts = _of_targets(recipe, rows, found)
-    long = Long(rows, executor, keep, units, counts)
+    mean = means.described(recipe.mean)
+    pairs = zip(found, units, strict=True)
+    variances = np.array([scaling.target_variance(sums, own, mean) for sums, own in pairs])
+    base = float(sites.NO_NOISE * variances.min())
+    long = Long(rows, executor, keep, units, counts, base)
     try:
         plain = long.written()
         sums = sampling.describe(plain, recipe.spans(plain), executor)
         inner = of_rows(recipe, rows)
-        turns = _Turns(solve, inner, long, plain, checkpoint, recipe.mean)
+        if recipe.optimizer is not None and not recipe.standardize:
+            kernels = (
+                _begun_at(kernel, plain.feature_names[-1], variances) for kernel in inner.kernels
+            )
+            inner = replace(inner, kernels=tuple(kernels))
+        unit = variances * long.usual_weights(plain)
+        turns = _Turns(solve, inner, long, plain, checkpoint, recipe.mean, unit)
         with callbacks.ended() as ended:
             fit = turns.taken(start, ended)
     finally:
@@ -198,14 +237,23 @@ def together(kernel: Kernel, column: str, names: tuple[str, ...]) -> Kernel:
     return with_levels(kernel, {column: names})
 
 
-def _given(recipe: Recipe) -> Recipe:
-    """Return the recipe of rows whose noise variances are given."""
+def _begun_at(kernel: Kernel, column: str, variances: np.ndarray) -> Kernel:
+    """Return a kernel whose variances of targets (p,), where they are open, are these."""
+    if isinstance(kernel, Composite):
+        return kernel.with_parts([_begun_at(part, column, variances) for part in kernel.parts])
+    if isinstance(kernel, Coregion) and kernel.column == column and kernel.variance is None:
+        return replace(kernel, variance=tuple(variances.tolist()))
+    return kernel
+
+
+def _given(recipe: Recipe, base: float) -> Recipe:
+    """Return the recipe of rows whose noise variances are given, but for that of all rows."""
     asked = recipe.asked
-    fixed = {**fixed_values(asked.fixed), NOISE: sites.NO_NOISE}
+    fixed = {**fixed_values(asked.fixed), NOISE: base}
     return replace(
         recipe,
         asked=Asked(fixed, asked.limits, asked.prior, asked.measured),
-        noise_variance=sites.NO_NOISE,
+        noise_variance=base,
     )
 
 
@@ -292,10 +340,13 @@ class Long(RowsInTurns):
         Units and mean function of each target.
     counts : ndarray (p,)
         Rows of each target.
+    base : float
+        Noise variance that all rows have beside that given of each, which is less by it.
     """
 
     units: tuple[scaling.Scaling, ...]
     counts: np.ndarray
+    base: float = sites.NO_NOISE
 
     kinds: ClassVar[Mapping[str, int]] = {"long": 1, "noise": MOST + 1}
 
@@ -312,21 +363,31 @@ class Long(RowsInTurns):
         arrays, _ = self.arrays("long", 0, partial(_long, rows, self.units), shapes)
         return _in_long_form(rows, arrays)
 
+    def usual_weights(self, long: data.Rows) -> np.ndarray:
+        """Return the geometric mean (p,) of the weights of rows in the long form by target."""
+        if long.weight is None:
+            return np.ones(self.times)
+        task = partial(_log_weights, long, self.times)
+        logs = map_reduce(task, np.add, self.spans, self.executor, "weights")
+        return np.asarray(np.exp(logs / self.counts))
+
     def with_noise(self, long: data.Rows, noise: np.ndarray, number: int) -> data.Rows:
         """Return rows in the long form whose targets have the noise variances (p,)."""
         shapes = {Y_VARIANCE: (len(long),)}
-        own, _ = self.arrays("noise", number, partial(_noise, long, noise), shapes)
+        own, _ = self.arrays("noise", number, partial(_noise, long, noise, self.base), shapes)
         return long.with_arrays({"X": long.X, "y": long.y, **own})
 
     def sums(self, long: data.Rows, posterior: Posterior, noise: np.ndarray) -> Sums:
         """Return sums over the rows of each target, whose noise variances are ``noise`` (p,).
 
-        Of many rows some stand for all.
+        Of many rows some, drawn by their numbers, stand for all.
         """
         cheaper = replace(posterior, method=posterior.method.at_own_rows())
-        task = partial(_sums, long, noise, np.maximum(self.counts // ENOUGH, 1))
+        share = np.minimum(ENOUGH / self.counts, 1.0)
+        task = partial(_sums, long, noise, self.base, share)
         shared = (node("posterior", cheaper),)
-        return reduce(Sums.plus, map_all(task, self.spans, self.executor, "noise", shared))
+        some = reduce(Sums.plus, map_all(task, self.spans, self.executor, "noise", shared))
+        return some.of_all(self.counts)
 
 
 def _in_long_form(rows: data.Rows, arrays: dict[str, Any]) -> data.Rows:
@@ -396,12 +457,12 @@ def each_of(
     assert noise is not None
     units, inputs = _units(posterior.scaling), posterior.columns.inputs(X)[:, :-1]
     each, values = _each(X, inputs, y[:, :p], units)
-    own = np.tile(noise.variances, len(y))
+    own, base = np.tile(noise.variances, len(y)), posterior.theta.noise_variance
     if y.shape[1] > p:
         errors = np.broadcast_to(y[:, p + 1 :], (len(y), p))
         with np.errstate(divide="ignore"):
             own = own / np.repeat(y[:, p], p) + _in_units(errors, units)
-    rows = np.column_stack([values, np.ones(len(each)), own - sites.NO_NOISE])
+    rows = np.column_stack([values, np.ones(len(each)), _beyond(own, base)])
     return in_long_form(posterior), each, rows
 
 
@@ -413,38 +474,64 @@ def _variances(long: data.Rows, noise: np.ndarray, span: Span) -> tuple[np.ndarr
     return own, own if long.y_variance is None else own + long.values(Y_VARIANCE, *span)
 
 
+def _log_weights(long: data.Rows, p: int, span: Span) -> np.ndarray:
+    """Return sums of the logs of weights (p,) of rows in the long form."""
+    X, y = long.raw(*span)
+    known = scaling.complete_rows(X, y[:, :1])
+    logs = np.log(long.values(WEIGHT, *span)[known])
+    return np.bincount(X[known, -1].astype(int), weights=logs, minlength=p)
+
+
 @np.errstate(divide="ignore")  # rows of weight 0 miss their targets
-def _noise(long: data.Rows, noise: np.ndarray, span: Span) -> tuple[np.ndarray, None]:
-    return _variances(long, noise, span)[1] - sites.NO_NOISE, None
+def _noise(long: data.Rows, noise: np.ndarray, base: float, span: Span) -> tuple[np.ndarray, None]:
+    return _beyond(_variances(long, noise, span)[1], base), None
+
+
+def _beyond(noise: np.ndarray, base: float) -> np.ndarray:
+    """Return noise variances less that of all rows; rows of huge weights have some, too."""
+    return np.maximum(noise - base, base)
 
 
 def _sums(
-    long: data.Rows, noise: np.ndarray, stride: np.ndarray, span: Span, posterior: Posterior
+    long: data.Rows,
+    noise: np.ndarray,
+    base: float,
+    share: np.ndarray,
+    span: Span,
+    posterior: Posterior,
 ) -> list[Sums]:
+    p = len(noise)
     X, y = long.raw(*span)
     known = scaling.complete_rows(X, y[:, :1])
-    which, number = X[:, -1].astype(int), np.arange(*span) // len(noise)
-    known &= number % stride[which] == 0
+    which = X[:, -1].astype(int)
+    if (share < 1.0).any():
+        keys = sampling.row_keys(SAMPLED, span.start // p, span.rows // p) / 2.0**64
+        known &= np.repeat(keys, p) < share[which]
     X, y, which = X[known], y[known, 0], which[known]
     with single_blas_thread(), np.errstate(divide="ignore"):
         found = posterior.moments(X, "variance")
         learned, total = (values[known] for values in _variances(long, noise, span))
+    total = base + _beyond(total, base)
     assert found.variance is not None
-    p, share = len(noise), learned / total
-    misfit = share * (y - found.mean[:, 0]) ** 2 / total
-    free = share * (1.0 - found.variance[:, 0] / total)
+    own = learned / total
+    misfit = own * (y - found.mean[:, 0]) ** 2 / total
+    free = own * (1.0 - found.variance[:, 0] / total)
     positive = np.maximum(free, 0.0)
 
     def of_each(values: np.ndarray) -> np.ndarray:
-        return stride * np.bincount(which, weights=values, minlength=p)
+        return np.bincount(which, weights=values, minlength=p)
 
-    each = misfit, positive, share * positive, 0.5 * free**2
+    each = misfit, positive, own * positive, 0.5 * free**2, np.ones(len(own))
     return [Sums(*map(of_each, each))]
 
 
 @dataclass(frozen=True)
 class _Turns:
-    """Fits of rows in the long form and the noise variances that follow, in turns."""
+    """Fits of rows in the long form and the noise variances that follow, in turns.
+
+    ``unit`` (p,) is that of the noise variances' start and limits: the variance of each target in
+    the rows' unit, times the usual weight, as a noise variance is that of a row of weight 1.
+    """
 
     solve: sites.Solve
     recipe: Recipe
@@ -452,17 +539,20 @@ class _Turns:
     rows: data.Rows
     checkpoint: Place | None
     mean: Any
+    unit: np.ndarray
 
     def taken(self, start: warm.Other | None, ended: Callable[[], bool]) -> Fit:
         """Return the fit with the last noise variances, as one of the rows that were given."""
-        p, recipe = self.long.rows.n_targets, self.recipe
-        begun = None if start is None else start.posterior.layer(TargetNoise)
-        other = start and start._replace(posterior=in_long_form(start.posterior))
+        recipe, base = self.recipe, self.long.base
+        begun: Posterior | None = None
+        other = start
+        if start is not None:
+            begun = _in_units_of(start.posterior, self.long.units)
+            other = start._replace(posterior=in_long_form(begun))
+        noise = self._first(begun)
         if recipe.optimizer is None:
-            return self._untrained(other)
-        # from above: begun without noise, training takes a target's for roughness and stays there
-        first = np.full(p, np.clip(recipe.noise_variance, LEAST, LARGEST))
-        noise: np.ndarray = first if begun is None else np.array(begun.variances)
+            return self._untrained(noise, other)
+        limits = np.outer(hyperparameters.NOISE_BOUNDS, self.unit)
         history, errors = list[dict[str, Any]](), None
         own: np.ndarray | None = None
         was: np.ndarray | None = None
@@ -470,20 +560,20 @@ class _Turns:
         number = 0
         for number in range(MOST):
             with sites.silent() if number else callbacks.ended():
-                fit = self._solved(_given(recipe), noise, number, other, self.checkpoint)
+                fit = self._solved(_given(recipe, base), noise, number, other, self.checkpoint)
             theta = fit.posterior.theta
             history = hyperparameters.continued(history, fit.history)
             errors = fit.errors if recipe.optimizer is not None else errors
             sums = self.long.sums(self.rows, fit.posterior, noise)
             step, vector = sums.step(step if number % 2 else None), theta.to_vector(False)[:-1]
             moves = np.inf if was is None else np.abs(vector - was).max()
-            own, was = sums.errors(noise), vector
+            own, was = sums.errors(noise, limits), vector
             logger.info("joint targets, turn %d: noise variances %s", number + 1, noise)
             other = warm.Other(fit.posterior, recipe.inputs)
             recipe = replace(recipe, begun_from=fit.posterior.token)
-            following = np.clip(noise * np.exp(step), LEAST, LARGEST)
+            following = np.clip(noise * np.exp(step), *limits)
             step = np.log(following / noise)  # none at a bound
-            settled = np.abs(step).max() < CLOSE
+            settled = np.abs(step).max() < CLOSE and sums.rows.all()
             if settled or ended() or not callbacks.has_room(0.0):
                 break
             noise = following
@@ -495,14 +585,26 @@ class _Turns:
                 "changed them by %.2g: give start= this model to go on",
                 *(MOST, np.abs(np.asarray(step)).max()),
             )
-        final = _given(recipe).changed(optimizer=None)
+        final = _given(recipe, base).changed(optimizer=None)
         last = self._solved(final, noise, number + 1, other, None, self.long.keep)
         return self._joint(replace(last, errors=errors, history=history), noise, own)
 
-    def _untrained(self, start: warm.Other | None) -> Fit:
+    def _first(self, begun: Posterior | None) -> np.ndarray:
+        """Return the noise variances (p,) that are begun with."""
+        if begun is not None:
+            layer = begun.layer(TargetNoise)
+            assert layer is not None
+            return np.asarray(layer.variances)
+        given = self.recipe.noise_variance
+        if self.recipe.optimizer is None:
+            return np.full(len(self.unit), given)
+        # from above: begun without noise, training takes a target's for roughness and stays there
+        return self.unit * np.clip(given, *hyperparameters.NOISE_BOUNDS)
+
+    def _untrained(self, noise: np.ndarray, start: warm.Other | None) -> Fit:
         """Return the fit with the hyper-parameters that it begins with."""
-        noise = np.full(self.long.rows.n_targets, self.recipe.noise_variance)
-        fit = self._solved(_given(self.recipe), noise, 0, start, None, self.long.keep)
+        recipe = _given(self.recipe, self.long.base)
+        fit = self._solved(recipe, noise, 0, start, None, self.long.keep)
         return self._joint(fit, noise, None)
 
     def _solved(
@@ -541,6 +643,33 @@ class _Turns:
         layers = (layer for layer in found if not isinstance(layer, Noise))
         posterior = replace(posterior, layers=chain.joined(*layers, TargetNoise(noise)))
         return replace(fit, posterior=posterior, likelihood_errors=errors)
+
+
+def _in_units_of(posterior: Posterior, units: tuple[scaling.Scaling, ...]) -> Posterior:
+    """Return a posterior of joint targets whose variances are in other units of these."""
+    ratios = posterior.scaling.y_scale / np.array([own.y_scale[0] for own in units])
+    noise, theta = posterior.layer(TargetNoise), posterior.theta
+    assert noise is not None
+    kernel, d = theta.kernel, len(posterior.scaling.x_scale)
+    powers = np.array([unit.of_target for unit in kernel.units(d)])
+    logs = kernel.log_parameters + powers * _by_parameter(kernel, d, np.log(ratios))
+    layers = (layer for layer in posterior.layers if layer is not noise)
+    return replace(
+        posterior,
+        theta=replace(theta, kernel=kernel.with_log_parameters(logs)),
+        layers=(*layers, TargetNoise(noise.variances * ratios**2)),
+        origin=None,
+    )
+
+
+def _by_parameter(kernel: Kernel, d: int, by_target: np.ndarray) -> np.ndarray:
+    """Return numbers of targets (p,) for hyper-parameters (k,): the mean where they share one."""
+    if isinstance(kernel, Composite):
+        return np.concatenate([_by_parameter(part, d, by_target) for part in kernel.parts])
+    found = np.full(len(kernel.parameter_names), by_target.mean())
+    if isinstance(kernel, Coregion) and kernel.categories(d) == (d - 1,):
+        found[: len(by_target)] = by_target
+    return found
 
 
 def in_long_form(posterior: Posterior) -> Posterior:
@@ -598,9 +727,10 @@ def more(
     counts = np.array([int(sums.rows) for sums in found])
     if not counts.any():
         raise InputError(f"no usable rows: none of {len(rows)} has all features and a target")
-    long = Long(rows, executor, url, _units(posterior.scaling), counts)
+    base = posterior.theta.noise_variance
+    long = Long(rows, executor, url, _units(posterior.scaling), counts, base)
     noisy = long.with_noise(long.written(), noise.variances, 0)
-    return More(_given(of_rows(recipe, rows)), noisy, found, _total(found), long.clear)
+    return More(_given(of_rows(recipe, rows), base), noisy, found, _total(found), long.clear)
 
 
 def _units(own: scaling.Scaling) -> tuple[scaling.Scaling, ...]:

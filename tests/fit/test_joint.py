@@ -2,7 +2,9 @@
 
 from functools import partial
 
+import dask
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,8 +131,9 @@ def test_sums_give_the_slope_of_the_evidence_by_each_noise_variance(seed, given_
     long = joint.Long(rows, executor, "", units, counts)
     plain = long.written()
     solve = partial(run.solved, executor, ())
-    turns = joint._Turns(solve, joint.of_rows(recipe, rows), long, plain, None, "constant")
-    with_it = joint._given(turns.recipe)
+    inner = joint.of_rows(recipe, rows)
+    turns = joint._Turns(solve, inner, long, plain, None, "constant", np.ones(2))
+    with_it = joint._given(turns.recipe, long.base)
     fit = turns._solved(with_it, noise, 0, None, None)
     sums = long.sums(plain, fit.posterior, noise)
     np.testing.assert_allclose((sums.misfit - sums.free) / 2, slopes, rtol=1e-4, atol=1e-5)
@@ -162,6 +165,121 @@ def test_noise_is_learned_beside_known_errors(tmp_path, make_store):
     )
     assert found.rows.sum() == len(values)
     assert model.score(X, y, y_variance=errors) > 0.5
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("weight", [1e-6, 1e4])
+def test_weights_of_another_size_give_the_same_fit(weight):
+    X, y = pair(60)
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(**known).fit(X, y)
+    other = daskgp.ExactGP(**known).fit(X, y, sample_weight=np.full(60, weight))
+    np.testing.assert_allclose(other.noise_variance_, weight * model.noise_variance_, rtol=1e-4)
+    assert other.objective_ == pytest.approx(model.objective_, abs=1e-3)
+    errors = [one.solved_.theta.kernel.log_parameters for one in (model, other)]
+    np.testing.assert_allclose(*errors, atol=1e-3)
+
+
+def test_each_target_has_the_usual_weight_of_its_rows():
+    X, y = pair(60, gaps=False)
+    y[:30, 0], y[30:, 1] = np.nan, np.nan
+    weight = np.where(np.arange(60) < 30, 1e-6, 1e6)
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(**known).fit(X, y)
+    other = daskgp.ExactGP(**known).fit(X, y, sample_weight=weight)
+    wanted = model.noise_variance_ * [1e6, 1e-6]
+    np.testing.assert_allclose(other.noise_variance_, wanted, rtol=1e-3)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("unit", [[1e4, 300.0], [1e-6, 1e-4]])
+def test_noise_is_learned_in_the_units_of_the_data(unit):
+    X, y = pair(80)
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(**known).fit(X, y * unit)
+    plain = daskgp.ExactGP(standardize=False, **known).fit(X, y * unit)
+    assert plain.log_marginal_likelihood() > model.log_marginal_likelihood() - 0.2
+    np.testing.assert_allclose(plain.noise_variance_, model.solved_.noise, rtol=0.3)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_start_is_taken_in_the_units_of_the_new_rows(standardize):
+    X, y = pair(60)
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    known["standardize"] = standardize
+    model = daskgp.ExactGP(**known).fit(X, y)
+    again = daskgp.ExactGP(optimizer=None, **known).fit(X, y, start=model)
+    np.testing.assert_allclose(again.noise_variance_, model.noise_variance_)
+    np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-8)
+    # some of the values have another spread, but hyper-parameters stay as they are in units of y
+    some = X[:40], y[:40] - [0.0, 50.0]
+    other = daskgp.ExactGP(optimizer=None, **known).fit(*some, start=model)
+    assert (other.solved_.scaling.y_scale != model.solved_.scaling.y_scale).all() == standardize
+    np.testing.assert_allclose(other.solved_.noise, model.solved_.noise)
+    B, wanted = (
+        one.solved_.theta.kernel.parts[0].covariance * np.outer(*2 * [one.solved_.scaling.y_scale])
+        for one in (other, model)
+    )
+    np.testing.assert_allclose(B, wanted)
+
+
+def test_a_start_of_other_targets_is_refused():
+    X, y = pair(60, gaps=False)
+    known = {"kernel": "matern52()", "optimizer": None, "progress": False}
+    three = np.column_stack([y, y.sum(axis=1)])
+    named = pd.DataFrame(y, columns=["zinc", "lead"])
+    joint_ = {"targets": "joint", **known}
+    of_named = daskgp.ExactGP(**joint_).fit(X, named)
+    of_numbers = daskgp.ExactGP(**joint_).fit(X, y)
+    for values, start, words in (
+        (named[["lead", "zinc"]], of_named, "joint targets zinc, lead, but the rows have lead"),
+        (named.rename(columns={"lead": "iron"}), of_named, "the rows have zinc, iron"),
+        (y, of_named, "zinc, lead, but the rows have y0, y1"),
+        (three, of_numbers, "joint targets y0, y1, but the rows have y0, y1, y2"),
+        (y, daskgp.ExactGP(**known).fit(X, y), "targets='separate'"),
+    ):
+        with pytest.raises(SettingError, match=words):
+            daskgp.ExactGP(**joint_).fit(X, values, start=start)
+
+
+def alternating(n=400):
+    """Rows that have one of two targets each, in turns."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 1))
+    f = np.sin(6 * X)
+    y = np.column_stack([f, 3 * f]) + rng.standard_normal((n, 2)) * [0.1, 0.9]
+    y[::2, 0], y[1::2, 1] = np.nan, np.nan
+    return X, y
+
+
+def test_rows_that_stand_for_all_are_of_all_targets(monkeypatch):
+    X, y = alternating()
+    known = {"kernel": "rbf()", "targets": "joint", "progress": False}
+    model = daskgp.ExactGP(**known).fit(X, y)
+    monkeypatch.setattr(joint, "ENOUGH", 100)
+    some = daskgp.ExactGP(**known).fit(X, y)
+    np.testing.assert_allclose(some.noise_variance_, model.noise_variance_, rtol=0.4)
+    assert (some.noise_variance_ != model.noise_variance_).all()
+    with dask.config.set(scheduler="synchronous"):
+        one = daskgp.ExactGP(**known).fit(X, y)
+    np.testing.assert_array_equal(one.noise_variance_, some.noise_variance_)
+    names = [f"noise_variance[y{j}]" for j in range(2)]
+    errors = [
+        [one.standard_error for one in own.hyperparameters_ if one.name in names]
+        for own in (some, model)
+    ]
+    np.testing.assert_allclose(*errors, rtol=0.5)
+
+
+def test_rows_of_huge_weight_are_as_good_as_exact():
+    X, y = pair(40, gaps=False)
+    weight = np.ones(40)
+    weight[7] = 1e14
+    known = {"kernel": "matern52()", "targets": "joint", "progress": False}
+    for model in (daskgp.ExactGP(**known), daskgp.ExactGP(optimizer=None, **known)):
+        model.fit(X, y, sample_weight=weight)
+        np.testing.assert_allclose(model.predict(X[[7]])[0], y[7], rtol=1e-5)
 
 
 def mixed_of():
