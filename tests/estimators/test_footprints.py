@@ -130,7 +130,7 @@ def in_line():
 @pytest.mark.parametrize("lengths", [500.0, (500.0, 300.0)], ids=["tied", "for each"])
 def test_offsets_across_a_line_count(lengths, standardize):
     X, y = in_line()
-    kernel = Averaged(Matern32(lengths, VARIANCE), (2, 3, 4, 5))
+    kernel = Averaged(Matern32(lengths, VARIANCE, active_dims=(0, 1)), (2, 3, 4, 5))
     settings = {"mean": "constant", "standardize": standardize, "optimizer": None}
     settings["noise_variance"] = NOISE / (y.var() if standardize else 1.0)
     model = daskgp.ExactGP(kernel, progress=False, **settings).fit(X, y)
