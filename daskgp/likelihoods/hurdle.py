@@ -13,6 +13,8 @@ LEAST_LEVEL = 1e-10
 HALVINGS = 60
 END = 1e-6
 """Probability of amounts beyond either end of an integral over their logarithm."""
+LEAST_SHARE = 1e-13
+"""Least lower end of an integral over amounts, as a share of its upper end."""
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
 """Gauss-Legendre nodes and weights of each side of an integral."""
 AT_ONCE = 2_000
@@ -101,6 +103,7 @@ class Hurdle:
     def _crps(self, y: np.ndarray) -> np.ndarray:
         # amounts beyond the ends are left out: there the function is that of all or none of them
         low, high = (self.likelihood.quantile(a, self.mean, self.std) for a in (END, 1.0 - END))
+        low = np.maximum(low, LEAST_SHARE * high)  # of small shapes the low end is 1e-300
         dry, inside = 1.0 - self.positive, np.clip(y, low, high)
         found = dry**2 * np.minimum(y, low) + np.maximum(y - high, 0.0)
         found += self.positive**2 * np.maximum(low - y, 0.0)

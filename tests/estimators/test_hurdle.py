@@ -2,11 +2,13 @@
 
 import logging
 import pickle
+from itertools import pairwise
 
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import integrate, stats
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -43,6 +45,22 @@ def test_the_ranked_probability_score_is_its_integral(name, shape):
         for y in (0.0, 0.3, 40.0):
             wanted = np.trapezoid((below - (t >= y)) ** 2, t)
             assert one.crps(np.array([y]))[0] == pytest.approx(wanted, rel=2e-4)
+
+
+@pytest.mark.parametrize("shape", [0.005, 0.02, 0.1])
+def test_the_score_is_its_integral_for_amounts_of_a_small_shape(shape):
+    amounts, p, log_ends = likelihoods.by_name("gamma", [np.log(shape)]), 0.7, [-80, -20, -5, 0, 9]
+    one = Hurdle(np.array([p]), amounts, np.array([0.4]), np.array([1e-3]))
+    for y in (0.0, 1e-5, 0.3):
+
+        def integrand(log_t, y=y):
+            t = np.exp(log_t)
+            below = 1.0 - p + p * stats.gamma.cdf(t, shape, scale=np.exp(0.4) / shape)
+            return t * (below - (t >= y)) ** 2
+
+        ends = sorted([*log_ends, *np.log([y] if y else [])])
+        wanted = sum(integrate.quad(integrand, *pair)[0] for pair in pairwise(ends))
+        assert one.crps(np.array([y]))[0] == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("likelihood", ["gamma", "lognormal"])
