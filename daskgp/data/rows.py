@@ -219,11 +219,11 @@ class Rows:
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Return X, y with columns of noise, and the values of all arrays by name."""
         parts = {name: self.values(name, start, stop) for name in self.arrays}
-        X, y = parts["X"], parts["y"].reshape(len(parts["y"]), math.prod(self.y.shape[1:]))
+        X, y = parts["X"], _in_columns(parts["y"])
         if not self.n_noise:
             return X, y, parts
         weight, error = (
-            parts[name].reshape(len(y), -1) if name in parts else np.full((len(y), 1), default)
+            _in_columns(parts[name]) if name in parts else np.full((len(y), 1), default)
             for name, default in ((WEIGHT, 1.0), (Y_VARIANCE, 0.0))
         )
         columns = np.column_stack([y, weight, error]).astype(np.float64, copy=False)
@@ -242,7 +242,7 @@ class Rows:
         own = {"X": self.fills[:d], "y": self.fills[d:]}.get(name)
         if not own:
             return values
-        return fills.without(values.reshape(len(values), -1), own).reshape(values.shape)
+        return fills.without(_in_columns(values), own).reshape(values.shape)
 
     def parted(self, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
         """Return what ``raw`` returned as values of the arrays, by their names in a store."""
@@ -259,6 +259,11 @@ class Rows:
         return self.with_arrays(
             {name: reading.all_of(a) for name, a in self.arrays.items()}, identity=None
         )
+
+
+def _in_columns(values: np.ndarray) -> np.ndarray:
+    """Return values (r, ...) as columns (r, k), of no rows too."""
+    return values.reshape(len(values), math.prod(values.shape[1:]))
 
 
 def _place(name: str, array: Any) -> str:

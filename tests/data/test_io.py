@@ -399,6 +399,16 @@ def test_rows_of_a_grid_are_its_points(tmp_path, chunks):
     np.testing.assert_allclose(X[place], wanted_X[:, order], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("p", [0, 2])
+def test_no_rows_have_the_columns_of_others(p):
+    X, y = table(p=p)
+    noise = data.named_beside(y_variance=y**2, sample_weight=np.ones(len(y)))
+    rows = rows_of(X, y, None, True, beside=noise, joint=bool(p))
+    rows = dataclasses.replace(rows, fills=((-999.0,),) * (3 + max(p, 1)))
+    for found, wanted in zip(rows.read(7, 7), rows.read(7, 8), strict=True):
+        assert found.shape == (0, wanted.shape[1])
+
+
 def test_a_grid_with_itself_as_x(tmp_path):
     y = grid()
     rows = rows_of(y, y.transpose("lon", "lat", "time"), str(tmp_path / "s.zarr"), True)
