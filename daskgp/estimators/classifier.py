@@ -105,7 +105,8 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             an xarray object a DataArray on its grid, of which cells without a label are left out.
         sample_weight : float or array-like (n,), optional
             Weights, by which the log densities of rows count: a row of weight 2 is two such rows,
-            and one of weight 0 none.
+            and one of weight 0 none, so that its class may be none; default those of the dataset
+            store that y lies in, False leaves these out.
 
         Returns
         -------
@@ -129,22 +130,23 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         choice("link", self.link, tuple(LIKELIHOODS))
         flags(shared=self.shared)
         one = self._base().set_params(likelihood=LIKELIHOODS[self.link])
+        weight = composite.weights(y, sample_weight, type(self).__name__)
         y = _labels(y)
-        classes = _classes(y)
+        classes = _classes(y, weighing=composite.weighing(y, weight))
         if len(classes) > 2 and self.link == "probit":
             raise SettingError(
                 f"link='probit' is for two classes and y has {len(classes)}: choose 'logit'"
             )
         codes = _coded(y, classes)
         if len(classes) == 2:
-            fields = [one.fit(X, codes, sample_weight=sample_weight)]
+            fields = [one.fit(X, codes, sample_weight=weight)]
         else:
-            fields = self._several(one, X, codes, len(classes), sample_weight)
+            fields = self._several(one, X, codes, len(classes), weight)
         self.classes_, self.fields_ = classes, fields
         return self
 
     def _several(
-        self, one: GaussianProcess, X: Any, codes: Any, count: int, sample_weight: Any
+        self, one: GaussianProcess, X: Any, codes: Any, count: int, weight: Any
     ) -> list[GaussianProcess]:
         """Return a fitted estimator of each class."""
         check_settings(one)
@@ -157,7 +159,7 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "sklearn.multiclass.OneVsRestClassifier"
             )
         fields: list[GaussianProcess] = []
-        beside = named_beside(sample_weight=sample_weight)
+        beside = named_beside(sample_weight=weight)
         for fit in several.fitted(recipe, X, codes, count, self.shared, beside):
             field = clone(one).set_params(likelihood="gaussian")
             field._remember(fit)
@@ -289,6 +291,8 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose class is predicted, by weight if weights are given.
 
+        Those of the dataset store that y lies in are the default; False leaves these out.
+
         Raises
         ------
         InputError
@@ -302,19 +306,22 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> daskgp.GPClassifier(base).fit(X, X[:, 0] > 0.5).score(X, X[:, 0] > 0.5)
         1.0
         """
-        y = self._seen(y)
+        weight = composite.weights(y, sample_weight, type(self).__name__)
+        y = self._seen(y, weight)
         found = self.predict(X)
         if grids.is_xarray(found):
             found, y = grids.scored_arrays(found, y, vector=True)
             known = _known(np.asarray(y))
             found, y = np.asarray(found)[known], np.asarray(y)[known]
         same = np.asarray(y) == np.asarray(found)
-        return float(np.average(same, weights=sample_weight))
+        given = None if weight is None or weight is False else np.asarray(weight)
+        return float(np.average(same, weights=given))
 
     def scores(self, X: Any, y: Any) -> dict[str, float]:
         """Return the scores of the probabilities at X against y, as ``daskgp score`` prints them.
 
-        Rows without a class, or without a prediction, are left out.
+        Rows without a class, without a prediction, or of weight 0 in the dataset store that y lies
+        in, are left out.
 
         Returns
         -------
@@ -337,8 +344,11 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         >>> found["n"], found["accuracy"], found["nlpd"] < 0.2
         (60, 1.0, True)
         """
-        y = self._seen(y)
+        weight = composite.weights(y, None, type(self).__name__)
+        y = self._seen(y, weight)
         p, codes = self.predict_proba(X), _coded(y, self.classes_)
+        if (own := composite.weighing(y, weight)) is not None:
+            codes = da.where(own, codes, np.nan)
         if grids.is_xarray(p):
             codes = grids.on_the_grid_of(p.isel({"class": 0}, drop=True), codes)
             codes = codes.expand_dims("class", axis=-1)
@@ -354,11 +364,12 @@ class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         means, n = composite.averages(found)
         return {**dict(zip(PARTS.tolist(), means, strict=True)), "n": n}
 
-    def _seen(self, y: Any) -> Any:
-        """Return labels of classes that the fit has seen; InputError for others."""
+    def _seen(self, y: Any, weight: Any) -> Any:
+        """Return labels of classes that the fit has seen; InputError for others that weigh."""
         check_is_fitted(self)
         y = _labels(y)
-        new = np.setdiff1d(_classes(y, 1), self.classes_)
+        found = _classes(y, 1, composite.weighing(y, weight))
+        new = np.setdiff1d(found, self.classes_)
         if len(new):
             raise InputError(
                 f"y has classes that the fit has not seen, {_listed(new)}: it knows "
@@ -429,13 +440,14 @@ def _labels(y: Any) -> Any:
     return composite.target(y, "GPClassifier", "labels", "labels")
 
 
-def _classes(y: Any, least: int = 2) -> np.ndarray:
+def _classes(y: Any, least: int = 2, weighing: Any = None) -> np.ndarray:
     """Return the sorted classes of labels; InputError if there are fewer than the least.
 
-    Cells of a grid may have none.
+    Cells of a grid may have none.  ``weighing`` tells which rows (n,) count; None for all.
     """
     on_grid = grids.is_xarray(y)
     y = y.data.ravel() if on_grid else y
+    y = y if weighing is None else y[weighing]
     try:
         if on_grid and not isinstance(y, da.Array):
             y = y[_known(y)]
@@ -482,10 +494,12 @@ def _coded(y: Any, classes: np.ndarray) -> Any:
 
 
 def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the numbers (n,) of the classes of labels (n,) or (n, 1), NaN of missing ones."""
+    """Return the numbers (n,) of the classes of labels (n,) or (n, 1), NaN of others."""
     y = y.reshape(-1)
     known, codes = _known(y), np.full(len(y), np.nan)
-    codes[known] = np.searchsorted(classes, y[known])
+    found = np.searchsorted(classes, y[known])
+    same = classes[np.minimum(found, len(classes) - 1)] == y[known]
+    codes[known] = np.where(same, found, np.nan)
     return codes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dask
@@ -11,7 +12,10 @@ from sklearn.utils import column_or_1d
 
 from daskgp import data
 from daskgp.data import grids, reading
+from daskgp.data.rows import ARGUMENTS, WEIGHT, store_behind
 from daskgp.errors import InputError
+
+logger = logging.getLogger("daskgp")
 
 
 def target(y: Any, name: str, what: str, several: str) -> Any:
@@ -34,6 +38,41 @@ def target(y: Any, name: str, what: str, several: str) -> Any:
             "on its own"
         )
     return y.reshape(-1) if isinstance(y, da.Array) else column_or_1d(y, warn=True)
+
+
+def weights(y: Any, sample_weight: Any, name: str) -> Any:
+    """Return weights of rows: those given, or those of the store that y lies in.
+
+    They are False where there are none in that store or they are left out, None where y lies in no
+    store.  A warning names what else the store has beside y, which no estimator ``name`` takes.
+    """
+    if sample_weight is not None:
+        return reading.from_zarr(sample_weight) if data.is_zarr(sample_weight) else sample_weight
+    if store_behind(getattr(y, "array", y), "y") is None:
+        return None
+    stored = data.beside_in_store(y)
+    others = [own for own in stored if own != WEIGHT]
+    if others:
+        logger.warning(
+            "the store of y has %s, which %s does not take, so that it is not used",
+            *(" and ".join(ARGUMENTS[own] for own in others), name),
+        )
+    return reading.from_zarr(stored[WEIGHT]).reshape(-1) if WEIGHT in stored else False
+
+
+def weighing(y: Any, weight: Any) -> Any:
+    """Return which rows of a target have a weight other than 0, (n,); None where all may.
+
+    Weights of another shape are left to the fit, which refuses them.
+    """
+    if weight is None or weight is False or np.ndim(weight) == 0:
+        return None
+    weight = grids.like(y, weight, ARGUMENTS[WEIGHT]) if grids.is_xarray(y) else weight
+    w, values = (one.data if grids.is_xarray(one) else reading.lazily(one) for one in (weight, y))
+    w = (w if isinstance(w, da.Array) else np.asarray(w)).reshape(-1)
+    if w.size != values.size:
+        return None
+    return w != 0 if isinstance(values, da.Array) else np.asarray(w != 0)
 
 
 def of_rows(

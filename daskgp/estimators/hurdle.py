@@ -112,7 +112,8 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             DataArray on its grid.
         sample_weight : float or array-like (n,), optional
             Weights, by which the log densities of rows count: a row of weight 2 is two such rows,
-            and one of weight 0 none.
+            and one of weight 0 none; default those of the dataset store that y lies in, False
+            leaves these out.
 
         Returns
         -------
@@ -139,11 +140,13 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         occurrence, amount = self._part("occurrence", OCCURRENCE), self._part("amount", AMOUNT)
         for part in (occurrence, amount):
             check_settings(part)
+        weight = composite.weights(y, sample_weight, type(self).__name__)
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
-        _check_amounts(y)
-        occurrence.fit(X, _of_target(_occurs, y), sample_weight=sample_weight)
+        _check_amounts(y, composite.weighing(y, weight))
+        occurrence.fit(X, _of_target(_occurs, y), sample_weight=weight)
         with scaling.missing_on_purpose():
-            amount.fit(X, _of_target(_positive, y), sample_weight=sample_weight)
+            weight = False if weight is None else weight  # one warning of what is left behind
+            amount.fit(X, _of_target(_positive, y), sample_weight=weight)
         self.occurrence_, self.amount_ = occurrence, amount
         return self
 
@@ -307,7 +310,8 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the coefficient of determination R² of the mean at X against y; 1 is perfect.
 
-        Rows without a target, or without a prediction, are left out.
+        Rows without a target, or without a prediction, are left out.  Weights are those of the
+        dataset store that y lies in by default; False leaves these out.
 
         Examples
         --------
@@ -321,19 +325,21 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         >>> daskgp.HurdleGP(*parts).fit(X, y).score(X, y) > 0.8
         True
         """
+        given = composite.weights(y, sample_weight, type(self).__name__)
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
         found = self.predict(X)
         if grids.is_xarray(found):
             found, y = grids.scored_arrays(found, y, vector=True)
         found, y = (np.asarray(one) for one in dask.compute(found, y))
         known = np.isfinite(y) & np.isfinite(found)
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        weight = None if given is None or given is False else np.asarray(given)[known]
         return float(r2_score(y[known], found[known], sample_weight=weight))
 
     def scores(self, X: Any, y: Any) -> dict[str, float]:
         """Return the scores of the predictions at X against y, as ``daskgp score`` prints them.
 
-        Rows without a target, or without a prediction, are left out.
+        Rows without a target, without a prediction, or of weight 0 in the dataset store that y lies
+        in, are left out.
 
         Returns
         -------
@@ -363,7 +369,10 @@ class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         (60, True)
         """
         check_is_fitted(self)
+        weight = composite.weights(y, None, type(self).__name__)
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
+        if (own := composite.weighing(y, weight)) is not None:
+            y = da.where(own, y, np.nan)
         p = self.occurrence_.predict(X, include_noise=True)
         amount = self.amount_.predict(X, include_noise=True)
         moments = self.amount_.predict(X, return_std=True)
@@ -431,9 +440,13 @@ def _check_noise(include_noise: bool) -> None:
         )
 
 
-def _check_amounts(y: Any) -> None:
-    """Raise InputError for targets of which some are negative, none zero or none positive."""
+def _check_amounts(y: Any, weighing: Any = None) -> None:
+    """Raise InputError for targets of which some are negative, none zero or none positive.
+
+    ``weighing`` tells which rows (n,) count; None for all.
+    """
     values = y.data if grids.is_xarray(y) else y
+    values = values if weighing is None else values.reshape(-1)[weighing]
     if values.dtype.kind not in "fiub":
         raise InputError(f"y has the type {values.dtype}: give HurdleGP amounts as numbers")
     if not isinstance(values, da.Array):

@@ -200,6 +200,31 @@ def test_a_weight_of_two_is_a_row_twice_and_one_of_zero_none(count):
     np.testing.assert_allclose(lazy.predict_proba(X), weighted.predict_proba(X), atol=1e-6)
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("count", [2, 3])
+def test_weights_of_a_store_are_those_of_its_rows(count, tmp_path, caplog):
+    X, y = blobs(40, count + 1)
+    weight = np.where(y == count, 0.0, 1.0 + np.arange(40) % 2)
+    np.savez(tmp_path / "rows.npz", u=X[:, 0], v=X[:, 1], y=y, w=weight)
+    url = str(tmp_path / "rows.zarr")
+    daskgp.convert(str(tmp_path / "rows.npz"), url, "y", ["u", "v"], 13, weight="w")
+    rows, base = daskgp.open_dataset(url), fixed().set_params(tol=1e-2)
+    model = GPClassifier(base).fit(*rows)
+    kept = weight > 0
+    wanted = GPClassifier(base).fit(X[kept], y[kept], sample_weight=weight[kept])
+    assert model.classes_.tolist() == list(range(count))  # the last one weighs nothing
+    np.testing.assert_allclose(model.predict_proba(X), wanted.predict_proba(X), atol=1e-6)
+    assert model.scores(*rows) == pytest.approx(model.scores(X[kept], y[kept]), rel=1e-9)
+    given = model.score(X[kept], y[kept], sample_weight=weight[kept])
+    assert model.score(*rows) == pytest.approx(given)
+    base.set_params(tol=9.0)
+    whole = GPClassifier(base).fit(*rows, sample_weight=False)
+    assert len(whole.classes_) == count + 1
+    assert "changed copy" not in caplog.text
+    GPClassifier(base).fit(rows[0][:30], rows[1][:30])
+    assert caplog.text.count("give sample_weight=, or False") == 1
+
+
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_hyper_parameters_are_trained(shared):
     X, y = blobs(50)

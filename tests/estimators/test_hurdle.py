@@ -99,6 +99,25 @@ def test_rows_of_no_weight_are_left_out_of_both_parts():
     assert halves[1].mean() > wholes[1].mean()
 
 
+def test_weights_of_a_store_are_those_of_its_rows(tmp_path, caplog):
+    X, y = rows()
+    weight = (np.arange(len(y)) % 3 > 0) * (1.0 + np.arange(len(y)) % 2)
+    np.savez(tmp_path / "rows.npz", u=X[:, 0], y=y, w=weight, e=np.ones(len(y)))
+    source, url = str(tmp_path / "rows.npz"), str(tmp_path / "rows.zarr")
+    daskgp.convert(source, url, "y", ["u"], 13, weight="w", y_std="e")
+    stored, kept = daskgp.open_dataset(url), weight > 0
+    model = hurdle().fit(*stored)
+    assert "the store of y has y_variance, which HurdleGP does not take" in caplog.text
+    assert "changed copy" not in caplog.text
+    wanted = hurdle().fit(X[kept], y[kept], sample_weight=weight[kept])
+    np.testing.assert_allclose(model.predict(X), wanted.predict(X), rtol=1e-6)
+    assert model.scores(*stored) == pytest.approx(model.scores(X[kept], y[kept]), rel=1e-9)
+    given = model.score(X, y, sample_weight=weight)
+    assert model.score(*stored) == pytest.approx(given)
+    whole, plain = hurdle().fit(*stored, sample_weight=False), hurdle().fit(X, y)
+    np.testing.assert_allclose(whole.predict(X), plain.predict(X), rtol=1e-6)
+
+
 def test_scores_are_those_of_draws_of_both_parts():
     X, y = rows(60)
     model = hurdle().fit(X, y)
