@@ -146,7 +146,7 @@ def gaussian_approximation(likelihood, K, y, steps=200, share=0.5, weight=1.0):
         V = np.linalg.inv(np.linalg.inv(K) + np.diag(precision))
         m = V @ shift
         found = likelihood.expected(y[:, None], m[:, None], np.diag(V))
-        step = np.maximum(-2.0 * weight * found.by_variance[:, 0], 1e-4)
+        step = weight * np.maximum(-2.0 * found.by_variance[:, 0], 1e-4)
         precision = (1 - share) * precision + share * step
         shift = (1 - share) * shift + share * (weight * found.by_mean[:, 0] + step * m)
     V = np.linalg.inv(np.linalg.inv(K) + np.diag(precision))

@@ -162,8 +162,8 @@ def _of_sites(posterior: Posterior, X: np.ndarray, y: np.ndarray, beside: Beside
     at_rows = replace(posterior, method=posterior.method.at_own_rows())
     q = at_rows.moments(X, "variance", gaussian=True)
     mean, variance = q.mean / unit, np.asarray(q.variance)[:, 0] / unit**2
-    expected = of_rows.expected(y[:, :1] / unit, mean, variance).weighted(w)
-    natural = sites.natural(expected, mean)
+    expected = of_rows.expected(y[:, :1] / unit, mean, variance)
+    natural = sites.natural(expected, mean, w)
     if posterior.nearby is None:
         found = sites.sited(np.ones(len(y), bool), *natural, unit)
     else:

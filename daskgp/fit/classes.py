@@ -64,6 +64,8 @@ def fitted(recipe: Recipe, X: Any, y: Any, classes: int, shared: bool, beside: B
         What rows have beside y: weights, by which their log densities count.
     """
     executor = Executor.current(recipe.progress, recipe.device)
+    if all(given is None for given in beside.values()):
+        data.warn_of_left_behind(y)
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, beside)
     run.planned(recipe, sizes, executor.memory_per_task(), None)
     with scratch_rows(recipe.store) as spill, ExitStack() as stack:
@@ -252,7 +254,7 @@ def _natural(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return t / v and 1 / v (n, C) of sites where q has means (n, C)."""
     w = 1.0 if weight is None else weight[:, None]
-    second = np.clip(w * found.spread, *sites.PRECISIONS)
+    second = sites.weighted_precision(found.spread, weight)
     slope = w * ((y == np.arange(mean.shape[1])) - found.probability)
     return slope + mean * second, second
 

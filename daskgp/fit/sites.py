@@ -54,7 +54,7 @@ logger = logging.getLogger("daskgp")
 NO_NOISE = 1e-10
 """Noise variance that rows have beside that of their sites, which is less by it."""
 PRECISIONS = 1e-4, 1e9
-"""Least and largest precision of a site."""
+"""Least and largest precision of a site; the least one is that of a row of weight 1."""
 ALONE = 2.0
 """Variance of f under which sites begin, of each row alone."""
 STEPS, LEAP, CLOSE = 30, 1.0, 0.01
@@ -454,13 +454,13 @@ def _at_modes(
     mode, precision, w = mean, 1.0 / variance, 1.0 if weight is None else weight[:, None]
     for _ in range(STEPS):
         found = likelihood.log_p(y, mode)
-        precision = 1.0 / variance + np.maximum(-w * found.curvature, PRECISIONS[0])
+        precision = 1.0 / variance + w * np.maximum(-found.curvature, PRECISIONS[0])
         step = (w * found.slope - (mode - mean) / variance) / precision
         mode = mode + np.clip(step, -LEAP, LEAP)
         if np.abs(step).max(initial=0.0) < CLOSE:
             break
     expected = likelihood.expected(y, mode, 1.0 / precision[:, 0])
-    return natural(expected.weighted(weight), mode)
+    return natural(expected, mode, weight)
 
 
 class Observed(NamedTuple):
@@ -490,11 +490,26 @@ def _some(
     return [(y[own, 0], {name: values[own] for name, values in beside.items()})]
 
 
-def natural(expected: Expectation, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return t / v and 1 / v (n,) of sites where q has means (n, 1)."""
+def natural(
+    expected: Expectation, mean: np.ndarray, weight: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return t / v and 1 / v (n,) of sites of rows with weights where q has means (n, 1).
+
+    What is ``expected`` is that without the weights.
+    """
     # -h is negative where log p is convex: then the least that sites have
-    second = np.clip(-2.0 * expected.by_variance, *PRECISIONS)
-    return (expected.by_mean + mean * second)[:, 0], second[:, 0]
+    second = weighted_precision(-2.0 * expected.by_variance, weight)
+    return (expected.weighted(weight).by_mean + mean * second)[:, 0], second[:, 0]
+
+
+def weighted_precision(second: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Return precisions (n, C) of sites of rows with weights (n,), None for 1, within bounds.
+
+    The least one counts by the weight, so that many rows of little weight add no information.
+    """
+    w = 1.0 if weight is None else weight[:, None]
+    least, most = PRECISIONS
+    return np.asarray(np.minimum(w * np.maximum(second, least), most))
 
 
 def sited(
@@ -575,13 +590,15 @@ def _together(
         before = m
         m = mean + part.T @ solve_triangular(root, (first / second)[:, None] - mean, lower=True)
         s = np.maximum(variance - (part**2).sum(axis=0), TINY)
-        expected = likelihood.expected(y, m, s).weighted(weight)
+        expected = likelihood.expected(y, m, s)
         if (np.abs(m - before)[:, 0] < CLOSE * np.sqrt(s)).all():
             break
-        first, second = natural(expected, m)
+        first, second = natural(expected, m, weight)
     t, v = first / second, 1.0 / second
     of_sites = np.log(2 * np.pi * v) + ((t - m[:, 0]) ** 2 + s) / v
-    value = 0.0 if expected is None else expected.value + 0.5 * float(of_sites.sum())
+    if expected is None:
+        return first, second, 0.0
+    value = expected.weighted(weight).value + 0.5 * float(of_sites.sum())
     return first, second, value
 
 
@@ -601,8 +618,9 @@ def _following(
         found = posterior.moments(rows.raw(*span)[0][known], "variance", gaussian=True)
     assert found.variance is not None
     mean, variance = found.mean / unit, found.variance[:, 0] / unit**2
-    expected = likelihood.expected(y, mean, variance).weighted(weight)
-    first, second = natural(expected, mean)
+    expected = likelihood.expected(y, mean, variance)
+    first, second = natural(expected, mean, weight)
+    expected = expected.weighted(weight)
     if sites is None:
         return *sited(known, first, second, unit), None
     own = sites.raw(*span)[1][known]

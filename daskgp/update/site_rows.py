@@ -87,8 +87,9 @@ def _observed(rows: data.Rows, span: Span, node: Node) -> list[tuple[np.ndarray,
     with single_blas_thread():
         q = at_rows.moments(X[known], "variance", gaussian=True)
     mean, variance = q.mean / unit, np.asarray(q.variance)[:, 0] / unit**2
-    expected = likelihood.with_columns(beside).expected(y, mean, variance).weighted(weight)
-    of_rows = *sites.natural(expected, mean), mean[:, 0], variance, expected.values[:, 0]
+    expected = likelihood.with_columns(beside).expected(y, mean, variance)
+    value = expected.weighted(weight).values[:, 0]
+    of_rows = *sites.natural(expected, mean, weight), mean[:, 0], variance, value
     return [(known, _Own(repeats.hashes(inputs), *of_rows))]
 
 

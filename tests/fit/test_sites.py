@@ -144,6 +144,15 @@ def test_a_weight_multiplies_the_log_density_of_a_row(method):
     np.testing.assert_allclose(model.objective_, bound, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [daskgp.ExactGP, daskgp.SGPR])
+def test_rows_of_next_to_no_weight_tell_next_to_nothing(kind):
+    X, y = data("bernoulli", 300)
+    model = kind(KERNEL, likelihood="bernoulli", **FIXED).fit(X, y, sample_weight=1e-7)
+    mean, std = model.predict(X[:20], return_std=True)
+    np.testing.assert_allclose(std, np.sqrt(KERNEL.variance), rtol=1e-4)
+    np.testing.assert_allclose(mean, 0.0, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["negative-binomial", "ordinal", "binomial"])
 def test_a_weight_of_two_is_a_row_twice_and_one_of_zero_none(name):
     X, y, own = some(name, np.random.default_rng(3))
