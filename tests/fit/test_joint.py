@@ -137,6 +137,18 @@ def test_sums_give_the_slope_of_the_evidence_by_each_noise_variance(seed, given_
     fit = turns._solved(with_it, noise, 0, None, None)
     sums = long.sums(plain, fit.posterior, noise)
     np.testing.assert_allclose((sums.misfit - sums.free) / 2, slopes, rtol=1e-4, atol=1e-5)
+    # the information, by the diagonal of the inverse alone
+    at, of = np.nonzero(np.isfinite(y))
+    learned = noise[of] / (1.0 if weight is None else weight[at])
+    A = kernel(X)[np.ix_(at, at)] * mixed_of()[np.ix_(of, of)] + np.diag(learned)
+    if errors is not None:
+        A += np.diag((errors / np.nanstd(y, axis=0) ** 2)[at, of])
+    each = 0.5 * (learned * np.linalg.inv(A).diagonal()) ** 2
+    information = [each[of == j].sum() for j in range(2)]
+    np.testing.assert_allclose(sums.information, information, rtol=1e-4)
+    limits = np.outer([1e-6, 1e2], np.ones(2))
+    np.testing.assert_allclose(sums.errors(noise, limits), np.power(information, -0.5), rtol=1e-4)
+    assert np.isnan(sums.errors(limits[1], limits)).all()
 
 
 def test_noise_is_learned_beside_known_errors(tmp_path, make_store):
