@@ -21,7 +21,7 @@ from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels import Kernel
-from daskgp.kernels.averaged import MOST_ORDER, ORDER, averages
+from daskgp.kernels.averaged import ORDER, averages, most_order
 from daskgp.kernels.compose import beside_places, derived_of
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import left_open, opened
@@ -603,17 +603,24 @@ def warn_of_footprints(
         if part.of_points or part.is_exact:
             continue
         row = np.zeros((1, len(names)))
-        ((j, _),) = part.extents(len(names)).items()
+        ((j, places),) = part.extents(len(names)).items()
         row[0, j] = sums.high[j] / scale.x_scale[j]
         order = part.order if isinstance(part.order, int) else ORDER
-        finer = dataclasses.replace(part, order=min(3 * order, MOST_ORDER))
+        most = most_order(len(places))
+        finer = dataclasses.replace(part, order=min(3 * order, most))
         found, wanted = (float(one.diag(row)[0]) for one in (part, finer))
         if abs(found - wanted) > COARSE * wanted:
             logger.warning(
                 "the widest footprint, %r = %.4g, is wide for the lengthscales of the kernel: with "
                 "nodes of order %d the variance of its average is off by %.2g %%, give a larger "
                 "order, kernels.Averaged(..., order=%d)",
-                *(names[j], sums.high[j], order, 100 * abs(found / wanted - 1), 2 * order),
+                *(
+                    names[j],
+                    sums.high[j],
+                    order,
+                    100 * abs(found / wanted - 1),
+                    min(2 * order, most),
+                ),
             )
 
 

@@ -43,6 +43,8 @@ SHAPES = ("disc", "box")
 ORDER, EXACT = 3, "exact"
 """Order of the rule for averages by default, and what stands for none."""
 MANY, MOST_ORDER = 10, 50
+MOST_NODES = MOST_ORDER**2
+"""Most nodes of a rule: the variance of an average takes the square of their number."""
 MOST_DISC, MOST_BOX = 2, 3
 """Most columns of a disc, and of a box."""
 AT_POINTS = Matern32()
@@ -81,8 +83,8 @@ class Averaged(Kernel):
     shape : {"disc", "box"}, optional
         Shape of areas with a radius, default "disc"; in one column both are the interval.
     order : int or "exact", optional
-        Order of the rule, default 3.  Or "exact" for the closed form of an `RBF` over intervals
-        and boxes; `VecchiaGP` is slower with it.
+        Order of the rule, default 3, of 50 at most, or 13 for a box of three columns.  Or "exact"
+        for the closed form of an `RBF` over intervals and boxes; `VecchiaGP` is slower with it.
 
     Raises
     ------
@@ -257,11 +259,15 @@ class Averaged(Kernel):
         shape = self.shape or SHAPES[0]
         if self.order == EXACT and shape != "box" and m > 1:
             return "order='exact' of Averaged is for intervals and boxes: give shape='box'"
-        return (
-            ""
-            if m <= most
-            else (f"Averaged has a {shape} in {m} coordinates {named}, of {most} at most: {remedy}")
-        )
+        if m > most:
+            return f"Averaged has a {shape} in {m} coordinates {named}, of {most} at most: {remedy}"
+        if isinstance(self.order, int) and self.order > most_order(m):
+            return (
+                f"order={self.order} of Averaged in {m} coordinates {named} makes "
+                f"{self.order**m:,} nodes, of {MOST_NODES:,} at most: give an order of up to "
+                f"{most_order(m)}"
+            )
+        return ""
 
     def _footprints(self, d: int) -> tuple[int, ...]:
         own: Any = self.footprint_columns()
@@ -673,6 +679,17 @@ def _moved(centres: Array, columns: list[int], move: Array) -> Array:
     made = centres.copy()
     made[..., columns] += move
     return made
+
+
+def most_order(m: int) -> int:
+    """Return the largest order of a rule for averages over m coordinates.
+
+    Examples
+    --------
+    >>> [most_order(m) for m in (1, 2, 3)]
+    [50, 50, 13]
+    """
+    return max(order for order in range(1, MOST_ORDER + 1) if order**m <= MOST_NODES)
 
 
 @cache

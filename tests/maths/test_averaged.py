@@ -311,6 +311,12 @@ def test_a_footprint_wraps_a_kernel_once():
             "'radius' among its columns and as its footprint",
         ),
         (
+            lambda: on_columns(
+                Averaged(shape="box", order=14), ("x", "y", "t", "radius"), range(4)
+            ),
+            r"order=14 of Averaged in 3 coordinates \(x, y, t\) makes 2,744 nodes, of 2,500",
+        ),
+        (
             lambda: on_columns(Averaged(RBF(), ("a", "b", "c")), ("x", "y", *"abc"), range(5)),
             r"3 columns of offsets for 2 coordinates \(x, y\): give 2 for each point",
         ),
