@@ -141,9 +141,9 @@ def columns(
     return tuple(names.index(name) for name in mean)
 
 
-def check_footprints(mean: Any, kernels: Sequence[Kernel], names: Sequence[str]) -> None:
+def check_footprints(mean: Any, kernel: Kernel, names: Sequence[str]) -> None:
     """Raise SettingError for a mean that depends on where rows are, if they are sets of points."""
-    offsets = any(part.of_points for kernel in kernels for part in averages(kernel))
+    offsets = any(part.of_points for part in averages(kernel))
     if offsets and mean not in ("zero", "constant"):
         raise SettingError(
             f"mean={shown(mean)} is that at the place of a row, but footprints of points, "

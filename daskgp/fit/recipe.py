@@ -15,6 +15,7 @@ from daskgp.data.blocks import prepared
 from daskgp.data.categories import Levels, distinct
 from daskgp.data.rows import Beside
 from daskgp.data.stores.checkpoints import Checkpoint, Place
+from daskgp.errors import SettingError
 from daskgp.fit import constraints, means, rounds
 from daskgp.fit.arrange import Arrangement
 from daskgp.fit.arrange.rewriting import seed_of
@@ -357,14 +358,29 @@ class Recipe:
         rows = replace(rows, categories=self._levels(rows))
         names = rows.feature_names
         footprints = self._footprints(names)
-        means.check_footprints(self.mean, self.kernels, footprints)
+        means.check_footprints(self.mean, self.kernels[0], footprints)
         return replace(rows, trend=means.columns(self.mean, names, rows.categories, footprints))
 
     def _footprints(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of features that are footprints."""
-        own = (j for part in averages(self.kernels[0]) for j in part.footprint_columns())
+        """Return the names of features that are footprints.
+
+        Raise SettingError for kernels to choose from that differ in them.
+        """
         known: dict[Any, str] = dict(enumerate(names)) | {name: name for name in names}
-        return tuple(known[j] for j in own if j in known)  # the kernel refuses others
+        found = []
+        for kernel in self.kernels:
+            parts = list(averages(kernel))
+            named = (j for part in parts for j in part.footprint_columns())
+            columns = tuple(known[j] for j in named if j in known)  # the kernel refuses others
+            found.append((columns, [part.of_points for part in parts]))
+        for kernel, own in zip(self.kernels, found, strict=True):
+            if own != found[0]:
+                raise SettingError(
+                    f"{self.kernels[0]!r:.200} and {kernel!r:.200}, kernels to choose from, differ "
+                    "in their footprints, but one scaling of the rows serves both: give all the "
+                    "same footprints"
+                )
+        return found[0][0]
 
     def _levels(self, rows: data.Rows) -> Levels:
         """Return the levels of all features that are categories: of numbers those that occur."""

@@ -10,7 +10,9 @@ from agree import assert_close
 
 import daskgp
 from daskgp.errors import InputError, SettingError
+from daskgp.fit.hyperparameters import warn_of_footprints
 from daskgp.kernels import RBF, Averaged, Matern32
+from daskgp.models import scaling
 
 LENGTHS, VARIANCE, NOISE, LEVEL = 1.3, 0.8, 0.01, 3.0
 WEIGHTS = np.append(0.25, np.full(6, 0.125))
@@ -235,6 +237,14 @@ def test_a_wide_footprint_is_told_of(measured, caplog):
     assert "order=6" in caplog.text
 
 
+def test_the_finer_order_that_is_told_is_one_that_kernels_take(caplog):
+    kernel = Averaged(Matern32(0.05, VARIANCE), 3, shape="box", order=8)
+    sums, scale = scaling.local(np.full((2, 4), 5.0), np.zeros((2, 1))), scaling.identity(4, 1)
+    with caplog.at_level(logging.WARNING):
+        warn_of_footprints(kernel, scale, sums, ["x", "y", "z", "radius"])
+    assert "kernels.Averaged(..., order=13)" in caplog.text
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 
@@ -261,6 +271,22 @@ def test_offsets_take_a_constant_mean(measured):
     model = daskgp.ExactGP(mean="linear", footprint=["radius", "other"], progress=False)
     with pytest.raises(SettingError, match="may lie around another: choose mean='constant'"):
         model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Matern32(), Averaged(footprint="other"), Averaged(footprint=("radius",), columns=("east",))],
+)
+def test_kernels_to_choose_from_have_the_same_footprints(measured, other):
+    X, y, _ = measured
+    X = X.assign(other=0.1)
+
+    class Choosing(daskgp.ExactGP):
+        def _kernels(self):
+            return [Averaged(), other]
+
+    with pytest.raises(SettingError, match="to choose from, differ in their footprints"):
+        Choosing(progress=False).fit(X, y)
 
 
 def test_a_radius_below_zero_is_refused(measured):
