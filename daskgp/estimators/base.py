@@ -662,7 +662,8 @@ class GaussianProcess(FittedGP):
         forgotten as a whole may be added again.  Methods that keep sums alone, such as `SGPR`,
         cannot tell that y is not what these rows had: give it from the store that it came from.
         With another likelihood `LMA`, `PIC` and `VecchiaGP` take out the sites of the rows, and
-        those of others stay as they are.
+        those of others stay as they are; a y that differs from that of the site by no more than
+        about a tenth of the spread of observations there passes for the same.
 
         Parameters
         ----------

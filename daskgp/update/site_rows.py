@@ -1,6 +1,9 @@
 """Rows of a model by sites that are to be forgotten, with the sites that it keeps of them.
 
-The observations of the rows that stay are not kept, so their sites stay as they are.
+The observations of the rows that stay are not kept, so their sites stay as they are.  A row that
+is forgotten is told by the slope of its log density, which its site keeps: one whose y differs by
+no more than about a tenth of the spread of observations there, or whose slope by no more than
+DRIFT, passes for the same.
 """
 
 from __future__ import annotations
@@ -26,14 +29,16 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 
-DRIFT = 0.25
-"""Difference of t / v of a site that is settled, in numbers without a unit."""
+DRIFT, SPREAD = 0.25, 0.1
+"""Difference of the slope at a row that its settled site allows: a number without a unit, and a
+share of the spread of slopes."""
 
 
 class _Own(NamedTuple):
     """Observations of rows (n,), by hashes of their inputs, and the sites that would follow.
 
-    ``first`` and ``second`` are t / v and 1 / v, ``value`` is E log p under the mean and variance.
+    ``first`` and ``second`` are t / v and 1 / v, ``value`` is E log p under the mean and variance,
+    by the weight of the row.
     """
 
     keys: np.ndarray
@@ -42,6 +47,16 @@ class _Own(NamedTuple):
     mean: np.ndarray
     variance: np.ndarray
     value: np.ndarray
+    weight: np.ndarray
+
+    def away(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return which rows (n,) have others than the observations of sites t / v and 1 / v.
+
+        The slope E d log p / df of a row at its mean follows from its site to first order, so that
+        it hardly depends on where the posterior was when the site settled.
+        """
+        apart = (first - self.first - self.mean * (second - self.second)) / self.weight
+        return np.abs(apart) > DRIFT + SPREAD * np.sqrt(self.second / self.weight)
 
 
 def with_kept(posterior: Posterior, rows: data.Rows, executor: Executor) -> tuple[data.Rows, float]:
@@ -66,7 +81,7 @@ def with_kept(posterior: Posterior, rows: data.Rows, executor: Executor) -> tupl
     _refuse(known, at < 0, "are not rows of the model, or are given more often than it has them")
     t, v = kept.t[at], kept.v[at]
     scaled = t / unit, v / unit**2 + sites.NO_NOISE
-    away = np.abs(scaled[0] / scaled[1] - own.first) > DRIFT + np.sqrt(own.second)
+    away = own.away(scaled[0] / scaled[1], 1.0 / scaled[1])
     _refuse(known, away, "have another y, or numbers beside it, in the model")
     of_sites = np.log(2 * np.pi * scaled[1])
     of_sites += ((scaled[0] - own.mean) ** 2 + own.variance) / scaled[1]
@@ -90,7 +105,8 @@ def _observed(rows: data.Rows, span: Span, node: Node) -> list[tuple[np.ndarray,
     expected = likelihood.with_columns(beside).expected(y, mean, variance)
     value = expected.weighted(weight).values[:, 0]
     of_rows = *sites.natural(expected, mean, weight), mean[:, 0], variance, value
-    return [(known, _Own(repeats.hashes(inputs), *of_rows))]
+    w = np.ones(len(y)) if weight is None else weight
+    return [(known, _Own(repeats.hashes(inputs), *of_rows, w))]
 
 
 def _numbers(nearby: Nearby) -> range:

@@ -734,6 +734,19 @@ def test_rows_that_cannot_be_forgotten_are_refused():
     assert weighted.forget(X[:10], y[:10], sample_weight=2.0).n_rows_ == 50
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("change", [1, -1, 4])
+def test_other_counts_are_not_forgotten(change):
+    X, rng = data("poisson", 60)[0], np.random.default_rng(5)
+    X = X[np.argsort(X[:, 0])]
+    y = rng.poisson(30.0 * np.exp(0.3 * np.sin(6 * X[:, 0]))).astype(float)
+    model = along_time(daskgp.LMA).set_params(mean="constant")
+    model.fit(X[:40], y[:40]).update(X[40:], y[40:])
+    with pytest.raises(InputError, match=r"10 of 10 rows to forget have another y"):
+        model.forget(X[:10], y[:10] + change)
+    assert model.forget(X[:10], y[:10]).forget(X[50:], y[50:]).n_rows_ == 40
+
+
 def test_a_start_begins_with_its_sites():
     X, y = data("poisson", 80)
     model = daskgp.ExactGP(likelihood="poisson", progress=False).fit(X, y)
