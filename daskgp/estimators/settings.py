@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any, get_type_hints
 
 from daskgp import kernels, likelihoods
-from daskgp.checks import choice, is_number, options, place, positive, shown, whole
+from daskgp.checks import choice, is_number, meant, options, place, positive, shown, whole
 from daskgp.data.valid import numbers_of
 from daskgp.errors import SettingError
 from daskgp.estimators import requirements
@@ -116,14 +116,24 @@ def _check_kernel(estimator: Any, model: Declared) -> None:
             raise SettingError(f"{name} needs {needed}, not {shown(kernel)}: set kernel=")
 
 
+OF_THEIR_OWN = {
+    "hurdle": "amounts with zeros have an estimator of their own: fit daskgp.HurdleGP",
+    "categorical": "classes have an estimator of their own: fit daskgp.GPClassifier",
+}
+"""Where likelihoods are that several models make."""
+
+
 def _check_choices(estimator: Any) -> None:
     """Raise SettingError for a setting that is none of the values it may have."""
     likelihood = getattr(estimator, "likelihood", None)
     if isinstance(likelihood, str):
         likelihoods.REGISTRY.knows(likelihood)  # which imports the package that has it
     for name, allowed in choices(type(estimator)).items():
-        otherwise = IMPORT if name == "likelihood" else ""
-        choice(name, getattr(estimator, name), allowed, otherwise)
+        if name == "likelihood" and isinstance(likelihood, str) and likelihood not in allowed:
+            known = f"choose one of {', '.join(map(repr, allowed))}, or {IMPORT}"
+            hint = OF_THEIR_OWN.get(likelihood) or meant(likelihood, allowed, known)
+            raise SettingError(f"likelihood={likelihood!r}: {hint}")
+        choice(name, getattr(estimator, name), allowed, IMPORT if name == "likelihood" else "")
     for name, hints in _own_numbers(type(estimator)).items():
         _check_number(name, getattr(estimator, name), hints)
 

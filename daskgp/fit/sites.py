@@ -268,8 +268,9 @@ class _Turns:
         sites, share, errors, history = stored.first(self.begun), 1.0, None, list[dict[str, Any]]()
         bound, was, moves = -np.inf, None, np.inf
         for i in range(MOST):
+            recipe = inner if i else self._first(inner)
             with silent():
-                fit = self._fitted(inner, stored, sites, i, other)
+                fit = self._fitted(recipe, stored, sites, i, other)
             if not i:
                 stored = stored.in_order(self.recipe, self.sums, fit.posterior)
                 sites = stored.first(self.begun)
@@ -286,7 +287,8 @@ class _Turns:
                 share = max(0.5 * share, LEAST_SHARE)
             errors = fit.errors if inner.optimizer is not None else errors
             own = found.errors(likelihood)
-            bound, was, likelihood = turn.bound, theta, found.moved(likelihood)
+            bound = turn.bound if recipe is inner else -np.inf  # that of other noise
+            was, likelihood = theta, found.moved(likelihood)
             other = warm.Other(fit.posterior, inner.inputs)
             inner = replace(inner, begun_from=fit.posterior.token)
             if moves < STILL:
@@ -303,7 +305,19 @@ class _Turns:
             )
         last = self._solved(inner.changed(optimizer=None), sites, None, stored.keep, other, stored)
         learned = replace(last, errors=errors, likelihood_errors=own)
-        return replace(learned, objective=bound, history=history), likelihood
+        return replace(learned, objective=turn.bound, history=history), likelihood
+
+    def _first(self, inner: Recipe) -> Recipe:
+        """Return the recipe of the first turn, where measured targets may have more noise.
+
+        A spread below theirs at the beginning would favour rough kernels, which are chosen there.
+        """
+        likelihood, begun = self.begun.likelihood, self.begun.posterior
+        free = likelihood.standardised and likelihood.log_concave and begun is None
+        if not free or inner.optimizer is None:
+            return inner
+        own = self.recipe
+        return replace(inner, asked=own.asked, noise_variance=own.noise_variance)
 
     def _fitted(
         self,

@@ -97,7 +97,8 @@ def _residual_bytes(recipe: Recipe, rows: Rows) -> int:
 
 def check_columns(recipe: Recipe, given: Iterable[str]) -> None:
     """Raise SettingError for numbers beside y that the likelihood of a method does not take."""
-    taken = recipe.columns if recipe.method.takes_columns else ()
+    by_sites = recipe.likelihood is not None
+    taken = recipe.columns if recipe.method.takes_columns or by_sites else ()
     column = next((name for name in given if name not in taken), None)
     if column is not None:
         raise SettingError(

@@ -41,6 +41,8 @@ def test_counts_with_an_exposure_become_rates(tmp_path):
     assert "the rows of the fit had exposure, and these have none" in line
     succeed("convert", b, tmp_path / "b.zarr", *columns)
     assert succeed("update", model, tmp_path / "b.zarr", "--hold-hyperparameters")["total"] == 60
+    succeed("fit", a, tmp_path / "direct.zarr", *columns, *settings)
+    assert daskgp.load(str(tmp_path / "direct.zarr")).objective_ == loaded.objective_
     line = refused("fit", a, tmp_path / "no.zarr", *columns, "--model", "sgpr")
     assert "exposure is given, and SGPR with likelihood='gaussian' does not take it" in line
 

@@ -47,6 +47,14 @@ OWN |= {name: {"batch_rows": 30} for name in cases.STEPPED} | {"cggp": {"max_ite
 OWN |= {"experts": {"kernel": FAR["kernel"]}}
 """What makes each estimator small."""
 
+OF_KIND = {
+    **dict.fromkeys(("bernoulli", "bernoulli-logit", "binomial"), (Y.mean() < Y).astype(float)),
+    **dict.fromkeys(("poisson", "negative-binomial"), np.floor(3 * np.abs(Y))),
+    **dict.fromkeys(("gamma", "lognormal"), np.exp(Y)),
+    "beta": 1.0 / (1.0 + np.exp(-Y)),
+    "ordinal": np.digitize(Y, np.quantile(Y, [0.3, 0.7])).astype(float),
+}
+"""Targets of likelihoods that do not take any number."""
 OTHER = {
     "kernel": "rbf(0.4)",
     "noise_variance": 0.3,
@@ -145,10 +153,13 @@ ELSEWHERE = {
     "max_points": "a limit that refuses",
     "random_state": "draws, if there are any to make",
     "targets": "tests/fit/test_joint.py",
+    "varying": "tests/estimators/test_varying.py",
+    "varying_over": "tests/estimators/test_varying.py",
 }
 """Settings whose effect is documented to be other than on results."""
 OTHERWISE = {"device", "unseen", "dtype", "progress", "gradients", "target_transform", "calibrate"}
 NOT_REACHED = {
+    ("sgpr", "max_iter"): "few steps suffice where inducing inputs are given",
     ("cagp", "tol"): "Adam stops after 40 steps at the earliest",
     ("experts", "tol"): "rounds go on for three at least",
     ("decoupled", "hyperparameters"): "'bound' is what 'auto' is for other likelihoods",
@@ -223,11 +234,7 @@ def begun(name, context):
 
 def outcome(name, settings):
     """Numbers that a fit with some settings gives."""
-    y = Y
-    if str(settings.get("likelihood")).startswith("bernoulli"):
-        y = (Y.mean() < Y).astype(float)
-    if settings.get("likelihood") == "poisson":
-        y = np.floor(3 * np.abs(Y))
+    y = OF_KIND.get(settings.get("likelihood"), Y)
     model = ESTIMATORS[name](**settings, device="cpu", progress=False).fit(X, y)
     try:
         found = model.predict(T, return_std=name not in cases.NO_SPREAD)

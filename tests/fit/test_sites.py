@@ -864,6 +864,20 @@ def test_outliers_are_noise_from_the_first_fit_on():
     assert np.abs(model.fit(X, y).predict(X) - f).mean() < 0.12
 
 
+def test_measured_values_have_the_kernel_of_gaussian_noise_whatever_their_spread():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(size=(300, 2))
+    y = 0.4 * (np.sin(5 * X[:, 0]) + np.cos(4 * X[:, 1])) + 0.2 * rng.standard_normal(300)
+    plain = daskgp.ExactGP(progress=False).fit(X, y)
+    model = daskgp.ExactGP(likelihood="censored", progress=False).fit(X, y, lower=y, upper=y)
+    assert type(model.kernel_) is type(plain.kernel_)
+    assert abs(model.objective_ - plain.objective_) < 1.0
+    mean, std = model.predict(X, return_std=True)
+    wanted, spread = plain.predict(X, return_std=True)
+    assert np.abs(mean - wanted).max() < 0.03
+    np.testing.assert_allclose(std, spread, rtol=0.25)
+
+
 def test_rows_without_a_value_but_with_bounds_are_censored_and_have_uniform_ranks():
     X, y, own = some("censored", np.random.default_rng(3), 200)
     below = np.isinf(own["lower"])
