@@ -158,7 +158,7 @@ def test_a_store_names_all_that_is_missing(page, tmp_path, monkeypatch):
 
 
 def test_an_unknown_likelihood_may_be_one_to_import():
-    with pytest.raises(SettingError, match=r"likelihood='gama': choose .*--plugin MODULE"):
+    with pytest.raises(SettingError, match=r"'gama': did you mean 'gamma'\? .*--plugin MODULE"):
         daskgp.SVGP(likelihood="gama").fit(X, Y)
 
 

@@ -132,7 +132,7 @@ def _check_choices(estimator: Any) -> None:
         if name == "likelihood" and isinstance(likelihood, str) and likelihood not in allowed:
             known = f"choose one of {', '.join(map(repr, allowed))}, or {IMPORT}"
             hint = OF_THEIR_OWN.get(likelihood) or meant(likelihood, allowed, known)
-            raise SettingError(f"likelihood={likelihood!r}: {hint}")
+            raise SettingError(f"likelihood={shown(likelihood)}: {hint}")
         choice(name, getattr(estimator, name), allowed, IMPORT if name == "likelihood" else "")
     for name, hints in _own_numbers(type(estimator)).items():
         _check_number(name, getattr(estimator, name), hints)

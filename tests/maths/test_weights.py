@@ -10,6 +10,7 @@ from daskgp.arrays.backend import to_host
 from daskgp.errors import InputError
 from daskgp.kernels import (
     RBF,
+    Averaged,
     Constant,
     Kernel,
     Linear,
@@ -24,11 +25,13 @@ from daskgp.kernels.categories import Table
 from daskgp.kernels.radial import Radial
 from daskgp.kernels.weights import Weights
 
-MEASURED = [name for name, kind in kernels.REGISTRY.items() if not issubclass(kind, Table)]
-"""Kernels of columns of any numbers; those of codes have the base's sums."""
+OTHERS = (Table, Averaged)
+MEASURED = [name for name, kind in kernels.REGISTRY.items() if not issubclass(kind, OTHERS)]
+"""Kernels of columns of any numbers; those of codes and of areas have the base's sums."""
 ARD = (0.8, 2.0, 1.3)
 KERNELS = {
     **{name: kernels.REGISTRY[name]() for name in MEASURED},
+    "averaged": Averaged(Matern32(0.8), (1, 2), [0]),
     "rbf ard": RBF(ARD, 2.0),
     "matern12 one column": Matern12(1.4, 0.5, active_dims=[1]),
     "matern32 ard": Matern32(ARD, 2.0),
