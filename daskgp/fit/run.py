@@ -468,7 +468,8 @@ def _check_footprints(
     for one in averages(kernel):
         for j, places in one.extents(len(names)).items():
             if not one.of_points and sums.low[j] < 0:
-                raise InputError(negative(f"feature {names[j]!r}", float(sums.low[j])))
+                least = f"as low as {sums.low[j]:.6g}"
+                raise InputError(negative(f"feature {names[j]!r}", least))
             for i in places:
                 wanted = of_differences(units[i])
                 if units[j] and wanted and not alike(units[j], wanted):

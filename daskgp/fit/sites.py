@@ -33,7 +33,7 @@ from daskgp import data
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.hilbert import hilbert_keys
 from daskgp.data.partition import Span, alone
-from daskgp.data.rows import WEIGHT, Y_VARIANCE, is_zarr
+from daskgp.data.rows import BOUNDS, WEIGHT, Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
 from daskgp.fit import hyperparameters, rounds, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
@@ -165,6 +165,7 @@ class Begun(NamedTuple):
         if start is not None and before is not None and before.name == likelihood.name:
             return cls(before, 0.0, start.posterior, start.posterior.latent_unit)
         (some, beside), unit = stored.some(), 1.0
+        _warn_of_one_side(beside)
         if likelihood.sized_by_data:  # the last class may be in none of them
             some = np.append(some, largest)
         if likelihood.standardised and recipe.standardize:
@@ -179,6 +180,18 @@ class Begun(NamedTuple):
             usual = likelihood.with_columns(first.beside) if first.known.any() else likelihood
         offset = float(usual.offset(np.array([y_mean]))[0]) if free else 0.0
         return cls(likelihood, offset, unit=unit)
+
+
+def _warn_of_one_side(beside: Mapping[str, np.ndarray]) -> None:
+    """Warn of bounds that are open on the same side in all rows."""
+    for name, other in (BOUNDS, BOUNDS[::-1]):
+        if name in beside and len(beside[name]) and np.isinf(beside[name]).all():
+            logger.warning(
+                "%s is infinite in all rows, so that no row is measured and any f on that side of "
+                "%s will do: give rows with a finite one too, measured ones have both bounds equal",
+                name,
+                other,
+            )
 
 
 class Turn(NamedTuple):

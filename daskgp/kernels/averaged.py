@@ -146,7 +146,7 @@ class Averaged(Kernel):
 
     @property
     def is_exact(self) -> bool:
-        """Whether averages are integrals in closed form, not sums over nodes.
+        """True if averages are integrals in closed form, not sums over nodes.
 
         Examples
         --------
@@ -158,7 +158,7 @@ class Averaged(Kernel):
 
     @property
     def of_points(self) -> bool:
-        """Whether footprints are sets of points, by columns of their offsets.
+        """True if footprints are sets of points, by columns of their offsets.
 
         Examples
         --------
@@ -354,7 +354,8 @@ class Averaged(Kernel):
         """
         own = to_host(X[..., list(self._footprints(X.shape[-1]))])
         if not self.of_points and (own < 0).any():
-            raise InputError(negative(f"column {self.footprint}", float(own.min())))
+            # rows of a model are scaled, so that values would not be those of the user
+            raise InputError(negative(f"column {self.footprint}", f"in {(own < 0).sum()} rows"))
         return np.asarray((own != 0).any(-1))
 
     def _groups(self, X: Array) -> list[_Nodes]:
@@ -733,11 +734,11 @@ def _fixed(weights: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndar
     return weights, places
 
 
-def negative(what: str, least: float) -> str:
-    """Return the message for a radius that is negative."""
+def negative(what: str, seen: str) -> str:
+    """Return the message for a radius that is negative, as ``seen`` tells."""
     return (
-        f"{what} is the radius of footprints and is as low as {least:.6g}: give half the width of "
-        "each area, and 0 for a point"
+        f"{what} is the radius of footprints and is negative, {seen}: give half the width of each "
+        "area, and 0 for a point"
     )
 
 

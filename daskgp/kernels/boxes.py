@@ -28,7 +28,7 @@ Parts: TypeAlias = tuple[Array, Array, Array]
 
 
 class Factor(NamedTuple):
-    """What one column is in a tile (n, m) of averages, a product over columns.
+    """Factor of one column in a tile (n, m) of averages, a product over columns.
 
     ``by_log`` and ``by_place`` are derivatives by the logarithm of the lengthscale, which is
     hyper-parameter ``number``, and by the first centre.

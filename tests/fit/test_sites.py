@@ -878,6 +878,14 @@ def test_measured_values_have_the_kernel_of_gaussian_noise_whatever_their_spread
     np.testing.assert_allclose(std, spread, rtol=0.25)
 
 
+def test_bounds_that_are_open_on_one_side_in_all_rows_are_told(caplog):
+    X, upper = np.linspace(0, 1, 20)[:, None], np.full(20, 3.0)
+    with caplog.at_level("WARNING", "daskgp"):
+        model = daskgp.ExactGP(KERNEL, likelihood="censored", **FIXED)
+        model.fit(X, upper, lower=np.full(20, -np.inf), upper=upper)
+    assert "lower is infinite in all rows, so that no row is measured" in caplog.text
+
+
 def test_rows_without_a_value_but_with_bounds_are_censored_and_have_uniform_ranks():
     X, y, own = some("censored", np.random.default_rng(3), 200)
     below = np.isinf(own["lower"])

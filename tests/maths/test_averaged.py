@@ -341,7 +341,7 @@ def test_settings_that_make_no_sense_are_refused(make, message):
     [
         (Averaged(footprint=2), "has footprint=2|footprint"),
         (Averaged(), "names of features that an estimator's fit knows"),
-        (Averaged(footprint=1), "the radius of footprints and is as low as -1: give half"),
+        (Averaged(footprint=1), "the radius of footprints and is negative, in"),
         (Averaged(RBF(), (0, 1)), "no coordinates beside its footprint"),
     ],
 )
