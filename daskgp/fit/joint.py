@@ -50,6 +50,9 @@ MOST = 30
 """Most turns."""
 CLOSE = 0.01
 """Change of the logs of noise variances with which turns end."""
+LEVEL = 0.02
+"""Slope of the evidence, in nats by the log of a noise variance, with which they end too: that of
+few values may fall on and on, and what is left to gain is about the slope."""
 REACH, SLOWEST = 1.5, 0.8
 """Most that one of them moves in a turn, and share of the last step up to which steps are added."""
 ENOUGH = 50_000
@@ -90,6 +93,19 @@ class Sums(NamedTuple):
             ratio = 0.0 if last is None else np.nan_to_num(wanted / last)
         ratio = np.where((ratio > 0.0) & (ratio < SLOWEST), ratio, 0.0)
         return np.clip(wanted / (1.0 - ratio), -REACH, REACH)
+
+    def settled(self, step: np.ndarray) -> np.ndarray:
+        """Return a mask (p,) of the noise variances that another step would hardly change."""
+        level = np.abs(self.misfit - self.free) < 2.0 * LEVEL
+        return (self.rows > 0) & ((np.abs(step) < CLOSE) | level)
+
+    def most_gained(self, noise: np.ndarray, trained_at: np.ndarray) -> float:
+        """Return the nats that training may gain, at most, which was last at other variances (p,).
+
+        With F the information on all parameters, moves m of log s leave m' F_st F_tt^-1 F_ts m / 2
+        to the others t, and F_ss is no less than that matrix.
+        """
+        return float(0.5 * self.information @ np.log(noise / trained_at) ** 2)
 
     def errors(self, noise: np.ndarray, limits: np.ndarray) -> np.ndarray:
         """Return the standard errors of the logs of noise variances (p,), NaN at limits (2, p).
@@ -544,12 +560,7 @@ class _Turns:
     def taken(self, start: warm.Other | None, ended: Callable[[], bool]) -> Fit:
         """Return the fit with the last noise variances, as one of the rows that were given."""
         recipe, base = self.recipe, self.long.base
-        begun: Posterior | None = None
-        other = start
-        if start is not None:
-            begun = _in_units_of(start.posterior, self.long.units)
-            other = start._replace(posterior=in_long_form(begun))
-        noise = self._first(begun)
+        other, noise = self._begun(start)
         if recipe.optimizer is None:
             return self._untrained(noise, other)
         limits = np.outer(hyperparameters.NOISE_BOUNDS, self.unit)
@@ -557,13 +568,14 @@ class _Turns:
         own: np.ndarray | None = None
         was: np.ndarray | None = None
         step: np.ndarray | None = None
-        number = 0
+        trained_at, number = noise, 0
         for number in range(MOST):
             with sites.silent() if number else callbacks.ended():
                 fit = self._solved(_given(recipe, base), noise, number, other, self.checkpoint)
             theta = fit.posterior.theta
             history = hyperparameters.continued(history, fit.history)
-            errors = fit.errors if recipe.optimizer is not None else errors
+            if recipe.optimizer is not None:
+                errors, trained_at = fit.errors, noise
             sums = self.long.sums(self.rows, fit.posterior, noise)
             step, vector = sums.step(step if number % 2 else None), theta.to_vector(False)[:-1]
             moves = np.inf if was is None else np.abs(vector - was).max()
@@ -573,11 +585,14 @@ class _Turns:
             recipe = replace(recipe, begun_from=fit.posterior.token)
             following = np.clip(noise * np.exp(step), *limits)
             step = np.log(following / noise)  # none at a bound
-            settled = np.abs(step).max() < CLOSE and sums.rows.all()
-            if settled or ended() or not callbacks.has_room(0.0):
+            settled = sums.settled(step).all()
+            late = sums.most_gained(noise, trained_at) > recipe.tol * len(vector)
+            if (settled and not late) or ended() or not callbacks.has_room(0.0):
                 break
             noise = following
-            if moves < sites.STILL:
+            if settled:
+                recipe = recipe.changed(optimizer=self.recipe.optimizer)
+            elif moves < sites.STILL:
                 recipe = recipe.changed(optimizer=None)
         else:
             logger.warning(
@@ -589,17 +604,19 @@ class _Turns:
         last = self._solved(final, noise, number + 1, other, None, self.long.keep)
         return self._joint(replace(last, errors=errors, history=history), noise, own)
 
-    def _first(self, begun: Posterior | None) -> np.ndarray:
-        """Return the noise variances (p,) that are begun with."""
-        if begun is not None:
+    def _begun(self, start: warm.Other | None) -> tuple[warm.Other | None, np.ndarray]:
+        """Return the model to start from in the long form, and the first noise variances (p,)."""
+        if start is not None:
+            begun = _in_units_of(start.posterior, self.long.units)
             layer = begun.layer(TargetNoise)
             assert layer is not None
-            return np.asarray(layer.variances)
+            other = start._replace(posterior=in_long_form(begun))
+            return other, np.asarray(layer.variances)
         given = self.recipe.noise_variance
         if self.recipe.optimizer is None:
-            return np.full(len(self.unit), given)
+            return None, np.full(len(self.unit), given)
         # from above: begun without noise, training takes a target's for roughness and stays there
-        return self.unit * np.clip(given, *hyperparameters.NOISE_BOUNDS)
+        return None, self.unit * np.clip(given, *hyperparameters.NOISE_BOUNDS)
 
     def _untrained(self, noise: np.ndarray, start: warm.Other | None) -> Fit:
         """Return the fit with the hyper-parameters that it begins with."""
