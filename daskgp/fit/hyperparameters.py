@@ -50,6 +50,8 @@ MARGIN = 1.1
 """Factor on the number of blocks that seem enough: an estimate from few blocks is rough."""
 GROWTH = 4
 """Maximum growth of the number of blocks per stage: each then starts near its optimum."""
+LEAST_SPREAD = 1e-3
+"""Least variance of targets that variances begin with."""
 PRIOR_STEP = 1e-4
 """Step of the differences that the curvature of a prior is taken from."""
 LEAP = 1.25
@@ -182,6 +184,9 @@ def _searched(
     if evidence is None:
         return subset.Start(theta)
     free, few = opened(kernel), evidence.few
+    if recipe.begins_at_spread:
+        variance = max(float(few.y.var()), LEAST_SPREAD)
+        noise, distances = variance * noise, distances._replace(variance=variance)
     instead = Theta(subset.periods(free, few, few.y.shape[1]).resolved(free, distances), noise)
     evidence = dataclasses.replace(evidence, instead=instead)
     if given:  # nothing is left to search for

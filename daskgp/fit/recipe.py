@@ -227,6 +227,9 @@ class Recipe:
         Likelihood that Gaussian sites stand for; None for that of the method.
     latent : float, optional
         Unit of the latent function, where targets are those of sites.
+    begins_at_spread : bool
+        Whether the search for a start begins with variances in proportion to that of the targets,
+        which have no scale of their own.
     of_part : bool
         Whether rows are those of a fold, in which a class may be missing.
     others
@@ -264,6 +267,7 @@ class Recipe:
     begun_from: str | None = None
     likelihood: Likelihood | None = None
     latent: float | None = None
+    begins_at_spread: bool = False
     of_part: bool = False
     targets: Literal["separate", "joint"] = "separate"
 

@@ -65,7 +65,8 @@ in proportion."""
 LEAST_SHARE = 0.1
 """Least share of new sites in those that follow, which is halved where the bound falls."""
 STILL = 0.02
-"""Change of the logs of hyper-parameters below which they are trained no more."""
+"""Change of the logs of hyper-parameters, and of parameters of the likelihood, below which the
+former are trained no more."""
 GROUP, LEADING, BITS = 512, 3, 60
 """Most near rows whose sites are found together when they join others, and columns and bits of the
 curve that tells which are near."""
@@ -80,7 +81,7 @@ WIDE = 2.0
 noise: f would follow them for good."""
 SHIFT = 0.02
 """Difference of the log of a parameter by which its curvature is found."""
-REACH = 0.5
+REACH = 1.0
 """Most that the log of a parameter moves in a step."""
 AT_BOUND = 1e-3
 """Distance of the log of a parameter from a bound at which it has no standard error."""
@@ -288,7 +289,8 @@ class _Turns:
                 stored = stored.in_order(self.recipe, self.sums, fit.posterior)
                 sites = stored.first(self.begun)
             sites, found = stored.following(sites, fit.posterior, likelihood, share, i)
-            turn, theta = Turn(fit, found), fit.posterior.theta.to_vector(False)
+            turn = Turn(fit, found)
+            theta = np.append(fit.posterior.theta.to_vector(False), likelihood.log_parameters)
             gained = turn.bound - bound
             tol = self.recipe.tol * max(1.0, found.rows / SETTLED)
             moves = np.inf if was is None else np.abs(theta - was).max()
@@ -321,16 +323,17 @@ class _Turns:
         return replace(learned, objective=turn.bound, history=history), likelihood
 
     def _first(self, inner: Recipe) -> Recipe:
-        """Return the recipe of the first turn, where measured targets may have more noise.
+        """Return the recipe of the first turn, where targets that scatter may have more noise.
 
-        A spread below theirs at the beginning would favour rough kernels, which are chosen there.
+        What a kernel misses is noise then, as in a regression on targets that are measured: with
+        that of sites alone the search for a start would end at rough or at smooth kernels.
         """
-        likelihood, begun = self.begun.likelihood, self.begun.posterior
-        free = likelihood.standardised and likelihood.log_concave and begun is None
-        if not free or inner.optimizer is None:
+        likelihood, own = self.begun.likelihood, self.recipe
+        scatters = likelihood.log_concave and np.isinf(likelihood.interval[1])
+        if not scatters or self.begun.posterior is not None or inner.optimizer is None:
             return inner
-        own = self.recipe
-        return replace(inner, asked=own.asked, noise_variance=own.noise_variance)
+        free = replace(inner, asked=own.asked, noise_variance=own.noise_variance)
+        return replace(free, begins_at_spread=not likelihood.standardised)
 
     def _fitted(
         self,

@@ -63,10 +63,14 @@ Bounds = Callable[[Theta], np.ndarray]
 
 
 class Distances(NamedTuple):
-    """Median absolute difference per column (d,) and median Euclidean distance of a sample."""
+    """Median absolute difference per column (d,) and median Euclidean distance of a sample.
+
+    ``variance`` is that of targets which have no scale of their own.
+    """
 
     per_column: np.ndarray
     euclidean: float
+    variance: float = 1.0
 
 
 def median_distances(X: np.ndarray, rows: int = 1000) -> Distances:
@@ -335,13 +339,18 @@ class Periods(NamedTuple):
         ]
 
     def resolved(self, kernel: Kernel, distances: Distances, shrink: float = 1.0) -> Kernel:
-        """Return a kernel whose lengthscales left open are distances, and periods the first."""
+        """Return a kernel whose lengthscales left open are distances, and periods the first.
+
+        Variances left open are that of the targets.
+        """
         made = kernel.resolve(shrink * distances.per_column, shrink * distances.euclidean)
-        if not self.places:
+        if not self.places and distances.variance == 1.0:
             return made
         values = made.log_parameters.copy()
         first = self.apart[0].found
         values[list(self.places)] = np.log([own[0] for own in first])
+        spread = [name.rpartition(".")[2] == "variance" for name in made.parameter_names]
+        values[left_open(kernel, len(distances.per_column)) & spread] += np.log(distances.variance)
         return made.with_log_parameters(values)
 
 

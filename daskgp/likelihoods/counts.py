@@ -52,11 +52,6 @@ class Counts(Likelihood):
         needed = f"logs of exposures, no farther from 0 than {math.log(largest):.3g}"
         return np.abs(own) > math.log(largest), needed
 
-    def _rates(self, y: np.ndarray, given: Mapping[str, np.ndarray] | None) -> np.ndarray:
-        """Return known counts for an exposure of 1."""
-        rates = y / np.exp(_shift(given)) if given else y
-        return np.asarray(rates[np.isfinite(rates)], np.float64)
-
 
 def _shift(values: Mapping[str, Array]) -> Array:
     """Return the log of the exposures, offsets included."""

@@ -25,6 +25,8 @@ from daskgp.likelihoods.quadrature import (
 from daskgp.typing import Array
 
 SIZE_BOUNDS = (1e-3, 1e6)
+BEGIN = 1e3
+"""Size to begin with, nearly a Poisson's: f would leave its own variation to a lesser one."""
 REACH = 8.0
 """Standard deviations within which quantiles are looked for."""
 
@@ -59,10 +61,7 @@ class NegativeBinomial(Counts):
     def start(
         self, y: np.ndarray, beside: Mapping[str, np.ndarray] | None = None
     ) -> NegativeBinomial:
-        rates = self._rates(y, beside)
-        mean = rates.mean() if len(rates) else 0.0
-        excess = 0.5 * (rates.var() - mean) if len(rates) else 0.0  # the other half is left to f
-        return self._with(size=float(np.clip(mean**2 / excess, 0.1, 100.0))) if excess > 0 else self
+        return self._with(size=BEGIN)
 
     def log_p(self, y: Array, f: Array) -> LogDensity:
         xp = namespace(f)

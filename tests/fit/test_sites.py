@@ -274,6 +274,27 @@ def test_hyperparameters_are_those_of_the_largest_bound():
     assert [entry["bound"] for entry in model.history_ if "bound" in entry][-1] <= bounds[0] + 1e-3
 
 
+def counts_of_years(seed, stations=60, years=25):
+    rng = np.random.default_rng(seed)
+    place = np.repeat(rng.uniform(size=stations), years)
+    year = np.tile(np.arange(years, dtype=float), stations)
+    apart = np.tile(0.35 * rng.standard_normal(years), stations) * np.cos(3 * place)
+    X = np.column_stack([place, year])
+    return X, rng.poisson(np.exp(2.5 + np.sin(4 * place) + apart)).astype(float)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_rough_field_is_not_taken_for_scatter(seed):
+    X, y = counts_of_years(seed)
+    counts = daskgp.VecchiaGP("matern32(ard=true)", progress=False)
+    smooth = clone(counts).set_params(likelihood="poisson").fit(X, y)
+    scattered = clone(counts).set_params(likelihood="negative-binomial").fit(X, y)
+    rough = kernels.Matern32(lengthscale=[1.0, 4.0], variance=2.0, ard=True)
+    best = clone(counts).set_params(likelihood="poisson", kernel=rough).fit(X, y).objective_
+    assert min(smooth.objective_, scattered.objective_) > best - 10
+    assert scattered.likelihood_.size > 300
+
+
 def test_rows_of_a_store_in_ragged_chunks_give_what_rows_in_memory_do(tmp_path):
     X, y = data("poisson", 150)
     y[7] = np.nan

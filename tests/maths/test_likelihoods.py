@@ -552,13 +552,6 @@ def test_values_between_bounds_start_there():
     assert Censored(0.5).start(y).sigma == pytest.approx(0.5 * np.std([1.0, 5.0, 9.0]))
 
 
-def test_a_start_knows_exposures():
-    rng = np.random.default_rng(0)
-    exposure = rng.uniform(0.1, 50.0, 5_000)
-    y = NegativeBinomial(2.0).sample(np.log(exposure), rng)
-    assert 1.5 < NegativeBinomial().start(y, {"exposure": exposure}).size < 6.0
-
-
 # -- numbers out of the ordinary -----------------------------------------------------------------
 
 
