@@ -295,7 +295,7 @@ def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed
     total = row_count(stage)
     units, number = stage.units, max(number, 2)
     first = min(FIRST, number // 2)
-    rank = np.sort(ranks(np.asarray(shared.first.places), model.seed, model.later))
+    rank = np.sort(model.ranks(np.asarray(shared.first.places), shared.first.X))
     limit = 2**64 - 1 if number >= total else int(rank[:first][-1])
     each, weight, others = 0.0, 1.0, 0.0
     if number < total:
@@ -344,7 +344,7 @@ def _draw(model: Vecchia, plan: Draw, piece: Piece, shared: Shared) -> list[Cond
     """Return the conditionals of the rows drawn from a piece."""
     places = piece.places
     assert places is not None
-    rank = ranks(places, model.seed, model.later)
+    rank = model.ranks(places, piece.own.X)
     if plan.number <= 0.0:  # all rows
         own = np.flatnonzero(rank <= np.uint64(plan.first))
         return [model.given(piece, shared, own)] if len(own) else []
@@ -362,7 +362,7 @@ def _first(model: Vecchia, shared: Shared, limit: int) -> list[Conditionals]:
     """Return the conditionals of the first rows, which find their neighbours among themselves."""
     places, *block = shared.first
     piece = Piece(Block(*block), places=np.asarray(places))
-    own = np.flatnonzero(ranks(np.asarray(places), model.seed, model.later) <= np.uint64(limit))
+    own = np.flatnonzero(model.ranks(np.asarray(places), block[0]) <= np.uint64(limit))
     return [model.given(piece, shared, own)]
 
 

@@ -208,6 +208,8 @@ def run(
         plain = long.written()
         sums = sampling.describe(plain, recipe.spans(plain), executor)
         inner = of_rows(recipe, rows)
+        method, trainer = inner.method.of_kinds(counts), inner.trainer.of_kinds(counts)
+        inner = replace(inner, method=method, trainer=trainer)
         if recipe.optimizer is not None and not recipe.standardize:
             kernels = (
                 _begun_at(kernel, plain.feature_names[-1], variances) for kernel in inner.kernels

@@ -181,6 +181,10 @@ class Trainer(ABC):
         """Return the work of a fit, from that of the arrangement and the method alone."""
         return work
 
+    def of_kinds(self, counts: np.ndarray) -> Trainer:
+        """Return the trainer for rows whose last column holds codes, of so many rows each (p,)."""
+        return self
+
     def takes_curvature(self, recipe: Recipe, rows: data.Rows) -> bool:
         """Return whether training begins with the curvature of a subset's evidence."""
         return True

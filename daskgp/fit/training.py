@@ -114,6 +114,10 @@ class OnNearby(OnBlocks):
         spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
         return usual and not recipe.inputs.trained and spatial
 
+    def of_kinds(self, counts: np.ndarray) -> OnNearby:
+        """Return the trainer with a model of rows of codes, of so many rows each."""
+        return replace(self, model=self.model.of_kinds(counts))
+
     def takes_curvature(self, recipe: Recipe, rows: data.Rows) -> bool:
         """Return whether training begins with the curvature of a subset's evidence."""
         return not self.on_rows(recipe, rows)

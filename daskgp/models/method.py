@@ -206,6 +206,10 @@ class Declared(Protocol):
         """Return the method that predicts f at the training rows themselves, maybe at less cost."""
         return self
 
+    def of_kinds(self, counts: np.ndarray) -> Self:
+        """Return the method for rows whose last column holds codes, of so many rows each (p,)."""
+        return self
+
     def of_units(self, number: int) -> Self:
         """Return the method for rows in that many units; itself unless their number matters."""
         return self

@@ -15,6 +15,7 @@ import daskgp
 from daskgp import kernels
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import joint, run
+from daskgp.models.markov import vecchia
 from daskgp.runtime.executor import Executor
 
 METHODS = {
@@ -77,6 +78,38 @@ def test_joint_targets_are_the_dense_coregionalisation(name):
         assert model.objective_ == pytest.approx(value, abs=1e-6)
         both = model.predict(Z, return_cov=True)[1]
         np.testing.assert_allclose(both.reshape(14, 14), covariance, rtol=1e-5, atol=1e-6)
+
+
+def test_sparse_targets_come_first_in_the_order_of_vecchia(monkeypatch):
+    mixed = kernels.Coregion("target", variance=(1.0, 1.2), angle=(0.6,))
+    kernel, lost = mixed * kernels.Matern52(0.3, active_dims=(0, 1)), {}
+    for seed in range(4):
+        X, y = pair(150, seed, gaps=False)
+        y[15:, 0] = np.nan
+        value = dense(X, y, X[:1], kernels.Matern52(0.3), mixed_of(), np.full(2, 0.1))[2]
+        for tiers in ((0, 1), ()):
+            with monkeypatch.context() as patched:
+                if not tiers:
+                    patched.setattr(vecchia, "tiers_of", lambda counts: ())
+                model = daskgp.VecchiaGP(kernel, n_neighbours=8, optimizer=None, targets="joint")
+                model.set_params(progress=False).fit(X, y)
+            assert model.solved_.method.tiers == tiers
+            lost[tiers] = lost.get(tiers, 0.0) + value - model.objective_
+    assert 0.0 < lost[0, 1] < 0.9 * lost[()]
+
+
+@given(st.lists(st.integers(2, 10_000), min_size=2, max_size=7))
+def test_tiers_are_of_targets_of_few_values_alone(counts):
+    tiers, counts = vecchia.tiers_of(np.array(counts)), np.array(counts)
+    if not tiers:
+        few = 2 * counts <= counts.max()
+        assert len(counts) > vecchia.FEW or not few.any() or counts.min() > vecchia.SPARSE
+        return
+    last = np.array(tiers) == max(tiers)
+    assert last[counts.argmax()]
+    assert counts[~last].sum() <= vecchia.SPARSE
+    assert (2 * counts[~last] <= counts.max()).all()
+    assert (np.diff(counts[np.argsort(tiers)][: (~last).sum()]) >= 0).all()
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -18,6 +18,8 @@ SPARE = 8
 """Candidates that are looked at beside those expected to do."""
 LATER = np.uint64(1 << 63)
 """Bit of the rank of rows that come after all others."""
+TIER_BITS = 3
+"""Bits of the rank for tiers of rows that come one after another."""
 
 
 def ranks(places: np.ndarray, seed: int, later: int | None = None) -> np.ndarray:
@@ -32,6 +34,21 @@ def ranks(places: np.ndarray, seed: int, later: int | None = None) -> np.ndarray
     if later is not None:
         x |= np.where(np.asarray(places) >= later, LATER, np.uint64(0))
     return x
+
+
+def in_tiers(rank: np.ndarray, tiers: np.ndarray) -> np.ndarray:
+    """Return ranks (n,) by which rows of lower tiers (n,), 0 to 7, come first.
+
+    Rows that come after all others still do.
+
+    Examples
+    --------
+    >>> rank = ranks(np.arange(4), seed=0)
+    >>> np.argsort(in_tiers(rank, np.array([1, 1, 0, 0])))
+    array([2, 3, 1, 0])
+    """
+    bits, own = np.uint64(TIER_BITS), tiers.astype(np.uint64)
+    return (rank & LATER) | (own << (np.uint64(63) - bits)) | ((rank & ~LATER) >> bits)
 
 
 def nearest_earlier(

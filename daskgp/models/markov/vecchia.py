@@ -41,7 +41,7 @@ from daskgp.models.markov.conditionals import (
     summed,
     weights,
 )
-from daskgp.models.markov.earlier import nearest, nearest_earlier, ranks
+from daskgp.models.markov.earlier import in_tiers, nearest, nearest_earlier, ranks
 from daskgp.models.markov.lma import FAR, LMA, Near, State
 from daskgp.models.markov.windows import Cotangent, Stats, features_of, rows_of
 from daskgp.models.method import Pass, Rounds
@@ -67,6 +67,8 @@ FIRST = 20_000
 """Number of the earliest rows, among which the others of them find their neighbours."""
 OWN = 40
 """Neighbours of a training row, itself among them, by which its marginal is known."""
+SPARSE = 2_000
+"""Most rows of sparse kinds that come first in the order."""
 FEW, OF_EACH = 5, -np.inf
 """Most categories of which a row has neighbours of each, and their unit of distance."""
 TINY = 1e-12
@@ -138,6 +140,9 @@ class Vecchia(LMA):
         Units of distance along each column, 0 for one that does not matter and -inf for one of
         categories, of each of which a row has neighbours; those of the kernel within the range of
         the rows if there are none.
+    tiers : sequence of int
+        Tier of the rows of each code in the last column, of which lower ones come first in the
+        order; without, rows of all codes are mixed.
     jitter, trend
         As in ``LMA``.
     """
@@ -147,6 +152,7 @@ class Vecchia(LMA):
     seed: int = 0
     later: int | None = field(default=None, repr=False)
     lengths: Sequence[Any] = field(default=(), repr=False)
+    tiers: Sequence[int] = field(default=(), repr=False)
     markov_order: ClassVar[int] = 1  # type: ignore[misc]
     prediction: ClassVar[str] = "consistent"  # type: ignore[misc]
 
@@ -158,6 +164,15 @@ class Vecchia(LMA):
     def __post_init__(self) -> None:
         several = (tuple(own) if isinstance(own, list) else own for own in self.lengths)
         object.__setattr__(self, "lengths", tuple(several))  # lists in stores
+        object.__setattr__(self, "tiers", tuple(self.tiers))
+
+    def of_kinds(self, counts: np.ndarray) -> Self:
+        """Return the method for rows of kinds, of so many each: those of sparse ones come first.
+
+        Rows of a dense kind have near ones among all that are sparse then, and few that are far
+        away.  In a random order most pairs of kinds are far from one another in the first rows.
+        """
+        return replace(self, tiers=tiers_of(counts))
 
     def at_own_rows(self) -> Self:
         """Return the method with no more neighbours than a training row needs, which is one."""
@@ -185,6 +200,14 @@ class Vecchia(LMA):
         return xp.stack([xp.zeros(len(Z)), self.jitter * prior_variances(theta, Z)], axis=1)
 
     # -- the order ---------------------------------------------------------------------------
+
+    def ranks(self, places: np.ndarray, X: Array) -> np.ndarray:
+        """Return the ranks (n,) of rows X (n, d) by their numbers."""
+        rank = ranks(places, self.seed, self.later)
+        if not self.tiers:
+            return rank
+        codes = np.asarray(to_host(X)[:, -1], np.int64)
+        return in_tiers(rank, np.array(self.tiers)[codes])
 
     def first(self, rows: Rounds) -> First:
         """Return the earliest rows of all."""
@@ -228,7 +251,7 @@ class Vecchia(LMA):
         everything = Block.join([*blocks, Block(first.X, first.y, first.noise).at(at)])
         places = np.concatenate([places, to_host(first.places)[others]])
         own = np.arange(len(block.X)) if own is None else own
-        rank, points = ranks(places, self.seed, self.later), in_units(everything.X, shared.lengths)
+        rank, points = self.ranks(places, everything.X), in_units(everything.X, shared.lengths)
         kinds = kinds_of(everything.X, shared.lengths)
         near = nearest_earlier(points, rank, own, min(self.n_neighbours, len(points)), kinds)
         near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
@@ -591,6 +614,26 @@ def kinds_of(X: Array, lengths: np.ndarray) -> np.ndarray | None:
     return np.asarray(codes @ ((FEW + 1) ** np.arange(len(columns))))
 
 
+def tiers_of(counts: np.ndarray) -> tuple[int, ...]:
+    """Return the tiers of kinds of which there are so many rows; () if they are all alike.
+
+    Kinds that are at most half as many as the largest are sparse, as long as all sparse rows are
+    few beside those that all others find their neighbours among.
+
+    Examples
+    --------
+    >>> tiers_of(np.array([5_000, 500, 4_000])), tiers_of(np.array([5_000, 3_000]))
+    ((1, 0, 1), ())
+    """
+    if len(counts) > FEW:
+        return ()
+    order = np.argsort(counts, kind="stable")
+    small = (2 * counts[order] <= counts.max()) & (np.cumsum(counts[order]) <= SPARSE)
+    number, tiers = int(small.sum()), np.full(len(counts), small.sum())
+    tiers[order[:number]] = np.arange(number)
+    return tuple(tiers.tolist()) if number else ()
+
+
 def compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
     """Return conditionals, by their numbers in ``rows``, of the rows that are used alone."""
     used = np.zeros(len(rows.X) + 1, bool)  # the last one stands for -1
@@ -619,7 +662,7 @@ def _earlier_of(model: Vecchia, a: First, b: First) -> First:
 def _least(model: Vecchia, rows: First) -> First:
     if len(rows.places) <= FIRST:
         return rows
-    rank = ranks(rows.places, model.seed, model.later)
+    rank = model.ranks(rows.places, rows.X)
     kept = np.sort(np.argpartition(rank, FIRST)[:FIRST])
     xp = namespace(rows.X)
     at = Block(*rows[1:]).at(xp.asarray(kept))
