@@ -145,9 +145,9 @@ class GaussianProcess(FittedGP):
     footprint : str, int or list of str or int, optional
         The column of X with the radius of the area around each row's place that its y is the
         average over: an interval in one coordinate and a disc in two, in the unit of the
-        coordinates, 0 for a point.  Or the columns of offsets to several points, those of one after
-        another.  The kernel becomes ``kernels.Averaged(kernel, footprint)``, and predictions are
-        those of the averages, or points, that X asks for.
+        coordinates (km for longitude and latitude), 0 for a point.  Or the columns of offsets to
+        several points, those of one after another.  The kernel becomes ``kernels.Averaged(kernel,
+        footprint)``, and predictions are those of the averages, or points, that X asks for.
     unseen : {"error", "new"}
         What a prediction does with a level of a category (text, or a column of a `Categorical` or
         `Coregion` kernel) that no row of the fit has: refuse it, or take it for a new level.  A new

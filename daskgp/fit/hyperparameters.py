@@ -27,6 +27,7 @@ from daskgp.kernels.registry import identity
 from daskgp.kernels.units import left_open, opened
 from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
+from daskgp.models.columns import RADIUS
 from daskgp.models.values import Theta
 from daskgp.train import callbacks, newton
 from daskgp.train.callbacks import calling
@@ -610,8 +611,10 @@ def warn_of_footprints(
         row = np.zeros((1, len(names)))
         ((j, places),) = part.extents(len(names)).items()
         row[0, j] = sums.high[j] / scale.x_scale[j]
+        if part.sphere:
+            row[0, places[0]] = RADIUS / scale.x_scale[places[0]]
         order = part.order if isinstance(part.order, int) else ORDER
-        most = most_order(len(places))
+        most = most_order(part.directions(len(places)))
         finer = dataclasses.replace(part, order=min(3 * order, most))
         found, wanted = (float(one.diag(row)[0]) for one in (part, finer))
         if abs(found - wanted) > COARSE * wanted:

@@ -31,11 +31,11 @@ from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.kernels import Kernel
-from daskgp.kernels.averaged import averages, negative
+from daskgp.kernels.averaged import QUARTER, averages, negative, too_wide
 from daskgp.kernels.compose import tables
 from daskgp.kernels.rotated import rotations
 from daskgp.models import scaling
-from daskgp.models.columns import warn_of_angles
+from daskgp.models.columns import KILOMETRES, RADIUS, warn_of_angles
 from daskgp.models.fills import Fills
 from daskgp.posterior.layers import Layer, chain
 from daskgp.posterior.posterior import Posterior
@@ -433,7 +433,8 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
     _check_rotations(kernel, names)
     _check_categories(kernel, sums, names)
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
-    _check_footprints(kernel, sums, names, [units.get(name, "") for name in names])
+    each = [KILOMETRES if j in sums.sphere else units.get(name, "") for j, name in enumerate(names)]
+    _check_footprints(kernel, sums, names, each)
     scaling.warn_of_columns(sums, recipe.tied(rows), names, recipe.beside_places(rows))
 
 
@@ -470,6 +471,9 @@ def _check_footprints(
             if not one.of_points and sums.low[j] < 0:
                 least = f"as low as {sums.low[j]:.6g}"
                 raise InputError(negative(f"feature {names[j]!r}", least))
+            if one.sphere and not one.of_points and sums.high[j] > QUARTER * RADIUS:
+                most = f"with {sums.high[j]:.6g}"
+                raise InputError(too_wide(f"feature {names[j]!r}", most))
             for i in places:
                 wanted = of_differences(units[i])
                 if units[j] and wanted and not alike(units[j], wanted):

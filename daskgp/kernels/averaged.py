@@ -1,7 +1,9 @@
 """Kernels of averages over areas: measurements that have a footprint around their place.
 
 Letters: x the coordinates of a row and r its radius, xi_a (q, m) the nodes of a rule for averages
-over the unit disc or box and w_a their weights, s_a = r xi_a the offsets of a row.
+over the unit disc or box and w_a their weights, s_a = r xi_a the offsets of a row.  On a sphere
+about the origin s_a lies in the tangent plane of x, and its node is as far from x along the sphere,
+in the same direction: x cos(t) + s_a sin(t) / t for t = |s_a| / |x|.
 """
 
 # ruff: noqa: D102 - the base class documents what its kernels override
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple, cast
@@ -49,6 +51,9 @@ MOST_DISC, MOST_BOX = 2, 3
 """Most columns of a disc, and of a box."""
 AT_POINTS = Matern32()
 """Kernel of the values at points by default."""
+QUARTER = math.pi / 2
+"""Largest angle that an area on a sphere extends from its centre."""
+ALL = slice(None)
 NODES_AT_ONCE = 128
 """Nodes of rows whose variances are found together."""
 
@@ -85,6 +90,11 @@ class Averaged(Kernel):
     order : int or "exact", optional
         Order of the rule, default 3, of 50 at most, or 13 for a box of three columns.  Or "exact"
         for the closed form of an `RBF` over intervals and boxes; `VecchiaGP` is slower with it.
+    sphere : bool, default False
+        Whether the three coordinates are x, y and z on a sphere about the origin, north towards z,
+        along which areas lie: discs, boxes towards east and north, or offsets to the east and the
+        north, in one unit with x, y and z.  Fits set it for longitude and latitude, with
+        footprints in km.
 
     Raises
     ------
@@ -109,6 +119,7 @@ class Averaged(Kernel):
     columns: Dims | None = None
     shape: str | None = None
     order: int | str | None = None
+    sphere: bool = False
 
     name: ClassVar[str] = "averaged"
 
@@ -125,8 +136,25 @@ class Averaged(Kernel):
         object.__setattr__(self, "columns", _checked_columns(self.columns))
         if self.shape is not None:
             choice("shape of Averaged", self.shape, SHAPES)
+        if not isinstance(self.sphere, bool | np.bool_):
+            raise SettingError(f"sphere={shown(self.sphere)} of Averaged is not True or False")
+        object.__setattr__(self, "sphere", bool(self.sphere))
+        self._check_order()
+        for setting in ("shape", "order"):
+            if self.of_points and getattr(self, setting) is not None:
+                raise SettingError(
+                    f"Averaged has columns of offsets, footprint={shown(self.footprint)}, which "
+                    f"take no {setting}: leave it out, or give the column of a radius"
+                )
+
+    def _check_order(self) -> None:
         if isinstance(self.order, str):
             choice("order of Averaged", self.order, (EXACT,), "a whole number")
+            if self.sphere:
+                raise SettingError(
+                    "order='exact' of Averaged is for intervals and boxes of a plane, not for "
+                    "places on a sphere: give a number, such as order=6"
+                )
             if type(self.kernel) is not RBF:
                 raise SettingError(
                     f"order='exact' of Averaged is for RBF, which has a closed form, not for "
@@ -137,12 +165,6 @@ class Averaged(Kernel):
             if order > MOST_ORDER:
                 raise SettingError(f"order={order} of Averaged is more than {MOST_ORDER}")
             object.__setattr__(self, "order", order)
-        for setting in ("shape", "order"):
-            if self.of_points and getattr(self, setting) is not None:
-                raise SettingError(
-                    f"Averaged has columns of offsets, footprint={shown(self.footprint)}, which "
-                    f"take no {setting}: leave it out, or give the column of a radius"
-                )
 
     @property
     def is_exact(self) -> bool:
@@ -234,7 +256,7 @@ class Averaged(Kernel):
         >>> Averaged(footprint=2).problem_of((0, 1)), Averaged(footprint=2).problem_of((0, 2))[:32]
         ('', 'Averaged has 2 among its columns')
         """
-        own, m = self.footprint_columns(), len(columns)
+        own, m = self.footprint_columns(), self.directions(len(columns))
         both = [one for one in columns if one in own]
         if both:
             return (
@@ -245,6 +267,11 @@ class Averaged(Kernel):
         remedy = "name the coordinates that are averaged over, columns=..."
         if not m:
             return "Averaged has no coordinates beside its footprint: give them as columns"
+        if self.sphere and len(columns) != 3:
+            return (
+                f"Averaged has sphere=True and {len(columns)} coordinates {named}: give columns of "
+                "x, y and z"
+            )
         if self.of_points:
             fits = len(own) % m == 0
             return (
@@ -269,6 +296,16 @@ class Averaged(Kernel):
             )
         return ""
 
+    def directions(self, m: int) -> int:
+        """Return in how many directions areas of m coordinates extend: two on a sphere.
+
+        Examples
+        --------
+        >>> Averaged().directions(3), Averaged(sphere=True).directions(3)
+        (3, 2)
+        """
+        return 2 if self.sphere and m else m
+
     def _footprints(self, d: int) -> tuple[int, ...]:
         own: Any = self.footprint_columns()
         check_dims(own, d, "Averaged", "footprint")
@@ -276,7 +313,7 @@ class Averaged(Kernel):
 
     def extents(self, d: int) -> dict[int, tuple[int, ...]]:
         columns, own = self.coordinate_columns(d), self._footprints(d)
-        if not self.of_points:
+        if not self.of_points or self.sphere:
             return dict.fromkeys(own, columns)
         return {j: (columns[i % len(columns)],) for i, j in enumerate(own)}
 
@@ -313,20 +350,36 @@ class Averaged(Kernel):
         >>> w, [node.round(3) for node in nodes]
         (array([0.5, 0.5]), [array([[3.268, 0.   ]]), array([[6.732, 0.   ]])])
         """
-        d = X.shape[-1]
-        columns, own = list(self.coordinate_columns(d)), list(self._footprints(d))
-        m, lengths, xp = len(columns), X[..., own], namespace(X)
+        columns = list(self.coordinate_columns(X.shape[-1]))
+        weights, moves = self._moves(X)
+        centres = X.copy()
+        centres[..., list(self._footprints(X.shape[-1]))] = 0.0
+        to = on_sphere if self.sphere else moved
+        return weights, (to(centres, columns, move) for move in moves)
+
+    def _moves(self, X: Array) -> tuple[np.ndarray, Iterator[Array]]:
+        """Return the weights (q,) of nodes, and their offsets (..., m) from rows X (..., d)."""
+        d, xp = X.shape[-1], namespace(X)
+        m = self.directions(len(self.coordinate_columns(d)))
+        own = list(self._footprints(d))
+        lengths = X[..., own]
         if self.of_points:
             q = len(own) // m
-            weights = np.full(q, 1.0 / q)
-            moves = (lengths[..., a * m : (a + 1) * m] for a in range(q))
-        else:
-            order = self.order if isinstance(self.order, int) else ORDER
-            weights, places = rule(self.shape or SHAPES[0], m, order)
-            moves = (lengths * xp.asarray(place, dtype=X.dtype) for place in places)
-        centres = X.copy()
-        centres[..., own] = 0.0
-        return weights, (_moved(centres, columns, move) for move in moves)
+            return np.full(q, 1.0 / q), (lengths[..., a * m : (a + 1) * m] for a in range(q))
+        order = self.order if isinstance(self.order, int) else ORDER
+        weights, places = rule(self.shape or SHAPES[0], m, order)
+        return weights, (lengths * xp.asarray(place, dtype=X.dtype) for place in places)
+
+    def unit_moves(self, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (q,) of nodes, and offsets (q, o, m) by the o columns of footprints.
+
+        Examples
+        --------
+        >>> Averaged(footprint=1, order=1).unit_moves(2)
+        (array([1.]), array([[[0.]]]))
+        """
+        weights, moves = self.by_nodes()._moves(np.eye(d)[list(self._footprints(d))])
+        return weights, np.array(list(moves))
 
     def by_nodes(self) -> Averaged:
         """Return itself, or many nodes for averages in closed form.
@@ -356,14 +409,18 @@ class Averaged(Kernel):
         if not self.of_points and (own < 0).any():
             # rows of a model are scaled, so that values would not be those of the user
             raise InputError(negative(f"column {self.footprint}", f"in {(own < 0).sum()} rows"))
+        if self.sphere and not self.of_points:
+            places = X[..., list(self.coordinate_columns(X.shape[-1]))]
+            wide = own[..., 0] > QUARTER * to_host((places**2).sum(-1)) ** 0.5
+            if wide.any():
+                raise InputError(too_wide(f"column {self.footprint}", f"in {wide.sum()} rows"))
         return np.asarray((own != 0).any(-1))
 
     def _groups(self, X: Array) -> list[_Nodes]:
         """Return the nodes of rows, apart for those that are points: they have one."""
         areas = self.areas(X)
         if areas.all():
-            weights, nodes = self.nodes(X)
-            return [_Nodes(None, weights, list(nodes))]
+            return [self._nodes_of(None, X)]
         points, found = np.flatnonzero(~areas), []
         some = None if len(points) == len(X) else points
         plain = (X if some is None else X[namespace(X).asarray(some)]).copy()
@@ -371,9 +428,17 @@ class Averaged(Kernel):
         found.append(_Nodes(some, np.ones(1), [plain]))
         if some is not None:
             rows = np.flatnonzero(areas)
-            weights, nodes = self.nodes(X[namespace(X).asarray(rows)])
-            found.append(_Nodes(rows, weights, list(nodes)))
+            found.append(self._nodes_of(rows, X[namespace(X).asarray(rows)]))
         return found
+
+    def _nodes_of(self, rows: np.ndarray | None, X: Array) -> _Nodes:
+        """Return the nodes of areas X, with derivatives by their centres where these turn them."""
+        weights, nodes = self.nodes(X)
+        if not self.sphere:
+            return _Nodes(rows, weights, list(nodes))
+        columns = list(self.coordinate_columns(X.shape[-1]))
+        pulls = [partial(pull_to_centres, X, columns, move) for move in self._moves(X)[1]]
+        return _Nodes(rows, weights, list(nodes), pulls)
 
     # -- values ------------------------------------------------------------------------------
 
@@ -438,7 +503,8 @@ class Averaged(Kernel):
                 each[:, i, :, i] = bar[rows, None, None] * W
                 gradient = pull(K_bar, overwrite=True)
                 by_log += gradient.log_parameters
-                by_rows.append(gradient.X.reshape(len(own.nodes), -1, X.shape[1]).sum(0))
+                by_nodes = gradient.X.reshape(len(own.nodes), -1, X.shape[1])
+                by_rows.append(own.of_centres(by_nodes, rows))
             X_bar[own.at(X_bar)] += inputs.xp.concatenate(by_rows)
         return KernelGradient(by_log, self._of_places(X_bar), None)
 
@@ -477,9 +543,9 @@ class Averaged(Kernel):
                 )
                 gradient = pull((2.0 if twice else 1.0) * float(weight) * bar, overwrite=True)
                 by_log += gradient.log_parameters
-                X_bar[own.at(X_bar)] += gradient.X
+                X_bar[own.at(X_bar)] += own.of_centre(a, gradient.X)
                 if gradient.Z is not None:
-                    Z_bar[other.at(Z_bar)] += gradient.Z
+                    Z_bar[other.at(Z_bar)] += other.of_centre(b, gradient.Z)
         X_bar = self._of_places(X_bar)
         return KernelGradient(by_log, X_bar, None if alone else self._of_places(Z_bar))
 
@@ -593,15 +659,30 @@ class Averaged(Kernel):
             "columns": None if columns is None else list(columns),
             "shape": self.shape,
             "order": self.order,
+            **({"sphere": True} if self.sphere else {}),
         }
 
 
 class _Nodes(NamedTuple):
-    """Nodes (q of (n, d)) of some rows and their weights; ``rows`` is None for all rows."""
+    """Nodes (q of (n, d)) of some rows and their weights; ``rows`` is None for all rows.
+
+    ``pulls`` make gradients by centres from those by each node, where these are not the same.
+    """
 
     rows: np.ndarray | None
     weights: np.ndarray
     nodes: list[Array]
+    pulls: Sequence[Callable[..., Array]] | None = None
+
+    def of_centre(self, a: int, gradient: Array, rows: slice = ALL) -> Array:
+        """Return the gradient (n, d) by centres of some rows from that by one of their nodes."""
+        return gradient if self.pulls is None else self.pulls[a](gradient, rows)
+
+    def of_centres(self, gradients: Array, rows: slice) -> Array:
+        """Return the gradient (n, d) by centres of some rows from those (q, n, d) by all nodes."""
+        if self.pulls is None:
+            return gradients.sum(0)
+        return _sum(self.of_centre(a, own, rows) for a, own in enumerate(gradients))
 
     def at(self, like: Array) -> Any:
         """Return the index of the rows in an array of all."""
@@ -676,10 +757,103 @@ def _sum(parts: Iterator[Array]) -> Array:
     return total
 
 
-def _moved(centres: Array, columns: list[int], move: Array) -> Array:
+def moved(centres: Array, columns: list[int], move: Array) -> Array:
+    """Return rows (..., d) whose coordinates are moved by offsets (..., m).
+
+    Examples
+    --------
+    >>> moved(np.array([[1.0, 0.0]]), [0], np.array([[0.5]]))
+    array([[1.5, 0. ]])
+    """
     made = centres.copy()
     made[..., columns] += move
     return made
+
+
+def on_sphere(centres: Array, columns: list[int], move: Array) -> Array:
+    """Return rows (..., d) moved along the sphere about the origin, by offsets (..., 2).
+
+    Offsets are to the east and the north, in the tangent plane of each row; at a pole east is that
+    of longitude 0.
+
+    Examples
+    --------
+    >>> quarter = np.array([[0.0, np.pi / 2]])
+    >>> on_sphere(np.array([[1.0, 0.0, 0.0]]), [0, 1, 2], quarter).round(3)  # to the north pole
+    array([[0., 0., 1.]])
+    """
+    own = _Tangents.of(centres[..., columns], move)
+    made = centres.copy()
+    made[..., columns] = own.u * own.xp.cos(own.t) + own.step * own.s
+    return made
+
+
+def pull_to_centres(
+    X: Array, columns: list[int], move: Array, gradient: Array, rows: slice
+) -> Array:
+    """Return the gradient (n, d) by centres from that by rows that ``on_sphere`` made of them."""
+    own = _Tangents.of(X[rows][..., columns], move[rows])
+    g, made = gradient[..., columns], gradient.copy()
+    xp, u, t, s = own.xp, own.u, own.t, own.s
+
+    def dot(a: Array, b: Array) -> Array:
+        return (a * b).sum(-1, keepdims=True)
+
+    # ds/dt, of which the difference loses all digits near 0
+    slope = xp.where(t > 1e-3, (xp.cos(t) - s) / xp.where(t > 1e-3, t, 1.0), -t / 3.0)
+    by_t = -xp.sin(t) * dot(g, u) + slope * dot(g, own.step)
+    found = xp.cos(t) * g - by_t * t / own.radius**2 * u
+    out = xp.stack([xp.cos(own.longitude), xp.sin(own.longitude), 0.0 * own.longitude], axis=-1)
+    away = xp.where(own.axis > 0, own.axis, 1.0)  # east does not turn at a pole
+    turn = xp.where(own.axis > 0, s / away, 0.0) * own.east
+    east, north = move[rows][..., :1], move[rows][..., 1:]
+    found = found - turn * (east * dot(g, out) + north * own.latitude_sine * dot(g, own.east))
+    made[..., columns] = found - s * north * dot(g, u) / own.radius**2 * own.north
+    return made
+
+
+class _Tangents(NamedTuple):
+    """Tangent planes of places u (..., 3) on a sphere, and steps in them.
+
+    ``s`` is sin(t) / t of the angle t of a step; ``axis`` the distance from the axis to the north.
+    """
+
+    xp: Any
+    u: Array
+    radius: Array
+    axis: Array
+    longitude: Array
+    latitude_sine: Array
+    east: Array
+    north: Array
+    step: Array
+    t: Array
+    s: Array
+
+    @classmethod
+    def of(cls, u: Array, move: Array) -> _Tangents:
+        """Return those at places u for steps ``move`` (..., 2) to the east and the north."""
+        xp = namespace(u)
+        x, y, z = (u[..., i] for i in range(3))
+        axis = xp.sqrt(x**2 + y**2)
+        radius = xp.sqrt(axis**2 + z**2)
+        longitude, latitude = xp.arctan2(y, x), xp.arctan2(z, axis)
+        c, s = xp.cos(longitude), xp.sin(longitude)
+        rise, run = xp.sin(latitude), xp.cos(latitude)
+        east = xp.stack([-s, c, xp.zeros_like(c)], axis=-1)
+        north = xp.stack([-rise * c, -rise * s, run], axis=-1)
+        step = move[..., :1] * east + move[..., 1:] * north
+        # an origin is at no place of a sphere, and moves as in a plane
+        t = (
+            xp.sqrt((move**2).sum(-1, keepdims=True))
+            / xp.where(radius > 0, radius, xp.inf)[..., None]
+        )
+        far = xp.where(radius > 0, radius, 1.0)[..., None]
+        ratio = xp.where(t > 0, xp.sin(t) / xp.where(t > 0, t, 1.0), 1.0)
+        return cls(
+            *(xp, u, far, axis[..., None], longitude, rise[..., None]),
+            *(east, north, step, t, ratio),
+        )
 
 
 def most_order(m: int) -> int:
@@ -732,6 +906,15 @@ def rule(shape: str, m: int, order: int) -> tuple[np.ndarray, np.ndarray]:
 def _fixed(weights: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weights.flags.writeable = places.flags.writeable = False
     return weights, places
+
+
+def too_wide(what: str, seen: str) -> str:
+    """Return the message for a radius of more than a quarter of the way round the sphere."""
+    return (
+        f"{what} is the radius of footprints on a sphere, in km for longitude and latitude, and "
+        f"reaches more than a quarter of the way round it {seen}: give km, or coordinates of a "
+        "plane"
+    )
 
 
 def negative(what: str, seen: str) -> str:

@@ -168,19 +168,30 @@ def _averages_on(kernel: Averaged, names: Sequence[str], where: Where) -> Kernel
     named = replaced(kernel, footprint=_like(kernel, [names[j] for j in own]))
     if problem := named.problem_of([names[j] for j in chosen]):
         raise SettingError(problem)
-    sphere = [names[j] for j in chosen if isinstance(where[j], tuple)]
-    if sphere:
-        raise SettingError(
-            f"Averaged is over {' and '.join(map(repr, sphere))}, which are one place on the "
-            "sphere, where footprints are not supported: project them to a plane (metres east and "
-            "north), or fit with geographic=False"
-        )
-    columns = tuple(where[j] for j in chosen)
+    columns, sphere = tuple(where[j] for j in chosen), kernel.sphere
+    if any(isinstance(own, tuple) for own in columns):
+        columns, sphere = _place_of(kernel, chosen, names, where), True
     footprint = _like(kernel, [where[j] for j in own])
     if (columns, footprint) == (kernel.columns, kernel.footprint):
         return kernel
-    made: Kernel = replaced(kernel, columns=columns, footprint=footprint)
+    made: Kernel = replaced(kernel, columns=columns, footprint=footprint, sphere=sphere)
     return made
+
+
+def _place_of(
+    kernel: Averaged, chosen: Sequence[int], names: Sequence[str], where: Where
+) -> tuple[int, ...]:
+    """Return the columns x, y and z of averages over longitude and latitude, and nothing else."""
+    group = next(own for own in (where[j] for j in chosen) if isinstance(own, tuple))
+    place = [j for j, own in enumerate(where) if own == group]
+    if sorted(chosen) != place:
+        both = " and ".join(repr(names[j]) for j in place)
+        raise SettingError(
+            f"Averaged is over {' and '.join(repr(names[j]) for j in chosen)}, but {both} are one "
+            f"place on the sphere: give columns={tuple(names[j] for j in place)}, or fit with "
+            "geographic=False"
+        )
+    return group
 
 
 def _like(kernel: Averaged, own: Sequence[Any]) -> Any:
@@ -270,8 +281,12 @@ def of_features(kernel: Kernel, where: Where) -> Kernel:
             made = replaced(made, columns=tuple(where.index(j) for j in made.columns))
         elif isinstance(made, Averaged):
             own = [where.index(j) for j in made.footprint_columns()]
-            columns = made.columns and tuple(where.index(j) for j in made.columns)
-            made = replaced(made, columns=columns, footprint=_like(made, own))
+            place = [j for j, one in enumerate(where) if isinstance(one, tuple)]
+            if made.sphere and made.columns in where:
+                made = replaced(made, columns=tuple(place), sphere=False)
+            elif made.columns:
+                made = replaced(made, columns=tuple(where.index(j) for j in made.columns))
+            made = replaced(made, footprint=_like(made, own))
         of_parts: Kernel = made
         return of_parts
     if isinstance(kernel, Table) and isinstance(kernel.column, int):

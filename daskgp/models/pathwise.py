@@ -29,6 +29,7 @@ from daskgp.arrays import linalg
 from daskgp.arrays.backend import namespace, to_host, wide
 from daskgp.errors import SettingError
 from daskgp.kernels import Averaged, Kernel
+from daskgp.kernels.averaged import moved, on_sphere
 from daskgp.kernels.evolving import (
     Waves,
     check_evolving,
@@ -114,7 +115,7 @@ class AveragedPrior(NamedTuple):
     """Averages of draws over the nodes of footprints.
 
     Node a has the weight ``weights`` (a,); its coordinates, ``columns`` (m,), are moved by the
-    columns ``footprints`` (o,) times ``moves`` (a, o, m).
+    columns ``footprints`` (o,) times ``moves`` (a, o, m), or (a, o, 2) of three along a sphere.
     """
 
     prior: Prior
@@ -127,8 +128,7 @@ class AveragedPrior(NamedTuple):
     def of(cls, prior: Prior, kernel: Averaged, d: int) -> AveragedPrior:
         """Return the averages of draws of the function at points."""
         own, columns = kernel.extents(d), np.array(kernel.coordinate_columns(d), np.int64)
-        weights, nodes = kernel.by_nodes().nodes(np.eye(d)[list(own)])
-        moves = np.array([node[:, columns] for node in nodes])
+        weights, moves = kernel.unit_moves(d)
         return cls(prior, weights, moves, columns, np.array(list(own), np.int64))
 
     def __call__(self, X: Array) -> Array:
@@ -137,8 +137,10 @@ class AveragedPrior(NamedTuple):
         centres, total = X.copy(), 0.0
         centres[:, own] = 0.0
         for weight, move in zip(to_host(self.weights), self.moves, strict=True):
-            nodes = centres.copy()
-            nodes[:, columns] += X[:, own] @ move.astype(X.dtype)
+            offsets = X[:, own] @ move.astype(X.dtype)
+            nodes = (on_sphere if offsets.shape[1] < len(columns) else moved)(
+                centres, columns, offsets
+            )
             total = total + float(weight) * self.prior(nodes)
         return total
 

@@ -338,9 +338,9 @@ def solve(
     Columns that are ``tied`` share a scale; constant ones are left out.  Those of ``categories``
     hold codes, which stay as they are, and no mean depends on their size; nor on ``extents``, which
     are not centred and have the scale of the columns that are given with each, or of those tied to
-    them.  Where all of these are constant they stay as they are if those columns are ``known``, as
-    the lengthscale is in their unit, and else are left out too.  A mean of None is that of a trend
-    which is integrated over.
+    them; the centre of a sphere that they extend along is the origin.  Where all of these are
+    constant they stay as they are if those columns are ``known``, as the lengthscale is in their
+    unit, and else are left out too.  A mean of None is that of a trend which is integrated over.
     """
     if mean is None:
         assert sums.trend is not None
@@ -354,7 +354,9 @@ def solve(
     if standardize:
         shift, scale = sums.mean[:d], scales(sums, d, tied)
     shift = np.where(flat, sums.low[:d], shift)
-    extents = extents or {}
+    extents, sphere = extents or {}, list(sums.sphere)
+    if any(set(sphere) <= set(places) for places in extents.values()) and not flat[sphere].all():
+        shift[sphere] = 0.0  # areas are moved along the sphere, about its centre
     others = [*categories, *extents]
     flat[others], shift[others], scale[others] = False, 0.0, 1.0
     groups = united([*map(tuple, tied), sums.sphere])

@@ -321,12 +321,136 @@ def test_a_trend_is_that_of_the_centres(measured):
     assert_close(model.predict(T), 2.0 * (T["east"] - 100) + LEVEL, 1.0, 2.5)
 
 
-def test_places_on_the_sphere_are_refused(measured):
-    X, y, _ = measured
-    X = X.rename(columns={"east": "lon", "north": "lat"}) - [100, 200, 0]
-    model = daskgp.ExactGP(footprint="radius", geographic=("lon", "lat"), progress=False)
-    with pytest.raises(SettingError, match="one place on the sphere, where footprints are not"):
-        model.fit(X, y)
+RADIUS = 6371.0088
+
+
+def chord(A, B):
+    """Distances through the Earth in km, of degrees east and north."""
+    P, Q = (
+        RADIUS * np.c_[np.cos(b) * np.cos(a), np.cos(b) * np.sin(a), np.sin(b)]
+        for a, b in (np.radians(A).T, np.radians(B).T)
+    )
+    return np.sqrt(((P[:, None] - Q) ** 2).sum(axis=-1))
+
+
+def destination(rows, node):
+    """Degrees of places at a distance and a bearing from rows of degrees and radii in km."""
+    lon, lat, radius = np.radians(rows[:, 0]), np.radians(rows[:, 1]), rows[:, 2]
+    bearing, angle = np.pi / 2 - np.arctan2(node[1], node[0]), radius * np.hypot(*node) / RADIUS
+    north = np.arcsin(np.sin(lat) * np.cos(angle) + np.cos(lat) * np.sin(angle) * np.cos(bearing))
+    east = lon + np.arctan2(
+        np.sin(bearing) * np.sin(angle) * np.cos(lat),
+        np.cos(angle) - np.sin(lat) * np.sin(north),
+    )
+    return np.degrees(np.c_[east, north])
+
+
+def on_the_sphere(A, B, length):
+    """Block covariances of rows of degrees and radii in km, by seven nodes of a cap."""
+    total = 0.0
+    for w, x in zip(WEIGHTS, NODES, strict=True):
+        for v, z in zip(WEIGHTS, NODES, strict=True):
+            r = np.sqrt(3.0) * chord(destination(A, x), destination(B, z)) / length
+            total = total + w * v * VARIANCE * (1 + r) * np.exp(-r)
+    return total
+
+
+def caps(corner, width):
+    """Caps and points of a field, and places to predict, in degrees and km."""
+    rng = np.random.default_rng(0)
+    length = 0.3 * width * 111.2
+    radius = np.where(rng.uniform(size=50) < 0.4, 0.0, rng.uniform(0.1, 0.5, 50) * length)
+    X = np.c_[corner + rng.uniform(0, width, (50, 2)), radius]
+    T = np.c_[corner + rng.uniform(0, width, (8, 2)), np.where(np.arange(8) % 2, 0.0, length / 2)]
+    S = on_the_sphere(X, X, length) + NOISE * np.eye(50)
+    y = LEVEL + np.linalg.cholesky(S) @ rng.standard_normal(50)
+    K = on_the_sphere(T, X, length)
+    variance = np.diag(on_the_sphere(T, T, length)) - (K * np.linalg.solve(S, K.T).T).sum(axis=1)
+    wanted = y.mean() + K @ np.linalg.solve(S, y - y.mean()), np.sqrt(variance)
+    names = ["lon", "lat", "radius"]
+    return pd.DataFrame(X, columns=names), y, pd.DataFrame(T, columns=names), length, wanted
+
+
+REGIONS = {"a country": ((5.0, 45.0), 6.0), "the date line": ((176.0, -5.0), 8.0)}
+REGIONS |= {"the north": ((-170.0, 75.0), 14.0), "some km": ((8.0, 50.0), 0.05)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("region", REGIONS)
+def test_caps_on_the_sphere_are_those_of_dense_block_kriging(region, name):
+    X, y, T, length, wanted = caps(*REGIONS[region])
+    model = told(MODELS[name](X), y, geographic=("lon", "lat"))
+    model.set_params(kernel=Matern32(length, VARIANCE)).fit(X, y)
+    atol = 1e-7 if name != "sgpr" else 1e-5
+    for found, own in zip(model.predict(T, return_std=True), wanted, strict=True):
+        assert_close(found, own, atol, atol)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_models_of_caps_are_stored_and_name_the_columns_of_the_user(tmp_path, standardize):
+    X, y, T, length, wanted = caps(*REGIONS["a country"])
+    kernel = Averaged(Matern32(length, VARIANCE), "radius", ("lon", "lat"))
+    model = told(daskgp.ExactGP(), y, geographic=("lon", "lat"), standardize=standardize)
+    model.set_params(kernel=kernel, footprint=None).fit(X, y)
+    assert_close(model.predict(T), wanted[0], 1e-7)
+    model.save(f"{tmp_path}/model.zarr")
+    loaded = daskgp.load(f"{tmp_path}/model.zarr")
+    np.testing.assert_array_equal(loaded.predict(T), model.predict(T))
+    own = loaded.kernel_
+    assert (own.columns, own.footprint, own.sphere) == ((0, 1), 2, False)
+    again = told(daskgp.ExactGP(), y, geographic=("lon", "lat"), standardize=standardize)
+    again.set_params(kernel=own, footprint=None).fit(X, y)
+    assert_close(again.predict(T), model.predict(T), 1e-9)
+    paths = model.sample_paths(400)(T)
+    assert_close(paths.mean(axis=-1), wanted[0], 0.15)
+
+
+def test_offsets_on_the_sphere_are_to_the_east_and_the_north():
+    X, y, T, length, _ = caps(*REGIONS["a country"])
+    names = [f"{axis}{j}" for j in range(8) for axis in ("dx", "dy")]
+    nodes = np.vstack([np.zeros((2, 2)), NODES[1:]]).reshape(1, -1)
+
+    def offsets(table):
+        made = pd.DataFrame(table[["radius"]].to_numpy() * nodes, columns=names)
+        return table[["lat", "lon"]].join(made)  # in whatever order
+
+    known = {"geographic": ("lon", "lat"), "mean": "constant"}
+    wanted = told(daskgp.ExactGP(), y, **known).set_params(kernel=Matern32(length, VARIANCE))
+    model = told(daskgp.ExactGP(), y, **known).set_params(kernel=Matern32(length, VARIANCE))
+    wanted, model = wanted.fit(X, y), model.set_params(footprint=names).fit(offsets(X), y)
+    assert_close(model.predict(offsets(T)), wanted.predict(T), 1e-8)
+
+
+@pytest.mark.parametrize("model", [daskgp.ExactGP(), daskgp.VecchiaGP()])
+def test_caps_are_learned_from(model):
+    X, y, T, length, wanted = caps(*REGIONS["a country"])
+    model.set_params(kernel="matern32()", footprint="radius", geographic=("lon", "lat"))
+    model.set_params(progress=False).fit(X, y)
+    assert np.sqrt(np.mean((model.predict(T) - wanted[0]) ** 2)) < 0.3
+    table = {one.name: one for one in model.hyperparameters_}
+    assert 0.4 * length < table["lengthscale"].value < 2.5 * length
+    assert table["lengthscale"].unit == "km"
+
+
+def test_what_does_not_go_with_caps_is_refused():
+    X, y, *_ = caps(*REGIONS["a country"])
+    known = {"geographic": ("lon", "lat"), "progress": False, "optimizer": None}
+    for kernel, words in (
+        (Averaged(Matern32(), "radius", ("lat",)), r"give columns=\('lon', 'lat'\)"),
+        (Averaged(RBF(), "radius", order="exact", shape="box"), "not for places on a sphere"),
+    ):
+        with pytest.raises(SettingError, match=words):
+            daskgp.ExactGP(kernel, **known).fit(X, y)
+    metres = X.assign(radius=1000 * X["radius"])
+    with pytest.raises(InputError, match="'radius' is the radius of footprints on a sphere"):
+        daskgp.ExactGP(footprint="radius", **known).fit(metres, y)
+    model = daskgp.ExactGP(footprint="radius", **known).fit(X, y)
+    with pytest.raises(InputError, match="a quarter of the way round it in"):
+        model.predict(metres)
+    with pytest.raises(SettingError, match="sphere='yes' of Averaged is not True"):
+        Averaged(RBF(), "radius", sphere="yes")
+    with pytest.raises(InputError, match="sphere=True and 2 coordinates"):
+        Averaged(RBF(), 2, sphere=True)(np.ones((3, 3)))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from daskgp.models.inducing import choose
 from daskgp.models.markov import conditionals
 from daskgp.models.markov.conditionals import Conditionals, scores, weights
 from daskgp.models.values import Block, Theta
-from daskgp.testing import central_differences, parametrize_with_checks
+from daskgp.testing import central_differences, check_kernel, parametrize_with_checks
 
 AT_POINTS = Matern32((0.9, 1.4), 0.8, active_dims=(0, 1))
 KERNELS = {
@@ -46,6 +46,7 @@ KERNELS = {
     "exact intervals": Averaged(RBF(0.8, 2.0, active_dims=0), 1, order="exact"),
     "exact boxes": Averaged(RBF((0.8, 1.3, 5.0), 2.0), 2, (0, 1), "box", "exact"),
     "rotated": Averaged(Rotated(RBF((2.0, 0.5, 1.0)), angle=30.0), 2),
+    "points on a sphere": Averaged(Matern52(1.1), (3, 4, 5, 6), (0, 1, 2), sphere=True),
     "of levels": Averaged(Matern32(active_dims=0) * Coregion(2, levels=2), 1, [0]),
 }
 
@@ -53,6 +54,26 @@ KERNELS = {
 @parametrize_with_checks(KERNELS)
 def test_checks(subject, check):
     check(subject)
+
+
+@pytest.mark.parametrize("shape", ["disc", "box"])
+def test_checks_of_caps(shape):
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.uniform(-1.5, 1.5, (15, 3)), rng.uniform(0.0, 0.3, 15)]
+    X[::3, 3] = 0.0
+    X[:, 0] += np.copysign(0.5, X[:, 0])
+    X[1, :2] = 0.0  # a pole, where east and north do not turn with the place
+    kernel = Averaged(Matern52(1.1), 3, shape=shape, order=2, sphere=True)
+    check_kernel(kernel, X[4:11], X[11:])
+    u, radius = X[:, :3], X[:, 3]
+    for node in kernel.nodes(X)[1]:
+        moved, length = node[:, :3], np.sqrt((u**2).sum(axis=1))
+        assert_close(np.sqrt((moved**2).sum(axis=1)), length, 1e-12)
+        angle = np.arccos(np.clip((moved * u).sum(axis=1) / length**2, -1.0, 1.0))
+        assert_close(
+            angle * length, radius * np.sqrt(0.5 if shape == "disc" else 2 / 3), 1e-6, 1e-6
+        )
+    assert from_dict(kernel.to_dict()) == kernel
 
 
 def places(n=24, seed=0):
@@ -325,8 +346,10 @@ def test_a_footprint_wraps_a_kernel_once():
             "footprint 'radius', which holds codes",
         ),
         (
-            lambda: on_columns(Averaged(), ("lon", "lat", "radius"), ((0, 1, 2), (0, 1, 2), 3)),
-            "'lon' and 'lat', which are one place on the sphere",
+            lambda: on_columns(
+                Averaged(columns=("lon",)), ("lon", "lat", "radius"), ((0, 1, 2), (0, 1, 2), 3)
+            ),
+            "over 'lon', but 'lon' and 'lat' are one place on the sphere: give columns=",
         ),
         (lambda: check_features(Averaged(RBF(), 1), 2), "Averaged has no spectrum"),
     ],
