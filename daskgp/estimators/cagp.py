@@ -26,7 +26,7 @@ from daskgp.models import scaling
 from daskgp.models.actions.cagp import CaGP as ComputationAware
 from daskgp.models.actions.cagp import LossName
 from daskgp.posterior.action_points import ActionPoints
-from daskgp.predict import computational
+from daskgp.predict import computational, observed
 from daskgp.predict import lazy as prediction
 from daskgp.runtime.executor import Executor
 
@@ -190,7 +190,9 @@ class CaGP(GaussianProcess):
         >>> bool((part <= std + 1e-9).all())
         True
         """
+        self._check_fitted()
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        X, columns = observed.named(self.solved_, X, columns)
         more = {"y_variance": y_variance, "quantiles": quantiles, **columns}
         posterior = super().predict(X, return_std, return_cov, include_noise, **more)
         if not return_computational:

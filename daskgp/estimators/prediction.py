@@ -260,9 +260,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
         quantiles : sequence of float, optional
             Levels between 0 and 1, such as ``(0.05, 0.95)``: quantiles of f, or with
             ``include_noise`` of a new observation under the model's likelihood.
-        trials, exposure, offset : float or array-like (n,) or (n, 1), optional
+        trials, exposure, offset : float, array-like (n,) or (n, 1), or str, optional
             With ``include_noise``, what a likelihood takes of each new observation, as for ``fit``;
-            on the grid of X where X is an xarray object.  Default 1, 1 and 0: shares and rates.
+            on the grid of X where X is an xarray object, or the name of a variable or column of X.
+            Default 1, 1 and 0: shares and rates.
 
         Returns
         -------
@@ -287,6 +288,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         begin_call(self.solved_.token)
         spread = return_std or quantiles is not None
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        X, columns = observed.named(self.solved_, X, columns)
         reading.refuse_other_order(X, y_variance=y_variance, **columns)
         beside = observed.checked(self.solved_, columns, include_noise)
         noisy = include_noise and (spread or return_cov)
@@ -354,8 +356,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             keep sums over the rows, and with another likelihood, all of them in any order.
         y_variance, sample_weight : float or array-like (n,), (n, 1) or (n, p), optional
             As ``fit`` was given them; default those of a dataset store, False leaves these out.
-        trials, exposure, offset, lower, upper : float or array-like (n,) or (n, 1), optional
-            As those.
+        trials, exposure, offset, lower, upper : float, array-like (n,) or (n, 1), or str, optional
+            As those; a name is that of a variable or column of X.
 
         Returns
         -------
@@ -386,7 +388,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         known = leaving_out.KnownRows.of(self._fitted.seen, self.n_rows_)
         noise = {"y_variance": y_variance, "sample_weight": sample_weight}
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
-        beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        columns |= {"lower": lower, "upper": upper}
+        X, columns = observed.named(self.solved_, X, columns)
+        beside = named_beside(**noise, **columns)
         return leaving_out.left_out(self.solved_, known, X, y, beside)
 
     def predict_exceedance(
@@ -399,18 +403,21 @@ class FittedGP(RegressorMixin, BaseEstimator):
         exposure: Any = None,
         offset: Any = None,
     ) -> Any:
-        """Return the posterior probability that f exceeds a threshold.
+        """Return the posterior probability that f, or a new observation, exceeds a threshold.
 
         Parameters
         ----------
         X : array-like (n, d)
             As for `predict`.
         threshold : float
-            In units of the target.
+            In units of the target, which f has with Gaussian and other measured targets.  With a
+            likelihood of counts, shares or classes f is on the scale of its link: the probability
+            of a rate above 5 is that of the threshold ``np.log(5)``, and of a share above 0.2 that
+            of ``scipy.special.logit(0.2)``.
         include_noise : bool
             Whether the probability is that of a new observation y, under the model's likelihood,
-            rather than of f.
-        trials, exposure, offset : float or array-like (n,) or (n, 1), optional
+            rather than of f; the threshold is then in units of the target with all of them.
+        trials, exposure, offset : float, array-like (n,) or (n, 1), or str, optional
             As for `predict`.
 
         Returns
@@ -430,6 +437,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         flags(include_noise=include_noise)
         begin_call(self.solved_.token)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
+        X, columns = observed.named(self.solved_, X, columns)
         reading.refuse_other_order(X, **columns)
         beside = observed.checked(self.solved_, columns, include_noise)
         return prediction.exceedance(self.solved_, X, threshold, include_noise, beside)

@@ -9,14 +9,56 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from daskgp.checks import meant, shown
 from daskgp.data import grids, reading
 from daskgp.data.rows import Beside
-from daskgp.errors import SettingError
+from daskgp.errors import InputError, SettingError
 from daskgp.likelihoods import Likelihood, by_name
 from daskgp.models.values import Moments
 from daskgp.posterior.layers.chain import Outer
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import known_errors, lazy
+
+
+def named(posterior: Posterior, X: Any, columns: Beside) -> tuple[Any, dict[str, Any]]:
+    """Return X, and the values beside y of which some are named by variables or columns of it.
+
+    X is left with the features of the posterior, or without what is named where it has others.
+
+    Raises
+    ------
+    SettingError
+        If X has no names.
+    InputError
+        If it has others.
+    """
+    names = {name: value for name, value in columns.items() if isinstance(value, str)}
+    if not names:
+        return X, dict(columns)
+    table = hasattr(X, "columns")
+    if not table and not grids.is_xarray(X):
+        name, value = next(iter(names.items()))
+        raise SettingError(
+            f"{name}={shown(value)} is a name and X has none: give an array or a number, or X as a "
+            "data frame or an xarray object that has it"
+        )
+    known = list(X.columns) if table else list(grids.as_dataset(X).variables)
+    for name, value in names.items():
+        if value not in known:
+            texts = [str(one) for one in known]
+            hint = meant(value, texts, f"it has {', '.join(texts)}")
+            raise InputError(f"{name} names {shown(value)}, which X does not have: {hint}")
+    found = {name: X[value] if name in names else value for name, value in columns.items()}
+    features, gone = [*posterior.feature_names], {*names.values()}
+    has_them = {*features} <= {*known}
+    if table:
+        return X[features if has_them else [one for one in known if one not in gone]], found
+    variables = [*getattr(X, "data_vars", ())]
+    if not has_them:
+        return X.drop_vars([one for one in variables if one in gone]), found
+    if not {*features}.intersection(variables):  # coordinates alone: others say the dimensions
+        return X, found
+    return X.drop_vars([one for one in variables if one not in features]), found
 
 
 def checked(posterior: Posterior, columns: Beside, observed: bool) -> dict[str, Any]:

@@ -570,6 +570,56 @@ def test_grids_of_counts_become_maps_of_rates():
         model.predict(counts, include_noise=True, exposure=area.assign_coords(lat=area.lat + 1.0))
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", ["pandas", "dask", "dataset", "coordinate", "other names"])
+def test_columns_of_new_rows_are_named(kind):
+    pd = pytest.importorskip("pandas")
+    X, y, own = with_columns("poisson")
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], **own, "counts": y})
+    model = daskgp.SGPR(KERNEL, inducing=X[:9], likelihood="poisson", **FIXED)
+    model.fit(X if kind == "other names" else table[["a", "b"]], y, **own)
+    names, plain = {name: name for name in own}, table[["a", "b"]]
+    wanted = model.predict(plain, True, include_noise=True, **own)
+    above = model.predict_exceedance(plain, 3.0, include_noise=True, **own)
+    left_out = model.loo(plain, y, **own)
+    if kind == "dask":
+        given = pytest.importorskip("dask.dataframe").from_pandas(table, npartitions=3)
+    elif kind in ("dataset", "coordinate"):
+        given = table.to_xarray()
+        if kind == "coordinate":
+            given = given[["a", "b"]].to_dataarray("feature").transpose("index", "feature")
+            given = given.assign_coords({name: ("index", a) for name, a in own.items()})
+    else:
+        given = table.drop(columns="counts") if kind == "other names" else table
+    of_rows = y
+    if kind in ("dataset", "coordinate"):
+        of_rows = (0.0 * given[next(iter(own))] + y).rename("counts")
+    for there, here in (
+        (model.predict(given, True, include_noise=True, **names), wanted),
+        ([model.predict_exceedance(given, 3.0, include_noise=True, **names)], [above]),
+        (model.loo(given, of_rows, **names), left_out),
+    ):
+        for a, b in zip(there, here, strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b))
+
+
+def test_names_that_new_rows_do_not_have_are_told():
+    pd = pytest.importorskip("pandas")
+    X, y, own = with_columns("poisson", 2)
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], **own})
+    model = daskgp.CaGP(KERNEL, n_actions=9, likelihood="poisson", **FIXED)
+    model.fit(table[["a", "b"]], y, **own)
+    names = {name: name for name in own}
+    found = model.predict(table, include_noise=True, return_computational=True, **names)
+    assert [one.shape for one in found] == [(36,), (36,)]
+    with pytest.raises(InputError, match="exposure names 'exposur', which X does not have: did"):
+        model.predict(table, include_noise=True, exposure="exposur")
+    with pytest.raises(SettingError, match="exposure='exposure' is a name and X has none"):
+        model.predict_exceedance(X, 3.0, include_noise=True, exposure="exposure")
+    with pytest.raises(SettingError, match="offset belongs to new observations"):
+        model.predict(table, offset="offset")
+
+
 def gaussian_of(model, X):
     mean, std = model.predict(X, return_std=True)
     return mean[:, None], std[:, None] ** 2
