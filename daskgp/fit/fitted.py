@@ -57,6 +57,8 @@ class Fit:
         Whether a warning has told that a column that the model leaves out now varies.
     left : object
         What a later call goes on from.
+    each : tuple of Fit
+        Those of separate targets that have rows of their own.
     """
 
     posterior: Posterior
@@ -72,6 +74,7 @@ class Fit:
     told: bool = False
     left: Any = None
     likelihood_errors: np.ndarray | None = None
+    each: tuple[Fit, ...] = ()
 
     @property
     def errors_of_logs(self) -> np.ndarray | None:
@@ -83,6 +86,8 @@ class Fit:
     def values(self) -> np.ndarray:
         """Numbers of values (p,) of each target; StoreError for a store that does not tell them."""
         p = self.posterior.n_targets
+        if self.each:
+            return np.array([fit.n for fit in self.each])
         if not self.posterior.joint:
             return np.full(p, self.n)
         if not all("values" in note for note in self.seen):
@@ -98,7 +103,8 @@ class Fit:
 
     def of(self, posterior: Posterior) -> Self:
         """Return the same of another posterior."""
-        return replace(self, posterior=posterior)
+        pairs = zip(self.each, posterior.each, strict=True)
+        return replace(self, posterior=posterior, each=tuple(one.of(own) for one, own in pairs))
 
     def refuse_without_columns(self, present: Container[str], given: Beside) -> None:
         """Raise SettingError for rows that lack what a likelihood took of those of the fit.

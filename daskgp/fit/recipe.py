@@ -360,7 +360,7 @@ class Recipe:
         beside: Beside | None = None,
     ) -> data.Rows:
         """Return the rows of X and y, see `daskgp.data.rows_of`."""
-        given = beside, self.geographic, self.columns, None, self.targets == "joint"
+        given = beside, self.geographic, self.columns, None, True
         rows = data.rows_of(X, y, spill, shared_memory, self.read_rows, *given)
         prepared.check_columns(rows)
         rows = replace(rows, categories=self._levels(rows))

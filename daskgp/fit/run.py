@@ -25,7 +25,7 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.fit import hyperparameters, joint, means, rounds, sites, targets, warm, work
+from daskgp.fit import hyperparameters, joint, means, rounds, separate, sites, targets, warm, work
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
@@ -122,9 +122,10 @@ def fitted(
     url = None if dataset is None else dataset.url
     sources = () if dataset is None else (dataset.source(executor),)
     posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
-    values = fit.values.tolist() if fit.posterior.joint else []
+    values = fit.values.tolist() if fit.posterior.joint or fit.each else []
     seen = [note("fit", sums, whole, url, values)]
-    return replace(fit, posterior=posterior, seen=seen, sources=sources)
+    each = (replace(one, seen=[one.seen[0] | {"store": url}]) for one in fit.each)
+    return replace(fit.of(posterior), seen=seen, sources=sources, each=tuple(each))
 
 
 def _checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:
@@ -142,6 +143,8 @@ def planned(
     """
     if recipe.targets == "joint":
         recipe, rows = joint.planned(recipe, rows)
+    else:
+        separate.refuse_one_error(rows)
     work.check(recipe, rows, len(rows))
     if recipe.calibrate not in (None, "loo"):
         work.check(recipe, rows, len(rows) - len(rows) // SHARE)  # of the fit without some rows
@@ -170,16 +173,18 @@ def run(
 
     ``fills`` are what columns had in place of missing values.
     """
+    given: tuple[Any, ...] = executor, checkpoint, keep, start
+    if separate.counted(recipe, rows, executor) is not None:
+        return separate.run(run, recipe, rows, *given, fills)
     solve = partial(solved, executor, fills)
     if recipe.targets == "joint":
-        fit, sums = joint.run(solve, recipe, rows, executor, checkpoint, keep, start)
+        fit, sums = joint.run(solve, recipe, rows, *given)
         return fit.of(_reading(recipe, fit.posterior)), sums
     spans = recipe.spans(rows)
     sums = _described(recipe, rows, spans, executor)
     if recipe.likelihood is None:
         return solve(recipe, rows, sums, checkpoint, keep, start), sums
-    given = recipe, rows, sums, executor, checkpoint, keep, start
-    fit, observed = sites.run(solve, *given)
+    fit, observed = sites.run(solve, recipe, rows, sums, *given)
     return fit.of(_reading(recipe, fit.posterior.observed_by(observed))), sums
 
 

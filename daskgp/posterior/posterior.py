@@ -102,6 +102,8 @@ class Posterior:
     """Sum of the hashes of all training rows, with their targets and noise."""
     joint: bool = False
     """Whether the method sees each target of a place as a row of its own."""
+    each: tuple[Posterior, ...] = ()
+    """Those of separate targets that have rows of their own, see ``posterior.separate``."""
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -247,6 +249,10 @@ class Posterior:
         """Return the same that refuses other levels of categories, or takes them for a new one."""
         return replace(self, unseen=unseen, origin=None)
 
+    def on(self, device: Device) -> Posterior:
+        """Return the same that computes on another device."""
+        return replace(self, device=device)
+
     def coded(self, X: Any) -> Any:
         """Return a data frame with the numbers of levels for text; all else as it is."""
         if not reading.has_columns(X):
@@ -388,7 +394,12 @@ class Posterior:
         return replace(self.scaling, trend=trend.trend.given(own))
 
     def refuse_targets_together(self, what: str) -> None:
-        """Raise SettingError if targets are joint, of which there is no ``what``."""
+        """Raise SettingError for ``what`` there is neither of joint targets nor of some with gaps."""
+        if self.each:
+            raise SettingError(
+                f"{what} of targets that are fitted to rows of their own is not available: ask the "
+                "model of each, in parts_"
+            )
         if self.joint:
             raise SettingError(
                 f"{what} of joint targets is not available: fit each target on its own with "
