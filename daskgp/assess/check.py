@@ -291,14 +291,15 @@ def _refuse_without_effect(posterior: Posterior, **noise: Any) -> None:
 def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor) -> Sample:
     """Return some complete rows with their predictions, near one another for a local method."""
     given = rows.rows, rows.spans, SAMPLE_ROWS, sampling.Keys((seed, 17)), executor
-    X, y = sampling.draw_given(*given, posterior.joint)
+    gaps = posterior.joint or bool(posterior.each)
+    X, y = sampling.draw_given(*given, gaps)
     if not len(X):
         raise InputError(f"nothing to check: none of {len(rows.rows)} rows has all values")
     X = feature_units.converted(np.asarray(X, np.float64), rows.how)
     with single_blas_thread():
         found = scored(posterior, X, y, beside=rows.rows.beside_in(y))
     known = ~np.isnan(found.y)
-    keep = known.any(axis=1) if posterior.joint else known.all(axis=1)
+    keep = known.any(axis=1) if gaps else known.all(axis=1)
     values = (found.y, found.mean, np.sqrt(found.variance))
     return Sample(X[keep], *(v[keep] for v in values))
 
@@ -325,6 +326,8 @@ class Distance:
     @classmethod
     def of(cls, posterior: Posterior) -> Distance | None:
         """Return the distance that a fitted method can tell; None where it can tell none."""
+        if posterior.each:  # one of each target
+            return None
         seen = {
             j for unit in posterior.theta.kernel.units(len(posterior.columns)) for j in unit.columns
         }

@@ -177,8 +177,7 @@ def cross_validated(
         # a fit to all rows says itself what their fill values are
         silent = wanted is None
         given = X, y, beside, settings, executor, recipe.columns
-        joint = recipe.targets == "joint"
-        known = rows_at(f"{url}-rows", *given, classes, silent, joint)
+        known = rows_at(f"{url}-rows", *given, classes, silent)
         refuse_weights(recipe.method, known)
         output = None
         if predictions is not None:
@@ -253,16 +252,14 @@ def rows_at(
     columns: Sequence[str] = (),
     classes: bool = False,
     silent: bool = False,
-    joint: bool = False,
 ) -> data.Rows:
     """Return the rows as a fit reads them, in a store at a URL where tasks cannot otherwise.
 
     ``settings`` are geographic and fill_values, of which nothing is said if ``silent``; ``columns``
-    are numbers that a likelihood takes; targets may be ``classes``, or counts.  Each of ``joint``
-    ones may have error variances of its own.
+    are numbers that a likelihood takes; targets may be ``classes``, or counts.
     """
     geographic, fill_values = settings
-    given = beside, geographic, columns, None, joint
+    given = beside, geographic, columns, None, True
     rows = data.rows_of(X, y, url, executor.shares_memory, None, *given)
     remedy = f"put it in {visibility.HERE}, with store= where rows are written"
     for array in rows.arrays.values():

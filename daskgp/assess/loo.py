@@ -111,6 +111,8 @@ def leave_one_out(
     beside : mapping, optional
         Numbers (n,) that a likelihood takes.
     """
+    if posterior.each:
+        return _of_each(posterior, X, y)
     if posterior.joint:
         return _of_joint(posterior, X, y)
     if posterior.by_sites:
@@ -135,6 +137,18 @@ def _of_gaussian(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     found = posterior.of_left_out(found, X[keep], np.asarray(block.X, np.float64))
     mean, variance = np.full((2, len(keep), posterior.n_targets), np.nan)
     mean[keep], variance[keep] = found.mean, found.variance
+    return Moments(mean, variance)
+
+
+def _of_each(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
+    """Return predictions of separate targets, each by the model of its own rows."""
+    p, found = posterior.n_targets, []
+    for j, one in enumerate(posterior.each):
+        noise = [p, min(p + 1 + j, y.shape[1] - 1)] if y.shape[1] > p else []
+        found.append(leave_one_out(one, X, y[:, [j, *noise]]))
+    mean, variance = (
+        np.hstack(parts) for parts in zip(*((own.mean, own.variance) for own in found), strict=True)
+    )
     return Moments(mean, variance)
 
 

@@ -288,7 +288,8 @@ def rows_to_score(
     place = posterior.geographic or False
     data.warn_of_packed(X, y=y)
     X = posterior.coded(X)
-    given = None, beside, place, posterior.own_columns, None, posterior.joint
+    of_each = posterior.joint or bool(posterior.each)
+    given = None, beside, place, posterior.own_columns, None, of_each
     rows = data.rows_of(X, y, spill, executor.shares_memory, *given)
     check_columns(posterior, rows.X, rows.feature_names)
     if not len(rows):

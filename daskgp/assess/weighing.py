@@ -34,7 +34,7 @@ def weights(posterior: Posterior, mean: Any, sample_weight: Any, y_variance: Any
     if y_variance is None:
         return weight
     posterior.refuse_errors("a score with y_variance", "leave y_variance out")
-    if posterior.theta.varying is not None:
+    if any(one.theta.varying is not None for one in posterior.each or (posterior,)):
         raise SettingError(
             "a score with y_variance needs one noise variance of all rows, and that of this model "
             "varies over space: leave y_variance out, or give sample_weight"

@@ -35,7 +35,7 @@ from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.settings import check_settings, kernel_of
-from daskgp.fit import targets
+from daskgp.fit import separate, targets
 from daskgp.fit.plan import Plan
 from daskgp.fit.work import check_sites
 from daskgp.kernels import Kernel
@@ -230,6 +230,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             given = X, y, beside or {}, settings, executor, tuple(COLUMNS)
             rows = rows_at(f"{url}-rows", *given, silent=True)
             _check_columns(rows, executor)
+            _refuse_gaps(rows, executor)
             _check_places(places, rows)
             column = self._time_column(rows)
             profile = profiling.of_rows(rows, column, executor)
@@ -663,6 +664,25 @@ def _check_columns(rows: data.Rows, executor: Executor) -> None:
             f"the rows have {' and '.join(names)}, with which AutoGP takes the {likelihood.name} "
             f"likelihood, and {error}; or leave out what does not belong to y ({without} in Python)"
         ) from error
+
+
+def _refuse_gaps(rows: data.Rows, executor: Executor) -> None:
+    """Raise InputError for several targets that do not share all of their rows and their noise."""
+    if rows.n_targets < 2:
+        return
+    counts, some, every = separate.values(rows, splitting.even_spans(rows), executor)
+    if some == every and rows.y_variance is None:
+        return
+    if some == every:
+        what = "y_variance is given of each"
+    else:
+        pairs = zip(rows.target_names, counts.tolist(), strict=True)
+        what = ", ".join(f"{name} has {count}" for name, count in pairs)
+    raise InputError(
+        f"the targets have rows of their own ({what} of {len(rows)} rows), and AutoGP chooses one "
+        f"method for rows that all share: {separate.ALONE}, or leave out rows in which one is "
+        "missing, such as by dropna()"
+    )
 
 
 def _refuse_start(start: Any, y: Any) -> None:

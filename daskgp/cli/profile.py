@@ -232,6 +232,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         posterior.layer(Tails),
     )
     method, bayes = posterior.method, None
+    first = posterior.each[0] if posterior.each else posterior
     has_noise = posterior.likelihood is None and method.shows_noise
     if estimator.objective_ is not None and method.has_evidence:
         bayes = estimator.log_marginal_likelihood()
@@ -246,7 +247,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "transform": None if transform is None else transform.describe(),
         "inducing_inputs": None if inputs is None else len(inputs),
         "kept": None if posterior.rows is None else kept_rows(posterior),
-        "kernel": kernel_text(estimator.kernel_) if method.uses_kernel else None,
+        "kernel": _kernels_text(estimator) if method.uses_kernel else None,
         "likelihood": "gaussian" if posterior.likelihood is None else repr(posterior.likelihood),
         "noise_variance": estimator.noise_variance_ if has_noise else None,
         "spread": posterior.spread,
@@ -256,9 +257,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "iterations": len(estimator.history_),
         "hyperparameters": [row._asdict() for row in estimator.hyperparameters_],
         "varying": varying_of(estimator),
-        "trend": []
-        if posterior.scaling.trend is None
-        else [row._asdict() for row in estimator.trend_],
+        "trend": [row._asdict() for row in estimator.trend_] if first.scaling.trend else [],
         "trials": _trials(estimator._board),
         "seen": estimator._fitted.seen,
         "dtype": posterior.dtype,
@@ -266,6 +265,15 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "complete": True,
         "checksum": posterior.token,
     }
+
+
+def _kernels_text(estimator: GaussianProcess) -> str:
+    """Return the kernel in words; those of separate targets with rows of their own by name."""
+    kernel, names = estimator.kernel_, estimator.solved_.target_names
+    if not isinstance(kernel, tuple):
+        return kernel_text(kernel)
+    pairs = zip(names, kernel, strict=True)
+    return "; ".join(f"{name}: {kernel_text(one)}" for name, one in pairs)
 
 
 def varying_of(estimator: GaussianProcess) -> dict[str, Any] | None:

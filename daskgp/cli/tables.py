@@ -168,6 +168,13 @@ def _composed(table: Table, contents: Mapping[str, Any]) -> None:
 
 
 def _model(table: Table, estimator: GaussianProcess) -> None:
+    posterior = estimator.solved_
+    if posterior.each:
+        _separate(table, estimator)
+        names = (f"target {name}" for name in posterior.target_names)
+        for name, part in zip(names, estimator.parts_, strict=True):
+            _model(_table(name), part)
+        return
     _add_model(table, estimator)
     _show(table)
     _show(_parameters("hyper-parameters", estimator.hyperparameters_))
@@ -180,18 +187,35 @@ def _model(table: Table, estimator: GaussianProcess) -> None:
         _show(seen)
 
 
-def _add_model(table: Table, estimator: GaussianProcess) -> None:
-    from daskgp.estimators import CaGP, ExpertsGP
-    from daskgp.estimators.variational import VariationalGP
+def _separate(table: Table, estimator: GaussianProcess) -> None:
+    """Show what the models of separate targets that have rows of their own have in common."""
+    posterior = estimator.solved_
+    _add_head(table, estimator, "values")
+    _add_objective(table, estimator)
+    table.add_row("complete", "yes")
+    table.add_row("checksum", posterior.token)
+    _show(table)
+    if estimator._board is not None:
+        _show(_trials_table(estimator._board))
+    _show(_seen_table(estimator))
 
+
+def _add_head(table: Table, estimator: GaussianProcess, counted: str) -> None:
     posterior = estimator.solved_
     table.add_row("model", estimator.model_name)
-    counted = "values" if posterior.joint else "rows"
     table.add_row(counted, f"{estimator.n_rows_:,}")
     _add_features(table, posterior)
     table.add_row("targets", f"{posterior.n_targets}: {_listed(posterior.target_names)}")
     if posterior.scaling.transform is not None:
         table.add_row("transform of targets", posterior.scaling.transform.describe())
+
+
+def _add_model(table: Table, estimator: GaussianProcess) -> None:
+    from daskgp.estimators import CaGP, ExpertsGP
+    from daskgp.estimators.variational import VariationalGP
+
+    posterior = estimator.solved_
+    _add_head(table, estimator, "values" if posterior.joint else "rows")
     if posterior.theta.inputs is not None:
         table.add_row(estimator._inputs.label, f"{len(posterior.theta.inputs):,}")
     if isinstance(estimator, ExpertsGP):

@@ -817,8 +817,9 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float], joint
     if p > 1 and not joint and (Y_VARIANCE in arrays or Y_VARIANCE in numbers):
         raise InputError(
             f"{Y_VARIANCE} is given and y has {p} targets: fit each target on its own, y[:, j] "
-            f"with its {Y_VARIANCE}, fit them with targets='joint' and {Y_VARIANCE} {(n, p)}, or "
-            "leave it out, y_variance=False where a store has it; all targets share sample_weight"
+            f"with its {Y_VARIANCE}, or all by an estimator such as VecchiaGP with {Y_VARIANCE} "
+            f"{(n, p)}, or leave it out, y_variance=False where a store has it; all targets share "
+            "sample_weight"
         )
     _check_beside(arrays, (n, p), joint)
 

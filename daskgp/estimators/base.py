@@ -180,8 +180,10 @@ class GaussianProcess(FittedGP):
         inference).  Hyper-parameters, in the units of f, and the likelihood's own parameters are
         trained with them; ``objective_`` is the bound.
     targets : {"separate", "joint"}
-        How several targets go together.  "separate" ones are independent and share kernel and
-        noise variance; a row that misses one of them is left out.  "joint" ones are correlated by
+        How several targets go together.  "separate" ones are independent.  They share kernel,
+        noise variance and factorisation where they share all rows; where some are missing, or each
+        has a ``y_variance``, each is fitted to its own rows, with hyper-parameters of its own, as a
+        model of it alone would be (``parts_``).  "joint" ones are correlated by
         a kernel over targets (co-kriging, linear model of coregionalisation): where one is known
         it tells of the others, missing ones are no loss, and each has its own scale, mean and noise
         variance.  A kernel with ``Coregion("target")``, or a sum of products with it, is taken as
@@ -189,12 +191,15 @@ class GaussianProcess(FittedGP):
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data
+    kernel_ : learned kernel, in the units of the data; a tuple of those of separate targets with gaps
     noise_variance_ : learned noise variance, in units of the standardised y; (p,) of joint targets
+        and of separate ones with gaps
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
     history_ : list of dict, one per iteration
     n_features_in_, feature_names_in_, n_rows_
-        The last is the number of rows that are used, or of values of joint targets.
+        The last is the number of rows that are used, or of values of joint targets and of
+        separate ones with gaps.
+    parts_ : list of fitted estimators, one of each separate target, where these have gaps
     """
 
     kernel: Kernel | str | None = None
@@ -340,7 +345,7 @@ class GaussianProcess(FittedGP):
             self.solved_ = self.solved_.taking(self.unseen)
         if self.device != self.solved_.device:
             choice("device", self.device, get_args(Device))
-            self.solved_ = replace(self.solved_, device=self.device)
+            self.solved_ = self.solved_.on(self.device)
 
     # -- fit ---------------------------------------------------------------------------------
 
@@ -375,16 +380,17 @@ class GaussianProcess(FittedGP):
             ``y`` any source of `convert`: a path, pattern, labelled grid or data frame, which is
             converted to a temporary dataset store.
         y : array-like (n,) or (n, p), str or list of str
-            Targets; several share the kernel and the noise variance.  Or their names in ``X``.
+            Targets; several without gaps share the kernel and the noise variance, see ``targets``.
+            Or their names in ``X``.
         checkpoint : str, optional
             URL where every evaluation of training is kept; a fit with the same data and settings
             resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
             lock is an object beside it, and that of a killed fit on this host is taken over.
-        y_variance : float or array-like (n,) or (n, 1), or (n, p) of joint targets, optional
+        y_variance : float or array-like (n,) or (n, 1), or (n, p) of several targets, optional
             Known error variance e of each target, in units of y squared, besides the learned
             noise variance s: row i has noise variance s / w + e.  Default that of the store which
-            ``y`` lies in, if it has an array of this name; False leaves it out.  For one target,
-            or for each of several with ``targets="joint"``, in the unit of that target squared.
+            ``y`` lies in, if it has an array of this name; False leaves it out.  Of several
+            targets one for each, in the unit of that target squared.
             Where ``y`` is a name, the name of a column, and so is ``sample_weight``.
         sample_weight : float or array-like (n,) or (n, 1), optional
             Weight w of each row; default that of the store (array ``weight``) or 1.  With given
@@ -492,6 +498,22 @@ class GaussianProcess(FittedGP):
         self._settings_of_fit = settings_of_fit.of(self)
 
     @property
+    def parts_(self) -> list[Self]:
+        """Fitted estimators of each target, where separate targets have rows of their own."""
+        check_is_fitted(self, "solved_")
+        if not self._fitted.each:
+            raise AttributeError(
+                "parts_ belongs to separate targets with gaps in y, or with a y_variance of each, "
+                "of which each has a model of its own"
+            )
+        found = []
+        for fit in self._fitted.each:
+            part: Self = clone(self)
+            part._remember(fit)
+            found.append(part)
+        return found
+
+    @property
     def leaderboard_(self) -> Leaderboard:
         """All trials of the search by `AutoGP` that has chosen this model."""
         check_is_fitted(self, "solved_")
@@ -506,6 +528,9 @@ class GaussianProcess(FittedGP):
         They are in the units of the data, of transformed targets where there is a transform; those
         of one target after another.
         """
+        if self.solved_.each:
+            names, each = self.solved_.target_names, [part.trend_ for part in self.parts_]
+            return hyperparameter_table.of_targets(names, each)
         if self.solved_.layer(TrendLayer) is None:
             raise AttributeError(
                 "trend_ belongs to a trend that is integrated over: fit with mean='linear' or the "

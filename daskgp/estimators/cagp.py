@@ -127,7 +127,7 @@ class CaGP(GaussianProcess):
     @property
     def n_actions_(self) -> int:
         """Number of actions that are neither zero nor combinations of others."""
-        return len(self.solved_.state.columns)
+        return len(self._one.state.columns)
 
     @property
     def actions_(self) -> Any:
@@ -144,7 +144,7 @@ class CaGP(GaussianProcess):
         return self._supports().whole()[0]
 
     def _supports(self) -> ActionPoints:
-        kept = self.solved_.rows
+        kept = self._one.rows
         assert isinstance(kept, ActionPoints)
         return kept
 
@@ -202,7 +202,8 @@ class CaGP(GaussianProcess):
 
     def _computational(self, X: Any) -> np.ndarray:
         """Return the standard deviation of the computational part at rows in memory."""
-        kept, posterior = self._supports(), self.solved_
+        self.solved_.refuse_separate("return_computational")
+        kept, posterior = self._supports(), self._one
         posterior.refuse_transformed("the computational part", "leave return_computational out")
         if len(kept.rows) < self.n_rows_:
             raise SettingError(
@@ -240,7 +241,7 @@ class CaGP(GaussianProcess):
         self._check_fitted()
         self.solved_.refuse_transformed("the evidence of combinations", "take loss='elbo'")
         assert self.objective_ is not None
-        units = np.log(self.solved_.scaling.y_scale).sum()
+        units = np.log(self._one.scaling.y_scale).sum()
         return self.objective_ - self.n_actions_ * float(units)
 
     # -- settings ----------------------------------------------------------------------------

@@ -117,12 +117,12 @@ class DecoupledGP(VariationalGP):
     @property
     def covariance_points_(self) -> np.ndarray:
         """Places (n_covariance, d) of the covariance's functions, in the units of X."""
-        return self._in_units(self.solved_.state.covariance_points)
+        return self._in_units(self._one.state.covariance_points)
 
     @property
     def mean_points_(self) -> np.ndarray:
         """Places (n_mean, d) of the mean's functions, in the units of X; shared ones first."""
-        state, shared = self.solved_.state, self._form.shared
+        state, shared = self._one.state, self._form.shared
         own = [state.covariance_points] if shared else []
         return self._in_units(np.concatenate([*own, state.mean_points]))
 

@@ -196,25 +196,25 @@ class ExpertsGP(GaussianProcess):
     @property
     def n_experts_(self) -> int:
         """Number of experts M."""
-        model = self.solved_.method
+        model = self._one.method
         assert isinstance(model, SparseExperts | ExactExperts)
         return model.n_experts
 
     @property
     def weights_(self) -> np.ndarray:
         """Optimal weights (M,) of the experts; AttributeError for other aggregations."""
-        beta: np.ndarray = self.solved_.state.beta
+        beta: np.ndarray = self._one.state.beta
         if not len(beta):
-            aggregation = vars(self.solved_.method)["aggregation"]
+            aggregation = vars(self._one.method)["aggregation"]
             raise AttributeError(f"aggregation={aggregation!r} has no weights_")
         return beta
 
     @property
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X; AttributeError for exact experts."""
-        if self.solved_.theta.inputs is None:
+        if self._one.theta.inputs is None:
             raise AttributeError("exact experts have no inducing_ inputs")
-        return in_users_units(self.solved_)
+        return in_users_units(self._one)
 
     # -- settings ----------------------------------------------------------------------------
 

@@ -178,15 +178,15 @@ class LMA(GaussianProcess):
     @property
     def support_(self) -> np.ndarray:
         """Support inputs (m, d) in the units of X."""
-        if self.solved_.theta.inputs is None:
-            return np.zeros((0, self.solved_.n_features))
-        return in_users_units(self.solved_)
+        if self._one.theta.inputs is None:
+            return np.zeros((0, self._one.n_features))
+        return in_users_units(self._one)
 
     @property
     def n_blocks_(self) -> int:
         """Number of blocks."""
-        assert isinstance(self.solved_.rows, Nearby)
-        return self.solved_.rows.layout.n_blocks
+        assert isinstance(self._one.rows, Nearby)
+        return self._one.rows.layout.n_blocks
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -254,12 +254,12 @@ class LMA(GaussianProcess):
     def hyperparameter_map_(self) -> Any:
         """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
         check_is_fitted(self, "solved_")
-        if self.solved_.theta.varying is None:
+        if self._one.theta.varying is None:
             raise AttributeError(
                 "hyperparameter_map_ belongs to hyper-parameters that vary over space, and these "
                 "are the same everywhere: see hyperparameters_, or fit with varying=16"
             )
-        return hyperparameter_map.at_knots(self.solved_, self._fitted.errors_of_logs)
+        return hyperparameter_map.at_knots(self._one, self._fitted.errors_of_logs)
 
     def hyperparameter_map(self, X: Any) -> Any:
         """Return the hyper-parameters at places, in the units of the data.
@@ -285,8 +285,9 @@ class LMA(GaussianProcess):
         (4,)
         """
         self._check_fitted()
+        self.solved_.refuse_separate("hyperparameter_map")
         begin_call(self.solved_.token)
-        return hyperparameter_map.at_places(self.solved_, X, self._fitted.errors_of_logs)
+        return hyperparameter_map.at_places(self._one, X, self._fitted.errors_of_logs)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -224,6 +224,10 @@ def _short(text: str) -> str:
 
 def _try_out(posterior: Posterior) -> None:
     """Predict at one place, so that parts that do not belong together are noticed now."""
+    if posterior.each:
+        for one in posterior.each:
+            _try_out(one)
+        return
     _check_scaling(posterior)
     place = posterior.columns.places(posterior.scaling.x_shift[None])
     if posterior.rows is not None:
@@ -261,17 +265,20 @@ def _check_scaling(posterior: Posterior) -> None:
 
 def unregistered(attributes: Mapping[str, Any]) -> list[str]:
     """Return the kinds that a model store names and that are in no registry, in words."""
-    settings, chain = attributes.get("settings"), attributes.get(LAYERS)
+    settings, each = attributes.get("settings"), attributes.get(stored.EACH) or [attributes]
     named: list[tuple[Registry[Any], Any]] = [(ESTIMATORS, attributes.get("model"))]
-    named += [(kernels.REGISTRY, name) for name in unknown(attributes.get("kernel"))]
     if isinstance(settings, dict):
         named.append((likelihoods.REGISTRY, settings.get("likelihood")))
-    named += [(KINDS_OF_LAYERS, name) for name in (chain if isinstance(chain, list) else ())]
-    return [
+    for own in each:
+        chain = own.get(LAYERS)
+        named += [(kernels.REGISTRY, name) for name in unknown(own.get("kernel"))]
+        named += [(KINDS_OF_LAYERS, name) for name in (chain if isinstance(chain, list) else ())]
+    found = (
         f"{registry.what} {name!r}"
         for registry, name in named
         if isinstance(name, str) and not registry.knows(name)
-    ]
+    )
+    return [*dict.fromkeys(found)]
 
 
 def regressor_of(content: stores.Stored) -> str | None:
@@ -359,9 +366,11 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
         content.attributes["objective"],
     )
     seen, likelihood = notes.get("seen"), posterior.likelihood
-    named = len(posterior.users_kernel.parameter_names) + 1
+    named = len(posterior.theta.kernel.parameter_names) + 1
     own = 0 if likelihood is None else len(likelihood.parameter_names)
     own = posterior.n_targets if posterior.joint else own
+    contents = stored.parts_of(content) if posterior.each else []
+    parts = zip(contents, posterior.each, strict=True)
     return Fit(
         posterior,
         int(attributes["n_rows"]),
@@ -373,6 +382,7 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
         partial(_sources_of, url, content),
         rows_in=str(attributes.get(stores.ROWS_IN, stores.ROWS)),
         likelihood_errors=_errors_of(notes.get("likelihood_errors"), own),
+        each=tuple(_fit_of(part, url, one) for part, one in parts),
     )
 
 

@@ -88,14 +88,14 @@ class OptiComGP(GaussianProcess):
     @property
     def grid_(self) -> np.ndarray:
         """Points of the sparse grid (m, d) in the units of X; x, y, z in km for a place."""
-        Z = self.solved_.theta.inputs
+        Z = self._one.theta.inputs
         assert Z is not None
-        return self.solved_.scaling.places(Z)
+        return self._one.scaling.places(Z)
 
     @property
     def levels_(self) -> np.ndarray:
         """Multi-indices (g, d) of the partial grids; 1 for a column that is left out."""
-        model, uses = self.solved_.method, self.solved_.scaling.uses
+        model, uses = self._one.method, self._one.scaling.uses
         assert isinstance(model, OptiCom)
         indices = sparse_grid.multi_indices(int(uses.sum()), model.level)
         levels = np.ones((len(indices), len(uses)), indices.dtype)
@@ -105,7 +105,7 @@ class OptiComGP(GaussianProcess):
     @property
     def weights_(self) -> np.ndarray:
         """Coefficients (g,) of the partial grids."""
-        coefficients: np.ndarray = self.solved_.state.coefficients
+        coefficients: np.ndarray = self._one.state.coefficients
         return coefficients
 
     def _model(self) -> OptiCom:

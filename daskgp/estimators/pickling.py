@@ -15,6 +15,8 @@ CARRIED_BYTES = 64 << 20
 
 def carried(posterior: Posterior, name: str) -> Posterior:
     """Return a fitted method without temporary stores: their rows move into memory if few."""
+    if posterior.each:
+        return replace(posterior, each=tuple(carried(one, name) for one in posterior.each))
     kept = posterior.rows
     if kept is None or not is_temporary(kept.rows):
         return posterior

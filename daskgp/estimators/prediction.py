@@ -76,7 +76,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     objective_ = Learned[float | None](lambda fit: fit.objective)
     n_rows_ = Learned[int](lambda fit: fit.n)
     history_ = Learned[list[dict[str, Any]]](lambda fit: fit.history)
-    kernel_ = Learned[Kernel](lambda fit: fit.posterior.users_kernel)
+    kernel_ = Learned[Any](lambda fit: fit.posterior.users_kernel)
     noise_variance_ = Learned[Any](lambda fit: fit.posterior.noise_of_y)
     n_features_in_ = Learned[int](lambda fit: fit.posterior.n_features)
     feature_names_in_ = Learned[np.ndarray](
@@ -98,6 +98,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
     @solved_.setter
     def solved_(self, posterior: Posterior) -> None:
         self._fitted = self._fitted.of(posterior)
+
+    @property
+    def _one(self) -> Posterior:
+        """The posterior, of which attributes tell; AttributeError if each target has its own."""
+        posterior = self.solved_
+        if posterior.each:
+            raise AttributeError(
+                "separate targets with rows of their own have each their own: ask the model of "
+                f"each, model.parts_[0] for that of {posterior.target_names[0]!r}"
+            )
+        return posterior
 
     _board: Leaderboard | None = None
     """Trials of the search that has chosen this estimator; None if nothing was searched."""
@@ -385,6 +396,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         True
         """
         self._check_fitted()
+        self.solved_.refuse_separate("loo")
         known = leaving_out.KnownRows.of(self._fitted.seen, self.n_rows_)
         noise = {"y_variance": y_variance, "sample_weight": sample_weight}
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
@@ -975,7 +987,9 @@ exposure, offset, verify
             )
         scale = self.solved_.scaling
         slopes = 0.0 if scale.transform is None else scale.transform.log_slopes
-        free = self._fitted.values - (0 if scale.trend is None else scale.trend.n_functions)
+        trends = [one.scaling.trend for one in self.solved_.each or (self.solved_,)]
+        lost = np.array([0 if trend is None else trend.n_functions for trend in trends])
+        free = self._fitted.values - lost
         return self.objective_ - float(free @ np.log(scale.y_scale)) + slopes
 
     @property
@@ -984,11 +998,17 @@ exposure, offset, verify
 
         The errors come from the curvature of the objective on the rows that were trained on; those
         of the likelihood's own parameters from that of the bound for the f that was found, whose
-        uncertainty they leave out.
+        uncertainty they leave out.  Separate targets that have rows of their own have each theirs,
+        named ``lengthscale[x0] of zinc``.
         """
-        posterior, fit = self.solved_, self._fitted
-        errors = fit.errors, fit.likelihood_errors
-        return hyperparameter_table.table(posterior, *errors, history=fit.history)
+        names, fits = self.solved_.target_names, self._fitted.each or (self._fitted,)
+        each = [
+            hyperparameter_table.table(
+                fit.posterior, fit.errors, fit.likelihood_errors, history=fit.history
+            )
+            for fit in fits
+        ]
+        return hyperparameter_table.of_targets(names, each) if self._fitted.each else each[0]
 
     @property
     def n_iter_(self) -> int:

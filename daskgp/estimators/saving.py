@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.posterior.layers import chain
 from daskgp.posterior.posterior import Posterior
+from daskgp.posterior.training_rows import TrainingRows
 from daskgp.predict import stored
 from daskgp.priors import Prior
 
@@ -54,15 +56,14 @@ class Model:
 
 def save(model: Model, url: str) -> Fit:
     """Write a fitted estimator to a new model store, and return the fit with its origin."""
-    name, kept = model.fit.posterior.method.name, model.fit.posterior.rows
+    name, parts = model.fit.posterior.method.name, _placed(model.fit)
     if name not in models.REGISTRY:
         raise SettingError(
             f"{model.name} cannot be saved: a store names its method {name!r}, which is not "
             "registered: decorate the class with daskgp.estimators.register, or pickle the model"
         )
-    write_rows = None if kept is None else kept.write
     model, content = _stored(model)
-    stores.write(str(url), content, _notes(model), write_rows)
+    stores.write(str(url), content, _notes(model), partial(_write_rows, parts) if parts else None)
     return _at(model.fit, str(url), content)
 
 
@@ -75,10 +76,23 @@ def save_into(model: Model, group: groups.Group, url: str) -> None:
 
 def bring_rows(fit: Fit, rows_url: str) -> None:
     """Write the rows that predictions read back to a URL in a model store, if not there yet."""
-    kept = fit.posterior.rows
-    if kept is not None and not kept.lies_at(rows_url):  # in memory, or those of a prepared store
-        remove(rows_url)
-        kept.write(rows_url)
+    for place, kept in _placed(fit):
+        url = f"{rows_url}{place}"
+        if not kept.lies_at(url):  # in memory, or those of a prepared store
+            remove(url)
+            kept.write(url)
+
+
+def _placed(fit: Fit) -> list[tuple[str, TrainingRows]]:
+    """Return the rows that predictions read back, with their places in a store of rows."""
+    own = fit.posterior.rows
+    placed = [(f"/{j}", one.rows) for j, one in enumerate(fit.posterior.each)] or [("", own)]
+    return [(place, kept) for place, kept in placed if kept is not None]
+
+
+def _write_rows(parts: Sequence[tuple[str, TrainingRows]], url: str) -> None:
+    for place, kept in parts:
+        kept.write(f"{url}{place}")
 
 
 def save_in_place(model: Model, url: str, claim: locks.Claim) -> Fit:
@@ -99,7 +113,26 @@ def _at(fit: Fit, url: str, content: stores.Stored) -> Fit:
 def _stored(model: Model, rows_in: str = stores.ROWS) -> tuple[Model, stores.Stored]:
     """Return a model with all that its store keeps, and this content."""
     fit, for_updates = _for_updates(model.fit)
+    arrays, attributes = _content(fit, rows_in)
+    for j, own in enumerate(fit.each):
+        part, said = _content(own, f"{rows_in}/{j}")
+        arrays |= {f"{stored.of_target(j)}{name}": a for name, a in part.items()}
+        attributes.setdefault(stored.EACH, []).append(said)
+    settings, more = _settings(model.settings)
+    attributes |= {"model": model.kind, "settings": settings}
+    # a reader checks what JSON makes of the attributes
+    described = json.loads(json.dumps(attributes))
+    return replace(model, fit=fit), stores.stored(arrays | more, described, for_updates)
+
+
+def _content(fit: Fit, rows_in: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and attributes of a fitted method."""
     posterior = fit.posterior
+    attributes = _shared_attributes(fit) | _optional_attributes(posterior)
+    if rows_in != stores.ROWS:
+        attributes[stores.ROWS_IN] = rows_in
+    if posterior.each:
+        return {}, attributes
     arrays: dict[str, np.ndarray] = {
         f"state_{name}": np.asarray(value)
         for name, value in posterior.state._asdict().items()
@@ -113,16 +146,20 @@ def _stored(model: Model, rows_in: str = stores.ROWS) -> tuple[Model, stores.Sto
         arrays |= {stored.VARYING + k: v for k, v in posterior.theta.varying.arrays.items()}
     if posterior.rows is not None:
         arrays |= {stored.NEAR + name: values for name, values in posterior.rows.arrays().items()}
-    settings, more = _settings(model.settings)
-    arrays |= more
-    attributes: dict[str, Any] = {
-        "model": model.kind,
-        "method": posterior.method.name,
+    attributes |= {
         "model_settings": vars(posterior.method),
-        "settings": settings,
-        stored.KERNEL_UNITS: "data",
         "kernel": describe(posterior.theta.kernel),
         "noise_variance": posterior.theta.noise_variance,
+    }
+    return arrays, attributes
+
+
+def _shared_attributes(fit: Fit) -> dict[str, Any]:
+    """Return the attributes that every model has."""
+    posterior = fit.posterior
+    return {
+        "method": posterior.method.name,
+        stored.KERNEL_UNITS: "data",
         "feature_names": list(posterior.feature_names),
         "target_names": list(posterior.target_names),
         "vector_target": posterior.vector_target,
@@ -130,12 +167,6 @@ def _stored(model: Model, rows_in: str = stores.ROWS) -> tuple[Model, stores.Sto
         "objective": fit.objective,
         "n_rows": fit.n,
     }
-    attributes |= _optional_attributes(posterior)
-    if rows_in != stores.ROWS:
-        attributes[stores.ROWS_IN] = rows_in
-    # a reader checks what JSON makes of the attributes
-    content = stores.stored(arrays, json.loads(json.dumps(attributes)), for_updates)
-    return replace(model, fit=fit), content
 
 
 def _for_updates(fit: Fit) -> tuple[Fit, dict[str, dict[str, np.ndarray]]]:
@@ -159,7 +190,9 @@ def _optional_attributes(posterior: Posterior) -> dict[str, Any]:
         "geographic": posterior.geographic or (),
     }
     attributes: dict[str, Any] = {name: list(own) for name, own in optional.items() if any(own)}
-    attributes |= chain.described(posterior.layers) | ({"joint": True} if posterior.joint else {})
+    if not posterior.each:  # they have layers of their own
+        attributes |= chain.described(posterior.layers)
+    attributes |= {"joint": True} if posterior.joint else {}
     if posterior.categories:
         attributes["categories"] = {k: [*own] for k, own in posterior.categories.items()}
     if posterior.fills:
@@ -206,7 +239,11 @@ def _plain(value: Any) -> Any:
 
 
 def _notes(model: Model) -> dict[str, Any]:
-    fit = model.fit
+    each = [_notes_of(fit) for fit in model.fit.each]
+    return _notes_of(model.fit) | ({stored.EACH: each} if each else {}) | dict(model.notes)
+
+
+def _notes_of(fit: Fit) -> dict[str, Any]:
     notes: dict[str, Any] = {"history": fit.history}
     if fit.errors is not None:
         notes["standard_errors"] = [None if np.isnan(e) else float(e) for e in fit.errors]
@@ -220,4 +257,4 @@ def _notes(model: Model) -> dict[str, Any]:
     sources = fit.known_sources
     if sources:
         notes["sources"] = [source.described() for source in sources]
-    return notes | dict(model.notes)
+    return notes

@@ -67,7 +67,7 @@ class SGPR(GaussianProcess):
     @property
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X."""
-        return in_users_units(self.solved_)
+        return in_users_units(self._one)
 
     def _model(self) -> CollapsedSparse:
         return CollapsedSparse(jitter=JITTER[self.dtype])

@@ -72,7 +72,7 @@ class SparseSpectrumGP(GaussianProcess):
 
         A place on the sphere has three columns, x, y and z.
         """
-        angular: np.ndarray = frequencies(self.solved_.theta) / self.solved_.scaling.x_scale
+        angular: np.ndarray = frequencies(self._one.theta) / self._one.scaling.x_scale
         return angular
 
     def _model(self) -> SparseSpectrum:

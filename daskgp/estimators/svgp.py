@@ -67,7 +67,7 @@ class SVGP(VariationalGP):
     @property
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X."""
-        return self._in_units(self.solved_.state.covariance_points)
+        return self._in_units(self._one.state.covariance_points)
 
     @property
     def _inputs(self) -> Inputs:

@@ -238,7 +238,7 @@ class VariationalGP(GaussianProcess):
     # -- what is learned -------------------------------------------------------------------------
 
     def _in_units(self, inputs: np.ndarray) -> np.ndarray:
-        return self.solved_.columns.places(self.solved_.scaling.places(inputs))
+        return self._one.columns.places(self._one.scaling.places(inputs))
 
     # -- prediction ------------------------------------------------------------------------------
 

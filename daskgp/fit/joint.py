@@ -197,7 +197,7 @@ def run(
     check(recipe, rows)
     if start is not None:
         _check_start(rows, start.posterior)
-    found = _sums_of_targets(recipe, rows, executor)
+    found = sums_of_targets(recipe, rows, executor)
     units, counts = _of_targets(recipe, rows, found)
     mean = means.described(recipe.mean)
     pairs = zip(found, units, strict=True)
@@ -297,7 +297,7 @@ def _of_targets(
     return tuple(units), counts
 
 
-def _sums_of_targets(
+def sums_of_targets(
     recipe: Recipe, rows: data.Rows, executor: Executor
 ) -> tuple[scaling.Sums, ...]:
     """Return sums over the rows of each target."""
@@ -308,7 +308,7 @@ def _sums_of_targets(
 
 def checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:
     """Return what tells the values of all targets from others, in any order."""
-    return _total(_sums_of_targets(recipe, rows, executor))
+    return _total(sums_of_targets(recipe, rows, executor))
 
 
 def _total(sums: tuple[scaling.Sums, ...]) -> int:
@@ -738,7 +738,7 @@ def more(
     _refuse_one_error(rows)
     noise = posterior.layer(TargetNoise)
     assert noise is not None
-    found, given = _sums_of_targets(recipe, rows, executor), scaling.Given.of(rows.arrays)
+    found, given = sums_of_targets(recipe, rows, executor), scaling.Given.of(rows.arrays)
     names = rows.columns.inputs_names
     for name, sums in zip(rows.target_names, found, strict=True):
         if sums.rows or sums.infinite.any():

@@ -124,8 +124,7 @@ def fitted(
     posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
     values = fit.values.tolist() if fit.posterior.joint or fit.each else []
     seen = [note("fit", sums, whole, url, values)]
-    each = (replace(one, seen=[one.seen[0] | {"store": url}]) for one in fit.each)
-    return replace(fit.of(posterior), seen=seen, sources=sources, each=tuple(each))
+    return replace(separate.lying_at(url, fit.of(posterior)), seen=seen, sources=sources)
 
 
 def _checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:
@@ -173,7 +172,7 @@ def run(
 
     ``fills`` are what columns had in place of missing values.
     """
-    given: tuple[Any, ...] = executor, checkpoint, keep, start
+    given = executor, checkpoint, keep, start
     if separate.counted(recipe, rows, executor) is not None:
         return separate.run(run, recipe, rows, *given, fills)
     solve = partial(solved, executor, fills)
@@ -373,7 +372,7 @@ def described(
     sums = sampling.describe(rows, spans, executor, transform)
     check_columns(recipe, sums, rows)
     work.check(recipe, rows, int(sums.rows))
-    scaling.warn_of_missing(sums.dropped, rows.weight is not None, rows.n_targets > 1)
+    scaling.warn_of_missing(sums.dropped, rows.weight is not None)
     measured: Sequence[str] = rows.target_names if recipe.codes is None else ()
     if measured and not rows.beside:  # values at a limit are repeated
         scaling.warn_of_few_values(sums, measured, np.dtype(rows.y.dtype))

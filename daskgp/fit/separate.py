@@ -19,7 +19,7 @@ from daskgp.data.partition import Span
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import hyperparameters, means, warm
+from daskgp.fit import hyperparameters, joint, means, warm, work
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import ordered
@@ -62,22 +62,27 @@ def counted(recipe: Recipe, rows: data.Rows, executor: Executor) -> np.ndarray |
     SettingError
         If a setting does not go with rows of their own.
     """
-    p = rows.n_targets
-    if p < 2 or recipe.targets != "separate":
+    if rows.n_targets < 2 or recipe.targets != "separate":
         return None
-    task, spans = partial(_known, rows), recipe.spans(rows)
-    found: np.ndarray = map_reduce(task, np.add, spans, executor, "values")
-    counts, some, every = found[:p], int(found[p]), int(found[p + 1])
-    if some == every and rows.y_variance is None:
+    counts, some, every = values(rows, recipe.spans(rows), executor)
+    shared = some == every and rows.y_variance is None
+    if shared or not some:  # no row at all is what a fit to all of them says
         return None
-    if not some:
-        return None  # which a fit to all of them says
     _check(recipe, rows, counts)
+    _check_values(recipe, rows, executor)
     pairs = zip(rows.target_names, counts, strict=True)
     named = ", ".join(f"{name} {n}" for name, n in pairs)
     logger.info("separate targets of %d rows, each fitted to its own: %s", len(rows), named)
     scaling.warn_of_missing(len(rows) - some, rows.weight is not None)
     return counts
+
+
+def values(
+    rows: data.Rows, spans: Sequence[Span], executor: Executor
+) -> tuple[np.ndarray, int, int]:
+    """Return the numbers of values of each target (p,), of rows with one, and of rows with all."""
+    found: np.ndarray = map_reduce(partial(_known, rows), np.add, spans, executor, "values")
+    return found[:-2], int(found[-2]), int(found[-1])
 
 
 def _known(rows: data.Rows, span: Span) -> np.ndarray:
@@ -110,6 +115,15 @@ def _check(recipe: Recipe, rows: data.Rows, counts: np.ndarray) -> None:
                 f"which does not go with {setting}: {ALONE}, or leave out rows in which one is "
                 "missing, such as by dropna()"
             )
+
+
+def _check_values(recipe: Recipe, rows: data.Rows, executor: Executor) -> None:
+    """Raise InputError for a target to whose rows nothing can be fitted, before the first fit."""
+    names, given = rows.columns.inputs_names, scaling.Given.of(rows.arrays)
+    found = joint.sums_of_targets(recipe, rows, executor)
+    for name, sums in zip(rows.target_names, found, strict=True):
+        scaling.check(sums, names, [name], given)
+        work.check(recipe, rows, int(sums.rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +221,16 @@ def run(
 def together(fits: Sequence[Fit], history: list[dict[str, Any]], **described: Any) -> Fit:
     """Return fits of targets as one; ``described`` as for ``Separate.of``."""
     posterior = Separate.of([fit.posterior for fit in fits], **described)
-    values = [fit.objective for fit in fits]
-    known = [value for value in values if value is not None]
-    objective = sum(known) if len(known) == len(values) else None
+    known = [fit.objective for fit in fits if fit.objective is not None]
+    objective = sum(known) if len(known) == len(fits) else None
     number = sum(fit.n for fit in fits)
     return Fit(posterior, number, objective, history, each=tuple(fits))
+
+
+def lying_at(url: str | None, fit: Fit) -> Fit:
+    """Return a fit whose targets, if they have fits of their own, note the store of their rows."""
+    each = (replace(one, seen=[one.seen[0] | {"store": url}]) for one in fit.each)
+    return replace(fit, each=tuple(each))
 
 
 def _check_start(rows: data.Rows, posterior: Posterior) -> None:

@@ -477,17 +477,12 @@ def missing_on_purpose() -> Iterator[None]:
         _on_purpose.reset(token)
 
 
-def warn_of_missing(count: float, weighted: bool = False, several: bool = False) -> None:
-    """Log a warning with the number of rows that are not used; ``weighted`` ones may weigh 0.
-
-    With ``several`` targets some of their values may be there.
-    """
+def warn_of_missing(count: float, weighted: bool = False) -> None:
+    """Log a warning with the number of rows that are not used; ``weighted`` ones may weigh 0."""
     if count and not _on_purpose.get():
         are = "is" if count == 1 else "are"
         what = "missing values or a weight of zero" if weighted else "missing values"
-        each = "fit each target on its own, y[:, j], or targets='joint'"
-        remedy = f", with any targets that they have: to use all values, {each}" * several
-        logger.warning("%s with %s %s left out%s", checks.rows(count), what, are, remedy)
+        logger.warning("%s with %s %s left out", checks.rows(count), what, are)
 
 
 def warn_of_columns(
@@ -757,10 +752,9 @@ def check_values(
                 beyond = f", as float16 holds none beyond {np.finfo(dtype).max:,.0f}: give float32"
             raise InputError(f"{name} has {int(infinite)} infinite values{beyond or REMOVE}")
     if not sums.rows:
-        each = ", or fit each target on its own, or targets='joint'" * (len(target_names) > 1)
         raise InputError(
             f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN): "
-            f"leave out columns that are mostly missing, or fill them{each}"
+            "leave out columns that are mostly missing, or fill them"
             if sums.dropped
             else "no rows: the training data has length 0"
         )

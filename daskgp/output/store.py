@@ -118,6 +118,8 @@ def _left(job: Job) -> tuple[int, int]:
 
 def effort(posterior: Posterior, rows: int) -> float:
     """Return about how many floating-point operations the prediction of some rows takes."""
+    if posterior.each:
+        return sum(effort(one, rows) for one in posterior.each)
     arrays = [*leaves(posterior.state), posterior.theta.inputs]
     own = 4.0 * rows * sum(getattr(array, "size", 0) for array in arrays)
     return own + (0.0 if posterior.rows is None or not rows else posterior.rows.operations(rows))

@@ -249,6 +249,10 @@ class Posterior:
         """Return the same that refuses other levels of categories, or takes them for a new one."""
         return replace(self, unseen=unseen, origin=None)
 
+    def at(self, origin: Origin | None) -> Self:
+        """Return the same that lies in a store."""
+        return replace(self, origin=origin)
+
     def on(self, device: Device) -> Posterior:
         """Return the same that computes on another device."""
         return replace(self, device=device)
@@ -393,13 +397,18 @@ class Posterior:
         own = trend.coefficients[0] * self.scaling.y_scale
         return replace(self.scaling, trend=trend.trend.given(own))
 
-    def refuse_targets_together(self, what: str) -> None:
-        """Raise SettingError for ``what`` there is neither of joint targets nor of some with gaps."""
+    def refuse_separate(self, what: str) -> None:
+        """Raise SettingError if targets have rows of their own, of which there is no ``what``."""
         if self.each:
             raise SettingError(
-                f"{what} of targets that are fitted to rows of their own is not available: ask the "
-                "model of each, in parts_"
+                f"{what} of separate targets with rows of their own is not available: ask the "
+                "model of each, model.parts_[0] for that of "
+                f"{self.target_names[0]!r}"
             )
+
+    def refuse_targets_together(self, what: str) -> None:
+        """Raise SettingError if there is no ``what`` of several targets as these were fitted."""
+        self.refuse_separate(what)
         if self.joint:
             raise SettingError(
                 f"{what} of joint targets is not available: fit each target on its own with "

@@ -113,7 +113,7 @@ class Separate(Posterior):
         found = [one.moments(X, want, include_noise, gaussian=True) for one in self.each]
         mean, variance, covariance = (
             None if parts[0] is None else np.concatenate(parts, axis=-1)
-            for parts in zip(*((one.mean, one.variance, one.covariance) for one in found))
+            for parts in zip(*(one[:3] for one in found), strict=True)
         )
         both = Moments(np.asarray(mean), variance, covariance)
         return through(layers, both, Places(X, X, np.ones(len(X), bool)))
@@ -133,5 +133,5 @@ def _united(each: Sequence[Scaling]) -> Scaling:
         slopes = sum(one.log_slopes for one in transforms)
         transform = Transform(transforms[0].kind, powers, slopes)
     y_scale = np.concatenate([one.y_scale for one in each])
-    own = {"intercept": intercept, "slope": slope, "y_scale": y_scale}
-    return replace(identity(d, p), **own, transform=transform)
+    units = replace(identity(d, p), intercept=intercept, slope=slope, y_scale=y_scale)
+    return replace(units, transform=transform)

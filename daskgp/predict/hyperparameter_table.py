@@ -114,6 +114,13 @@ def table(
     return Table(rows, [*remarks, *_ranges(posterior, values)])
 
 
+def of_targets(names: Sequence[str], each: Sequence[Table]) -> Table:
+    """Return the tables of separate targets, each with its name, as one."""
+    pairs = [*zip(names, each, strict=True)]
+    rows = (row._replace(name=f"{row.name} of {name}") for name, own in pairs for row in own)
+    return Table(rows, [f"{name}: {text}" for name, own in pairs for text in own.remarks])
+
+
 def _azimuths(posterior: Posterior, rows: Sequence[Hyperparameter]) -> Iterator[Hyperparameter]:
     """Yield the angles of columns that point east and north as azimuths, clockwise from north."""
     kernel, known = posterior.theta.kernel, {row.name: row for row in rows}

@@ -412,6 +412,8 @@ def _are_related(posterior: Posterior, X: np.ndarray) -> bool:
 
     Those beyond tell kernels that have a period.
     """
+    if posterior.each:
+        return any(_are_related(one, X) for one in posterior.each)
     within, steps = X.copy(), np.linspace(1.0, 2.0, RAY)[:, None]
     for j, column in posterior.trained_on.items():
         within[:, j] = np.clip(X[:, j], column.low, column.high)

@@ -22,6 +22,7 @@ from daskgp.data.regressor import Known, Regressor
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
 from daskgp.models import REGISTRY, columns
+from daskgp.models.fills import Fills
 from daskgp.models.scaling import Scaling
 from daskgp.models.transform import Transform
 from daskgp.models.trend import Trend
@@ -32,6 +33,7 @@ from daskgp.posterior.expert_rows import ExpertRows
 from daskgp.posterior.layers import chain
 from daskgp.posterior.neighbour_rows import Nearby, open_nearby
 from daskgp.posterior.posterior import Origin, Posterior, checksum_of
+from daskgp.posterior.separate import Separate
 from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.forked import in_children
@@ -40,6 +42,8 @@ from daskgp.typing import Device
 NEAR, TREND, REGRESSOR, VARYING = "near_", "trend_", "regressor_", "varying_"
 """Prefixes of the names of arrays that belong to training rows, a trend, a regressor and
 hyper-parameters that vary."""
+EACH = "each"
+"""Attribute, and note, of a store with those of each of separate targets of rows of their own."""
 KERNEL_UNITS = "kernel_units"
 """Attribute of stores whose settings have numbers of kernels in the units of the data."""
 HELD_BYTES = 512 << 20
@@ -80,9 +84,12 @@ Node: TypeAlias = Posterior | Sent
 def sendable(posterior: Posterior) -> Node:
     """Return what a graph carries: the address of a method whose store is unchanged, else all."""
     origin = posterior.origin
-    if origin is None or not all(layer.stored for layer in posterior.layers):
+    each = posterior.each or (posterior,)
+    layers = [layer for one in each for layer in one.layers]
+    if origin is None or not all(layer.stored for layer in layers):
         return posterior
-    kinds = posterior.method, posterior.theta.kernel, *posterior.layers, posterior.likelihood
+    kernels_of = (one.theta.kernel for one in each)
+    kinds = posterior.method, *kernels_of, *layers, posterior.likelihood
     if not all(map(_of_package, kinds)):  # workers may not know the class
         return posterior
     if models.checksum_at(origin.url) != origin.checksum:
@@ -102,8 +109,10 @@ def check_visible(executor: Executor, posterior: Posterior, remedy: str) -> None
     node = sendable(posterior)
     if isinstance(node, Sent):
         visibility.check_model(executor, node.origin.url, node.origin.checksum, remedy)
-    elif posterior.rows is not None:
-        visibility.check(executor, posterior.rows.rows.X, "the training rows of the model", remedy)
+        return
+    for kept in (one.rows for one in posterior.each or (posterior,)):
+        if kept is not None:
+            visibility.check(executor, kept.rows.X, "the training rows of the model", remedy)
 
 
 def origin_of(url: str, checksum: str) -> Origin | None:
@@ -121,6 +130,15 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
     Raise StoreError, or what the parts raise, if they do not fit together.
     """
     attributes, arrays = content.attributes, content.arrays
+    if EACH in attributes:
+        each = [restored(own, device, url) for own in parts_of(content)]
+        return Separate.of(
+            [replace(one, origin=None) for one in each],
+            target_names=_names(attributes["target_names"]),
+            target_units=_names(attributes.get("target_units", [])),
+            fills=_fills(attributes),
+            ranges=_ranges(content.notes, each[0].n_features),
+        ).at(origin_of(url, content.checksum))
     model_type = REGISTRY.find(attributes.get("method", attributes["model"]))
     theta = Theta(
         kernels.from_dict(attributes["kernel"]),
@@ -154,7 +172,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         origin=origin_of(url, content.checksum),
         geographic=columns.chosen(None, names, attributes.get("geographic")),
         feature_units=_names(attributes.get("feature_units", [])),
-        fills=tuple(tuple(map(float, own)) for own in attributes.get("fill_values", [])),
+        fills=_fills(attributes),
         ranges=_ranges(content.notes, len(names)),
         finds_fills=attributes.get("settings", {}).get("fill_values", "auto") == "auto",
         categories=categories.stored(levels) if levels else {},
@@ -164,6 +182,31 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
     )
     parts = posterior.parts(_known(regressor, names, len(targets), arrays))
     return replace(posterior, layers=chain.restored(attributes, arrays, parts))
+
+
+def of_target(number: int) -> str:
+    """Return the prefix of the names of arrays of a target that has rows of its own."""
+    return f"target{number}_"
+
+
+def parts_of(content: models.Stored) -> list[models.Stored]:
+    """Return what a store has of each target that has rows of its own; the settings are of all."""
+    attributes = content.attributes
+    notes = content.notes.get(EACH) or [{}] * len(attributes[EACH])
+    settings = {"settings": attributes["settings"], "model": attributes["model"]}
+    return [
+        content._replace(
+            arrays=part(content.arrays, of_target(j)),
+            attributes=own | settings,
+            notes=notes[j],
+            checksums={},
+        )
+        for j, own in enumerate(attributes[EACH])
+    ]
+
+
+def _fills(attributes: Mapping[str, Any]) -> Fills:
+    return tuple(tuple(map(float, own)) for own in attributes.get("fill_values", []))
 
 
 def _known(
@@ -244,10 +287,13 @@ def _read(origin: Origin, device: Device) -> Posterior:
 
 def _refuse_other_rows(posterior: Posterior) -> None:
     """Raise StoreError if the training rows of a store were replaced since it was opened."""
-    if posterior.origin is None or posterior.rows is None or posterior.rows.rows.identity is None:
+    if posterior.origin is None:
         return
-    if prepared.identity_behind(posterior.rows.rows.X) != posterior.rows.rows.identity:
-        raise _replaced(posterior.origin.url)
+    for kept in (one.rows for one in posterior.each or (posterior,)):
+        if kept is None or kept.rows.identity is None:
+            continue
+        if prepared.identity_behind(kept.rows.X) != kept.rows.identity:
+            raise _replaced(posterior.origin.url)
 
 
 def _replaced(url: str) -> StoreError:
@@ -257,6 +303,8 @@ def _replaced(url: str) -> StoreError:
 
 
 def _size(posterior: Posterior) -> int:
+    if posterior.each:
+        return sum(map(_size, posterior.each))
     inputs = posterior.theta.inputs
     arrays = [*posterior.state, *([] if inputs is None else [inputs])]
     return sum(getattr(array, "nbytes", 0) for array in arrays)

@@ -197,6 +197,7 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     """
     method, name = fit.posterior.method, recipe.name
     what = "forget" if forget else "update"
+    fit.posterior.refuse_separate(what)
     refusal = method.why_no_forget() if forget else method.why_no_update()
     refusal = refusal or recipe.arrangement.why_no_change(forget)
     if forget and fit.posterior.joint and recipe.arrangement.nearby:

@@ -87,6 +87,7 @@ def _read(
     """Return the rows of a call, in the columns of the first ones if there were any."""
     if fit is None:
         return run.marked(recipe, recipe.rows_of(*given, None, True, beside), executor)
+    fit.posterior.refuse_separate("partial_fit")
     rows = more_rows(recipe, fit, given, beside)
     fit.refuse_without_columns(rows.arrays, beside)
     return run.marked(recipe, rows, executor, known_ranges(fit))

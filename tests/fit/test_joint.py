@@ -160,7 +160,7 @@ def test_sums_give_the_slope_of_the_evidence_by_each_noise_variance(seed, given_
     recipe, executor = model.recipe(), Executor.current(False)
     beside = {"y_variance": errors, "weight": weight}
     rows = recipe.rows_of(X, y, None, True, beside)
-    found = joint._sums_of_targets(recipe, rows, executor)
+    found = joint.sums_of_targets(recipe, rows, executor)
     units, counts = joint._of_targets(recipe, rows, found)
     long = joint.Long(rows, executor, "", units, counts)
     plain = long.written()
@@ -422,7 +422,6 @@ def test_what_does_not_go_with_joint_targets_is_refused():
         (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones(len(y))}, r"\(40, 2\)"),
         (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones((9, 2))}, "row and target"),
         (daskgp.ExactGP(targets="joint"), y, {"y_variance": -np.ones(y.shape)}, "negative in"),
-        (daskgp.ExactGP(), y, {"y_variance": np.ones(y.shape)}, "targets='joint'"),
         (daskgp.ExactGP(targets="joint", mean="linear"), y, {}, "mean='ols'"),
         (daskgp.ExactGP(targets="joint", fixed={"noise_variance": 0.1}), y, {}, "leave it out of"),
         (daskgp.VecchiaGP(targets="joint", varying=2), y, {}, "leave varying out"),
@@ -485,12 +484,3 @@ def test_a_regressor_is_the_mean_and_fill_values_of_places_are_missing():
         Z[0, 0] = -9999.0
         with pytest.warns(UserWarning, match="read as a missing value"):
             assert np.isnan(one.predict(Z)[0]).all()
-
-
-def test_separate_targets_say_how_gaps_are_used(caplog):
-    X, y = pair()
-    daskgp.ExactGP(optimizer=None, progress=False).fit(X, y)
-    assert "fit each target on its own, y[:, j], or targets='joint'" in caplog.text
-    y[::2, 0], y[1::2, 1] = np.nan, np.nan
-    with pytest.raises(InputError, match="or fit each target on its own, or targets='joint'"):
-        daskgp.ExactGP(optimizer=None, progress=False).fit(X, y)
