@@ -191,7 +191,7 @@ class GaussianProcess(FittedGP):
 
     Attributes
     ----------
-    kernel_ : learned kernel, in the units of the data; a tuple of those of separate targets with gaps
+    kernel_ : learned kernel, in the units of the data; of separate targets with gaps a tuple
     noise_variance_ : learned noise variance, in units of the standardised y; (p,) of joint targets
         and of separate ones with gaps
     hyperparameters_ : table of name, value, standard error and unit, in the units of the data
