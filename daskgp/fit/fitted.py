@@ -106,6 +106,11 @@ class Fit:
         pairs = zip(self.each, posterior.each, strict=True)
         return replace(self, posterior=posterior, each=tuple(one.of(own) for one, own in pairs))
 
+    def lying_at(self, store: str | None) -> Self:
+        """Return the same whose targets, if each has a fit, note the store of their rows."""
+        each = (replace(one, seen=[one.seen[0] | {"store": store}]) for one in self.each)
+        return replace(self, each=tuple(each))
+
     def refuse_without_columns(self, present: Container[str], given: Beside) -> None:
         """Raise SettingError for rows that lack what a likelihood took of those of the fit.
 

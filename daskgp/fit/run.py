@@ -124,7 +124,7 @@ def fitted(
     posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
     values = fit.values.tolist() if fit.posterior.joint or fit.each else []
     seen = [note("fit", sums, whole, url, values)]
-    return replace(separate.lying_at(url, fit.of(posterior)), seen=seen, sources=sources)
+    return replace(fit.of(posterior).lying_at(url), seen=seen, sources=sources)
 
 
 def _checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:
@@ -142,7 +142,7 @@ def planned(
     """
     if recipe.targets == "joint":
         recipe, rows = joint.planned(recipe, rows)
-    else:
+    elif rows.n_targets > 1:
         separate.refuse_one_error(rows)
     work.check(recipe, rows, len(rows))
     if recipe.calibrate not in (None, "loo"):
@@ -173,12 +173,12 @@ def run(
     ``fills`` are what columns had in place of missing values.
     """
     given = executor, checkpoint, keep, start
-    if separate.counted(recipe, rows, executor) is not None:
-        return separate.run(run, recipe, rows, *given, fills)
     solve = partial(solved, executor, fills)
     if recipe.targets == "joint":
         fit, sums = joint.run(solve, recipe, rows, *given)
         return fit.of(_reading(recipe, fit.posterior)), sums
+    if rows.n_targets > 1 and separate.counted(recipe, rows, executor) is not None:
+        return separate.run(run, recipe, rows, *given, fills)
     spans = recipe.spans(rows)
     sums = _described(recipe, rows, spans, executor)
     if recipe.likelihood is None:

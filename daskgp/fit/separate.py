@@ -42,7 +42,7 @@ ALONE = "fit each target on its own, y[:, j]"
 def refuse_one_error(rows: data.Rows) -> None:
     """Raise InputError for error variances that several targets share, whatever their units."""
     p = rows.n_targets
-    if p > 1 and rows.y_variance is not None and rows.y_variance.shape[1:] != (p,):
+    if rows.y_variance is not None and rows.y_variance.shape[1:] != (p,):
         raise InputError(
             f"y_variance is one number per row, and y has {p} targets of units of their own: give "
             f"y_variance {(len(rows), p)}, or leave it out (y_variance=False where the store has "
@@ -51,9 +51,9 @@ def refuse_one_error(rows: data.Rows) -> None:
 
 
 def counted(recipe: Recipe, rows: data.Rows, executor: Executor) -> np.ndarray | None:
-    """Return the numbers of values (p,) of targets that have rows of their own, or errors.
+    """Return the numbers of values (p,) of several targets that have rows of their own, or errors.
 
-    None for targets that share all of their rows, and for one.
+    None for targets that share all of their rows.
 
     Raises
     ------
@@ -62,8 +62,6 @@ def counted(recipe: Recipe, rows: data.Rows, executor: Executor) -> np.ndarray |
     SettingError
         If a setting does not go with rows of their own.
     """
-    if rows.n_targets < 2 or recipe.targets != "separate":
-        return None
     counts, some, every = values(rows, recipe.spans(rows), executor)
     shared = some == every and rows.y_variance is None
     if shared or not some:  # no row at all is what a fit to all of them says
@@ -225,12 +223,6 @@ def together(fits: Sequence[Fit], history: list[dict[str, Any]], **described: An
     objective = sum(known) if len(known) == len(fits) else None
     number = sum(fit.n for fit in fits)
     return Fit(posterior, number, objective, history, each=tuple(fits))
-
-
-def lying_at(url: str | None, fit: Fit) -> Fit:
-    """Return a fit whose targets, if they have fits of their own, note the store of their rows."""
-    each = (replace(one, seen=[one.seen[0] | {"store": url}]) for one in fit.each)
-    return replace(fit, each=tuple(each))
 
 
 def _check_start(rows: data.Rows, posterior: Posterior) -> None:
