@@ -65,7 +65,7 @@ def build_estimator(
     name = model or in_file or AUTO
     if name != AUTO and not ESTIMATORS.knows(name):
         for composed in COMPOSED:
-            if name.lower() in (composed.lower(), composed.lower().removesuffix("gp")):
+            if name.lower() in (composed.lower(), composed.lower().replace("gp", "")):
                 raise SettingError(
                     f"model {name!r} is made of several, which commands do not fit: fit "
                     f"daskgp.{composed} in Python and save it, info and score then take its store"

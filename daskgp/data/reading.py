@@ -99,6 +99,7 @@ ENCODE = "leave the column out or encode it as numbers"
 OF_FRAME = f"{ENCODE}, or make a category of it by .astype('category')"
 POINTS = "write numbers with a point and without commas, as pandas.read_csv(decimal=',') reads them"
 CLASSES = "encode it as numbers, two classes as 0 and 1"
+ORDERED = "give the codes of its levels, .cat.codes, and NaN where it is missing"
 DAYS = "turn them into numbers, such as days since the first"
 
 
@@ -106,13 +107,25 @@ def _of_frame(values: Any) -> np.ndarray:
     """Return the numbers of a data frame or series; InputError names a column without any."""
     several = hasattr(values, "columns")  # a series is a target
     for name, column in values.items() if several else [(values.name, values)]:
-        remedy = OF_FRAME if several else CLASSES
-        refuse_column(f"column {str(name)!r}", column.dtype, column.to_numpy, remedy)
+        own = column.dtype, column.to_numpy
+        refuse_column(_called(name, several), *own, _how(column.dtype, several))
     array = np.asarray(values)
     if array.dtype.kind != "O":
         return array
     converted: np.ndarray = values.to_numpy(np.float64, na_value=np.nan)  # of nullable types
     return converted
+
+
+def _called(name: Any, several: bool) -> str:
+    """Return what messages call a column of a data frame, or a series, which may have no name."""
+    return "unnamed column" if name is None and not several else f"column {str(name)!r}"
+
+
+def _how(dtype: Any, several: bool) -> str:
+    """Return what to do about a column of a data frame, or a series, that holds no numbers."""
+    if several:
+        return OF_FRAME
+    return ORDERED if getattr(dtype, "ordered", False) else CLASSES
 
 
 @dataclass(frozen=True)
@@ -289,7 +302,8 @@ def lazily(x: Any) -> Any:
         return x
     types = list(x.dtypes.items()) if x.ndim == 2 else [(x.name, x.dtype)]
     for name, dtype in types:
-        refuse_column(f"column {str(name)!r}", dtype, tuple, OF_FRAME if x.ndim == 2 else CLASSES)
+        several = x.ndim == 2
+        refuse_column(_called(name, several), dtype, tuple, _how(dtype, several))
     known = labels.labels_of(x)
     if not all(isinstance(dtype, np.dtype) for _, dtype in types):  # of those with missing values
         x = x.astype(np.float64)

@@ -66,7 +66,7 @@ def check_classes(rows: data.Rows, spans: Sequence[Span], executor: Executor) ->
         raise InputError(
             f"no row of target {rows.target_names[0]!r} has class {gaps[0]}{others} below "
             f"{found[-1]:g}, which then has no cut point: code the classes 0, 1, 2, ... without "
-            "gaps, or NaN for missing values"
+            "gaps, as np.unique(y, return_inverse=True)[1] does, or NaN for missing values"
         )
 
 

@@ -132,11 +132,12 @@ def test_a_model_made_of_several_is_shown_with_each_of_them(hurdle, rows, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("hurdle", "daskgp.HurdleGP"), ("GPClassifier", "daskgp.GPClassifier")]
+    ("name", "said"),
+    [("hurdle", "HurdleGP"), ("GPClassifier", "GPClassifier"), ("classifier", "GPClassifier")],
 )
 def test_models_made_of_several_are_fitted_in_python(name, said, data, tmp_path):
     line = refused("fit", data, tmp_path / "m.zarr", "--model", name)
-    assert f"made of several, which commands do not fit: fit {said} in Python" in line
+    assert f"made of several, which commands do not fit: fit daskgp.{said} in Python" in line
 
 
 def test_a_model_made_of_several_is_scored(hurdle, rows, tmp_path):

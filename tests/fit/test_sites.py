@@ -986,6 +986,14 @@ def test_ordered_classes_with_a_gap_are_refused_but_folds_may_have_one():
     model = daskgp.SGPR(KERNEL, n_inducing=9, likelihood="ordinal", **FIXED)
     with pytest.raises(InputError, match="no row of target 'y' has class 1 below 3, which then"):
         model.fit(X, np.where(classes > 0, classes + 1, 0.0))
+    pd = pytest.importorskip("pandas")
+    levels = pd.Series(
+        pd.Categorical.from_codes(classes.astype(int), ["a", "b", "c"], ordered=True)
+    )
+    for y, name in ((levels, "unnamed column"), (levels.rename("soil"), "column 'soil'")):
+        with pytest.raises(InputError, match=f"{name} holds text such as 'a', .*, .cat.codes, and"):
+            model.fit(X, y)
+    assert len(model.fit(X, levels.cat.codes).likelihood_.gaps) == 1
     one = np.where(np.arange(30) == 4, 1.0, np.where(classes == 1, 2.0, classes))
     assert len(daskgp.cross_validate(model, X, one, folds=3).rows) == 3
 
