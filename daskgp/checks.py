@@ -52,13 +52,13 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
-def rows(count: float) -> str:
-    """Return a number of rows as messages say it.
+def rows(count: float, what: str = "row") -> str:
+    """Return a number of rows, or of what else there is, as messages say it.
 
     >>> rows(1), rows(20_000.0)
     ('1 row', '20000 rows')
     """
-    return f"{count:.0f} row{'' if count == 1 else 's'}"
+    return f"{count:.0f} {what}{'' if count == 1 else 's'}"
 
 
 def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -455,6 +455,13 @@ def _plus(a: Parts, b: Parts) -> Parts:
     return Parts(a.regions + b.regions, a.targets + b.targets, by_distance, moments, *both)
 
 
+def _nowhere(posterior: Posterior) -> str:
+    """Return why there are no distances."""
+    if posterior.each:
+        return "the targets have rows of their own, check the model of each, in parts_"
+    return "this method keeps no places to measure it from"
+
+
 def _checked(
     posterior: Posterior,
     feature_names: tuple[str, ...],
@@ -497,7 +504,7 @@ def _checked(
         CRITICAL / math.sqrt(number) if graded else math.nan,
         [row for row in regions if row["n"]],
         [row for row in classes if row["n"]],
-        "this method keeps no places to measure it from" if near is None else near.describe(),
+        _nowhere(posterior) if near is None else near.describe(),
         counts,
         sample,
         feature_names,

@@ -206,7 +206,7 @@ def run(
     long = Long(rows, executor, keep, units, counts, base)
     try:
         plain = long.written()
-        sums = sampling.describe(plain, recipe.spans(plain), executor)
+        sums = sampling.describe(plain, recipe.spans(plain), executor, what="value")
         inner = of_rows(recipe, rows)
         method, trainer = inner.method.of_kinds(counts), inner.trainer.of_kinds(counts)
         inner = replace(inner, method=method, trainer=trainer)

@@ -7,7 +7,9 @@ variances of its own, nothing is shared: the model of each is what a fit to it a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar, TypeAlias
@@ -18,7 +20,7 @@ from daskgp import data
 from daskgp.data.partition import Span
 from daskgp.data.rows import Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import DaskgpError, InputError, SettingError
 from daskgp.fit import hyperparameters, joint, means, warm, work
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.recipe import Recipe
@@ -120,8 +122,9 @@ def _check_values(recipe: Recipe, rows: data.Rows, executor: Executor) -> None:
     names, given = rows.columns.inputs_names, scaling.Given.of(rows.arrays)
     found = joint.sums_of_targets(recipe, rows, executor)
     for name, sums in zip(rows.target_names, found, strict=True):
-        scaling.check(sums, names, [name], given)
-        work.check(recipe, rows, int(sums.rows))
+        with _about(name):
+            scaling.check(sums, names, [name], given)
+            work.check(recipe, rows, int(sums.rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +190,11 @@ def run(
     try:
         for j, own in enumerate(of_targets.written()):
             place = f"{keep}/{j}"
-            logger.info("target %s: fit to its rows", own.target_names[0])
             begun = None if start is None else start._replace(posterior=_of(start.posterior, j))
             tape = None if checkpoint is None else checkpoint.part(j)
             given = executor, tape, place, begun, _fills_of(fills, d, j)
             try:
-                with scaling.missing_on_purpose():
+                with scaling.missing_on_purpose(), _about(own.target_names[0]):
                     fit, sums = run_one(recipe, own, *given)
             finally:
                 data.remove(ordered(place))
@@ -214,6 +216,27 @@ def run(
         ranges=ranges_of(total, rows.columns),
     )
     return made, total
+
+
+@contextmanager
+def _about(target: str) -> Iterator[None]:
+    """Name a target in what the fit to it in this thread says, and in a note of its failure."""
+    own, name = threading.get_ident(), f"target {target!r}"
+
+    def named(record: logging.LogRecord) -> bool:
+        if record.thread == own and name not in (said := record.getMessage()):
+            record.msg, record.args = f"{name}: {said}", ()
+        return True
+
+    logger.addFilter(named)
+    try:
+        yield
+    except DaskgpError as error:
+        if name not in str(error):
+            error.add_note(f"so it is for {name}, which has rows of its own")
+        raise
+    finally:
+        logger.removeFilter(named)
 
 
 def together(fits: Sequence[Fit], history: list[dict[str, Any]], **described: Any) -> Fit:

@@ -397,13 +397,12 @@ class Posterior:
         own = trend.coefficients[0] * self.scaling.y_scale
         return replace(self.scaling, trend=trend.trend.given(own))
 
-    def refuse_separate(self, what: str) -> None:
+    def refuse_separate(self, what: str, remedy: str = "ask the model of each") -> None:
         """Raise SettingError if targets have rows of their own, of which there is no ``what``."""
         if self.each:
             raise SettingError(
-                f"{what} of separate targets with rows of their own is not available: ask the "
-                "model of each, model.parts_[0] for that of "
-                f"{self.target_names[0]!r}"
+                f"{what} of separate targets with rows of their own is not available: {remedy}, "
+                f"model.parts_[0] for that of {self.target_names[0]!r}"
             )
 
     def refuse_targets_together(self, what: str) -> None:

@@ -197,7 +197,8 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     """
     method, name = fit.posterior.method, recipe.name
     what = "forget" if forget else "update"
-    fit.posterior.refuse_separate(what)
+    again = "fit all rows again, fit(..., start=model) or daskgp update --retrain"
+    fit.posterior.refuse_separate(what, f"{again}, or keep the model of each")
     refusal = method.why_no_forget() if forget else method.why_no_update()
     refusal = refusal or recipe.arrangement.why_no_change(forget)
     if forget and fit.posterior.joint and recipe.arrangement.nearby:

@@ -365,6 +365,20 @@ def test_what_does_not_go_together_is_refused():
         stream.partial_fit(X, y)
 
 
+def test_what_a_fit_says_names_its_target(caplog):
+    X, y = pair()
+    y[:, 1] = np.where(np.isnan(y[:, 1]), np.nan, np.arange(50) % 2)
+    daskgp.ExactGP(max_iter=1, tol=1e-9, progress=False).fit(X, y)
+    said = [one.getMessage() for one in caplog.records if "rows with" not in one.getMessage()]
+    assert any(one.startswith("target 'y1': training ended before") for one in said)
+    assert any(one.startswith("target 'y1' takes only 2 distinct values") for one in said)
+    X = X[:, :1].copy()
+    X[np.isfinite(y[:, 1])] = 0.5
+    with pytest.raises(InputError, match="'x0' is constant") as caught:
+        daskgp.ExactGP(**QUIET).fit(X, y)
+    assert caught.value.__notes__ == ["so it is for target 'y1', which has rows of its own"]
+
+
 def test_rows_that_are_left_out_are_told_once(caplog):
     X, y = pair()
     X[9] = np.nan

@@ -22,13 +22,18 @@ from daskgp.runtime.process import single_blas_thread
 
 
 def describe(
-    rows: Rows, spans: Sequence[Span], executor: Executor, transform: Transform | None = None
+    rows: Rows,
+    spans: Sequence[Span],
+    executor: Executor,
+    transform: Transform | None = None,
+    what: str = "row",
 ) -> scaling.Sums:
     """Sum over the raw rows, in one pass, what the scaling, ranges and reports need.
 
-    Noise variances of rows, if there are any, are checked first.  Targets are transformed.
+    Noise variances of rows, if there are any, are checked first; ``what`` one is of for users.
+    Targets are transformed.
     """
-    usual = _usual_noise(rows, spans, executor) if rows.n_noise else (1.0, 1.0)
+    usual = _usual_noise(rows, spans, executor, what) if rows.n_noise else (1.0, 1.0)
     task = partial(_describe_block, rows, usual, transform)
     sums: scaling.Sums = map_reduce(task, scaling.combine, spans, executor, "describe")
     return sums._replace(sphere=rows.columns.sphere, transform=transform)
@@ -88,7 +93,9 @@ def _checksum_block(rows: Rows, span: Span) -> np.ndarray:
     return np.array([checksum(X[kept], y[kept], rows.n_targets)], np.uint64)
 
 
-def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple[float, float]:
+def _usual_noise(
+    rows: Rows, spans: Sequence[Span], executor: Executor, what: str
+) -> tuple[float, float]:
     """Return the geometric means of weights and error variances; InputError for impossible ones."""
     found: _Noise = map_reduce(partial(_noise_block, rows), _both_noises, spans, executor, "errors")
     counts = found.counts
@@ -101,13 +108,13 @@ def _usual_noise(rows: Rows, spans: Sequence[Span], executor: Executor) -> tuple
         filled = "a fill value in common use"
         if not_positive or not_finite or fill:
             said = [
-                f"{what} in {checks.rows(count)}"
-                for count, what in ((not_positive, below), (not_finite, unusable), (fill, filled))
+                f"{kind} in {checks.rows(count, what)}"
+                for count, kind in ((not_positive, below), (not_finite, unusable), (fill, filled))
                 if count
             ]
             raise InputError(
-                f"{GIVEN[name]} is {' and '.join(said)} of {int(n)}: leave these rows out, or give "
-                "positive finite numbers, if need be in another unit"
+                f"{GIVEN[name]} is {' and '.join(said)} of {int(n)}: leave these {what}s out, or "
+                "give positive finite numbers, if need be in another unit"
             )
     if not n and rows.weight is not None and len(rows):
         raise InputError(
