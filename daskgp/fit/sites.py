@@ -288,6 +288,8 @@ class _Turns:
             if not i:
                 stored = stored.in_order(self.recipe, self.sums, fit.posterior)
                 sites = stored.first(self.begun)
+            if recipe is not inner:
+                likelihood = likelihood.with_scatter(fit.posterior.theta.noise_variance)
             sites, found = stored.following(sites, fit.posterior, likelihood, share, i)
             turn = Turn(fit, found)
             theta = np.append(fit.posterior.theta.to_vector(False), likelihood.log_parameters)

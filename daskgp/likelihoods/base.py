@@ -274,6 +274,23 @@ class Likelihood(ABC):
         """
         return self
 
+    def with_scatter(self, variance: float) -> Likelihood:
+        """Return the likelihood whose y scatter more, as if f had noise of this variance.
+
+        It is itself if none of its parameters says how y scatter.
+
+        Parameters
+        ----------
+        variance : float
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import NegativeBinomial
+        >>> NegativeBinomial(size=1e6).with_scatter(np.log(1.5)).log_parameters.round(2)
+        array([0.69])
+        """
+        return self
+
     def with_columns(self, values: Mapping[str, Array]) -> Likelihood:
         """Return the likelihood of rows with these values (n,) of ``columns`` beside y.
 

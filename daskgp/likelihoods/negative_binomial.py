@@ -63,6 +63,11 @@ class NegativeBinomial(Counts):
     ) -> NegativeBinomial:
         return self._with(size=BEGIN)
 
+    def with_scatter(self, variance: float) -> NegativeBinomial:
+        # rates of the relative variance 1 / size; log-normal ones have expm1(variance)
+        size = 1.0 / (1.0 / self.size + math.expm1(min(variance, LARGEST_LOG_COUNT)))
+        return self._with(size=float(np.clip(size, *SIZE_BOUNDS)))
+
     def log_p(self, y: Array, f: Array) -> LogDensity:
         xp = namespace(f)
         share, softplus = logistic(f - math.log(self.size), xp)

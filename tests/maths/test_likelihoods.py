@@ -552,6 +552,14 @@ def test_values_between_bounds_start_there():
     assert Censored(0.5).start(y).sigma == pytest.approx(0.5 * np.std([1.0, 5.0, 9.0]))
 
 
+@pytest.mark.parametrize("variance", [0.0, 0.3, 100.0])
+def test_scatter_is_that_of_noisy_rates(variance):
+    begun = NegativeBinomial(20.0)
+    found = begun.with_scatter(variance)
+    assert found.size == pytest.approx(max(1 / (1 / 20 + np.expm1(min(variance, 34.0))), 1e-3))
+    assert Gaussian(0.3).with_scatter(variance) == Gaussian(0.3)
+
+
 # -- numbers out of the ordinary -----------------------------------------------------------------
 
 
