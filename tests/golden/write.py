@@ -36,6 +36,7 @@ def rows(kind):
     return {
         "plain": (X, y, {}),
         "two": (X, np.column_stack([y, 3 - 2 * y + 0.3 * X[:, 0]]), {}),
+        "two-positive": (X, np.column_stack([np.exp(y), 9 + y]), {}),
         "trend": (X, y + 2 * X[:, 0] - X[:, 1] + 5, {}),
         "positive": (X, np.exp(y), {}),
         "errors": (X, y, {"y_variance": rng.uniform(0.01, 0.5, N)}),
@@ -83,6 +84,16 @@ def joint(make):
         y[::3, 1] = np.nan
         kernel = kernels.Matern32()
         return make(targets="joint", kernel=kernel, optimizer="auto", max_iter=5).fit(X, y)
+
+    return fit
+
+
+def with_gaps(model):
+    """Fit targets of which each is missing in some rows."""
+
+    def fit(X, y):
+        y[::3, 1], y[1::7, 0] = np.nan, np.nan
+        return model.fit(X, y)
 
     return fit
 
@@ -142,6 +153,8 @@ MODELS = {
     "two-targets-exact": (exact(), "two"),
     "joint-targets-vecchia": (joint(vecchia), "two"),
     "joint-targets-exact": (joint(exact), "two"),
+    "separate-targets-vecchia": (with_gaps(vecchia()), "two"),
+    "separate-targets-exact": (with_gaps(exact(target_transform="boxcox")), "two-positive"),
     "trend-sgpr": (sgpr(mean="linear"), "trend"),
     "trend-lma": (lma(mean="linear"), "trend"),
     "trend-exact": (exact(mean="linear"), "trend"),
