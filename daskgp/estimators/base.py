@@ -29,6 +29,7 @@ from daskgp.estimators.attributes import offered_unless
 from daskgp.estimators.prediction import FittedGP
 from daskgp.estimators.requirements import (
     ADAM,
+    FIXED,
     GAUSSIAN,
     REPEATED,
     SEPARATE,
@@ -36,7 +37,7 @@ from daskgp.estimators.requirements import (
     Requirements,
 )
 from daskgp.estimators.settings import by_sites, check_settings, kernel_of
-from daskgp.fit import constraints, inputs, means, run, subset, timing, warm, work
+from daskgp.fit import constraints, inputs, joint, means, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
 from daskgp.fit.arrange import Arrangement, AsStored
 from daskgp.fit.fitted import Fit
@@ -157,6 +158,8 @@ class GaussianProcess(FittedGP):
         Hyper-parameters that are not trained, by their names in ``hyperparameters_``; "lengthscale"
         stands for those of all columns.  Values are in the units of the data; without one a
         hyper-parameter keeps that of ``kernel`` or ``noise_variance``, or of a model in ``start``.
+        ``{"noise_variance[zinc]": 1.0}`` is that of one of several joint targets; with
+        ``optimizer=None`` these are the only ones, as the kernel has all other numbers.
     limits : mapping of names to (float, float), optional
         Least and largest values of hyper-parameters, in the units of the data.
     prior : mapping of names to prior, optional
@@ -236,7 +239,7 @@ class GaussianProcess(FittedGP):
         "max_iter": (TRAINED,),
         "tol": (REPEATED,),
         "train_blocks": (TRAINED,),
-        "fixed": (TRAINED,),
+        "fixed": (FIXED,),
         "limits": (TRAINED,),
         "prior": (TRAINED,),
         "noise_variance": (GAUSSIAN,),
@@ -532,16 +535,24 @@ class GaussianProcess(FittedGP):
             names, each = self.solved_.target_names, [part.trend_ for part in self.parts_]
             return hyperparameter_table.of_targets(names, each)
         if self.solved_.layer(TrendLayer) is None:
-            raise AttributeError(
-                "trend_ belongs to a trend that is integrated over: fit with mean='linear' or the "
-                "names of columns"
-            )
+            remedy = "fit with mean='linear' or the names of columns"
+            if self.solved_.joint:
+                remedy = (
+                    "targets='joint' has none, and that of mean='ols' is the plane of least squares"
+                    " of each target; fit one target with mean='linear' to see its coefficients"
+                )
+            raise AttributeError(f"trend_ belongs to a trend that is integrated over: {remedy}")
         return hyperparameter_table.of_trend(self.solved_)
 
     @property
     def likelihood_(self) -> Likelihood:
         """Likelihood with its learned parameters; of a Gaussian in units of the standardised y."""
         own = self.solved_.likelihood
+        if own is None and np.ndim(self.noise_variance_):
+            raise AttributeError(
+                "likelihood_ has one noise variance, and each of these targets has its own: "
+                "noise_variance_ and hyperparameters_ have them"
+            )
         return Gaussian(self.noise_variance_) if own is None else own
 
     @property
@@ -774,6 +785,8 @@ class GaussianProcess(FittedGP):
     def _plan(self, X: Any, y: Any, measure: bool, beside: Beside) -> planning.Plan:
         recipe, executor = self.recipe(), Executor.current(self.progress)
         rows = recipe.rows_of(X, y, None, executor.shares_memory, beside)
+        if recipe.targets == "joint":
+            recipe, rows = joint.planned(recipe, rows)
         work.check(recipe, rows, len(rows))
         recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
         load = work.work_of(recipe, rows)

@@ -67,6 +67,21 @@ REPEATED = TRAINED._replace(
 """Condition that something settles: hyper-parameters, or the sites of a likelihood."""
 
 
+def _fixes(estimator: Any) -> bool:
+    """Return whether fixed values count: where nothing is trained, noise variances of each target.
+
+    Those of the kernel are in it, and ``noise_variance`` is one for all.
+    """
+    told, trained = estimator.fixed, estimator.optimizer is not None
+    if trained or estimator.targets != "joint" or not isinstance(told, Mapping):
+        return trained
+    return all(str(name).startswith("noise_variance[") for name in told)
+
+
+FIXED = TRAINED._replace(holds=_fixes)
+"""Condition that values which are fixed are those of the fit."""
+
+
 def idle(estimator: Any) -> dict[str, Needs]:
     """Return the non-default settings that have no effect, and the condition that each misses."""
     idle_settings = {}

@@ -84,12 +84,15 @@ class Asked(NamedTuple):
         Settings of an estimator.
     measured : bool
         Whether there is a noise variance among the hyper-parameters.
+    each : tuple of str
+        Names of joint targets, each of which has a noise variance of its own.
     """
 
     fixed: Any = None
     limits: Mapping[str, Sequence[float]] | None = None
     prior: Mapping[str, Any] | None = None
     measured: bool = True
+    each: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
@@ -154,7 +157,7 @@ class Asked(NamedTuple):
                 )
         for j in sorted(seen["fixed"] & seen["limits"]):
             raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
-        is_open = [*left_open(kernel, d), False]
+        is_open = np.append(left_open(kernel, d), [False] * max(len(self.each), 1))
         for name, value in fixed.items():
             if value is None and any(is_open[j] for j in matching(names, name)):
                 raise SettingError(
@@ -170,7 +173,10 @@ class Asked(NamedTuple):
         return len(names) - len(kept.union(self._held(resolved)))
 
     def _held(self, kernel: Kernel) -> list[int]:
-        """Return the positions of variances that others of a product say, and no user names."""
+        """Return the positions of variances that others of a product say, and no user names.
+
+        Where the other is one number, which is fixed, it is the variance that is learned instead.
+        """
         names = self.names(kernel)
         fixed, *others = (
             {j for name in setting for j in matching(names, name)}
@@ -180,7 +186,8 @@ class Asked(NamedTuple):
         return [
             j
             for name, instead in held(kernel).items()
-            if (j := names.index(name)) not in said and fixed.isdisjoint(map(names.index, instead))
+            if (j := names.index(name)) not in said
+            and not (len(instead) == 1 and names.index(instead[0]) in fixed)
         ]
 
     def check_sizes(self, theta: Theta) -> None:
@@ -196,13 +203,21 @@ class Asked(NamedTuple):
 
     def names(self, kernel: Kernel) -> list[str]:
         """Return the names of hyper-parameters in the order of their vector."""
-        return [*kernel.parameter_names, *([NOISE] if self.measured else [])]
+        noise = noise_names(self.each) or ([NOISE] if self.measured else [])
+        return [*kernel.parameter_names, *noise]
 
-    def about(self, theta: Theta, scale: scaling.Scaling, noise: float | None) -> Constraints:
+    def about(
+        self,
+        theta: Theta,
+        scale: scaling.Scaling,
+        noise: float | None,
+        levels: np.ndarray | None = None,
+    ) -> Constraints:
         """Return the constraints of hyper-parameters in the units of the model.
 
         What is fixed without a value keeps that of theta, and the noise variance a given one.  So
-        do variances that those of categories, in the same product, make redundant.
+        do variances that those of categories, in the same product, make redundant.  ``levels`` are
+        the scales of joint targets, which have no unit in common; the noise variance is the rows'.
 
         Raises
         ------
@@ -221,7 +236,7 @@ class Asked(NamedTuple):
             return [j for j in matching(names, name) if not scaling.left_out(units[j], scale.uses)]
 
         def log_unit(setting: str, j: int) -> float:
-            size = scale.size(units[j])
+            size = scale.size(units[j], None if names[j] == NOISE else levels)
             if size is None:
                 raise SettingError(
                     f"{setting} of {names[j]!r} has no unit, as columns or targets have scales of "
@@ -256,6 +271,11 @@ def _refuse_angles(kernel: Kernel, positions: set[int]) -> None:
             f"{name!r} takes no prior, as angles count modulo half a turn or a whole one: give "
             f"limits={{{name!r}: (20, 40)}}, in degrees, or fix it"
         )
+
+
+def noise_names(targets: Sequence[str]) -> list[str]:
+    """Return the names of the noise variances of joint targets."""
+    return [f"{NOISE}[{name}]" for name in targets]
 
 
 def matching(names: Sequence[str], name: str) -> list[int]:

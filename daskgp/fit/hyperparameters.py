@@ -24,7 +24,7 @@ from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import ORDER, averages, most_order
 from daskgp.kernels.compose import beside_places, derived_of
 from daskgp.kernels.registry import identity
-from daskgp.kernels.units import left_open, opened
+from daskgp.kernels.units import Size, left_open, opened, without_unit
 from daskgp.models import inducing, scaling
 from daskgp.models.additive import Additive
 from daskgp.models.columns import RADIUS
@@ -105,7 +105,7 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums) -> subset.St
     ends = [None if at is None else (sums.low[at], sums.high[at]) for at in where]
     feature_units.warn_of_stand_ins(rows.feature_names, rows.feature_units, ends)
     kernel = recipe.choices_in_units(stage)[0]
-    _say_without_unit(recipe.kernel(stage.rows), stage.scaling)
+    _say_without_unit(recipe.kernel(rows), rows.n_features, recipe.size(stage.scaling))
     measured = np.ones(rows.n_features, bool)
     measured[list(recipe.beside_places(rows))] = False
     median = subset.median_distances(np.where(measured, sample.rows.X, 0.0))
@@ -142,12 +142,9 @@ def _first_noise(recipe: Recipe, sums: scaling.Sums) -> float:
     return given if recipe.optimizer is None else given * sums.usual
 
 
-def _say_without_unit(kernel: Kernel, scale: scaling.Scaling) -> None:
+def _say_without_unit(kernel: Kernel, d: int, size: Size) -> None:
     """Log which numbers of a user's kernel have no unit of the data, so that they are scaled."""
-    d = len(scale.x_scale)
-    resolved, is_open = kernel.resolve(np.ones(d), 1.0), left_open(kernel, d)
-    named = zip(resolved.parameter_names, resolved.units(d), is_open, strict=True)
-    names = [name for name, unit, free in named if not free and scale.size(unit) is None]
+    names = without_unit(kernel, d, size)
     if names:
         logger.info(
             "%s of the kernel %s taken in standardised units, as the columns or targets concerned "

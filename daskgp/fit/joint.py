@@ -15,9 +15,9 @@ step where errors are most of d: a_t / b_t then hardly changes with s_t.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -29,14 +29,16 @@ from daskgp.data.regressor import Known
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import InputError, SettingError
-from daskgp.fit import hyperparameters, means, sites, warm
+from daskgp.fit import constraints, hyperparameters, means, sites, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit, note
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.turns import RowsInTurns
 from daskgp.kernels import Coregion, Kernel
-from daskgp.kernels.categories import with_levels
+from daskgp.kernels.base import Unit
+from daskgp.kernels.categories import with_levels, with_name
 from daskgp.kernels.compose import Composite, tables
+from daskgp.kernels.units import without_unit
 from daskgp.models import scaling
 from daskgp.posterior.layers import Noise, TargetNoise, Units, chain
 from daskgp.posterior.posterior import Posterior, variable_of
@@ -131,20 +133,49 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
         raise SettingError(
             "targets='joint' has hyper-parameters that all places have in common: leave varying out"
         )
-    asked = recipe.asked
-    for setting, given in (
-        ("fixed", fixed_values(asked.fixed)), ("limits", asked.limits), ("prior", asked.prior),
-    ):  # fmt: skip
-        if NOISE in (given or {}):
-            raise SettingError(
-                f"{setting} has {NOISE!r}, and targets='joint' learns one of each target: leave it "
-                f"out of {setting}="
-            )
+    _check_asked(recipe, rows.target_names)
     if means.is_integrated(recipe.mean):
         raise SettingError(
             f"mean={recipe.mean!r} is a trend that is integrated over, which targets='joint' does "
             "not have: choose mean='ols', least squares of each target, or 'constant'"
         )
+
+
+def _check_asked(recipe: Recipe, targets: Sequence[str]) -> None:
+    """Raise SettingError for what is said about noise variances and has no meaning."""
+    asked, names = recipe.asked, constraints.noise_names(targets)
+    fixed = fixed_values(asked.fixed)
+    for setting, given in (("fixed", fixed), ("limits", asked.limits), ("prior", asked.prior)):
+        if NOISE in (given or {}):
+            raise SettingError(
+                f"{setting} has {NOISE!r}, and targets='joint' learns one of each target: "
+                + ("leave it out" if setting == "prior" else f"name {' or '.join(names)}")
+            )
+    for name in names:
+        if name in (asked.prior or {}):
+            raise SettingError(
+                f"prior has {name!r}, and noise variances of targets='joint' have no prior: give "
+                f"limits={{{name!r}: (0.1, 2.0)}}, in the unit of the target squared"
+            )
+        if name in fixed and name in (asked.limits or {}):
+            raise SettingError(f"{name!r} is fixed and has limits: leave one of them out")
+
+
+def _refuse_without_unit(recipe: Recipe, rows: data.Rows) -> None:
+    """Raise SettingError for numbers of kernels that targets of different units have in common."""
+    d = rows.n_features
+
+    def size(unit: Unit) -> float | None:
+        own = unit.level is not None and unit.level[0] == d - 1
+        return 1.0 if own or not unit.of_target else None
+
+    for kernel in recipe.choices(rows) if recipe.standardize else ():
+        for name in without_unit(kernel, d, size):
+            raise SettingError(
+                f"{name} of the kernel is a number of its own for all joint targets, whose units "
+                'differ: multiply its part by Coregion("target", variance=(...)), a variance of '
+                "each, leave the number out, or set standardize=False"
+            )
 
 
 def _check_start(rows: data.Rows, posterior: Posterior) -> None:
@@ -207,7 +238,7 @@ def run(
     try:
         plain = long.written()
         sums = sampling.describe(plain, recipe.spans(plain), executor, what="value")
-        inner = of_rows(recipe, rows)
+        inner = replace(of_rows(recipe, rows), levels=_scales(units))
         method, trainer = inner.method.of_kinds(counts), inner.trainer.of_kinds(counts)
         inner = replace(inner, method=method, trainer=trainer)
         if recipe.optimizer is not None and not recipe.standardize:
@@ -231,7 +262,9 @@ def planned(recipe: Recipe, rows: data.Rows) -> tuple[Recipe, data.Rows]:
     n, p, d = len(rows), rows.n_targets, len(rows.feature_names) + 1
     nothing = np.broadcast_to(np.float64(0.0), (n * p, d))
     arrays = {"X": nothing, **{k: nothing[:, 0] for k in ("y", *GIVEN) if k in rows.arrays}}
-    return of_rows(recipe, rows), _in_long_form(rows, arrays)
+    inner, long = of_rows(recipe, rows), _in_long_form(rows, arrays)
+    _refuse_without_unit(inner, long)
+    return inner, long
 
 
 def of_rows(recipe: Recipe, rows: data.Rows) -> Recipe:
@@ -239,7 +272,8 @@ def of_rows(recipe: Recipe, rows: data.Rows) -> Recipe:
     column, names = variable_of(rows.feature_names), rows.target_names
     return replace(
         recipe,
-        kernels=tuple(together(kernel, column, names) for kernel in recipe.kernels),
+        kernels=tuple(together(k, column, rows.feature_names, names) for k in recipe.kernels),
+        asked=recipe.asked._replace(each=names),
         targets="separate",
         mean="zero",
         latent=1.0,
@@ -248,8 +282,11 @@ def of_rows(recipe: Recipe, rows: data.Rows) -> Recipe:
     )
 
 
-def together(kernel: Kernel, column: str, names: tuple[str, ...]) -> Kernel:
+def together(
+    kernel: Kernel, column: str, features: Sequence[str], names: tuple[str, ...]
+) -> Kernel:
     """Return a kernel of rows in the long form: itself if it looks at the column."""
+    kernel = with_name(kernel, len(features), column)
     if column not in {table.column for table in tables(kernel)}:
         kernel = Coregion(column) * kernel
     return with_levels(kernel, {column: names})
@@ -267,10 +304,12 @@ def _begun_at(kernel: Kernel, column: str, variances: np.ndarray) -> Kernel:
 def _given(recipe: Recipe, base: float) -> Recipe:
     """Return the recipe of rows whose noise variances are given, but for that of all rows."""
     asked = recipe.asked
-    fixed = {**fixed_values(asked.fixed), NOISE: base}
+    own = constraints.noise_names(asked.each)
+    fixed = {name: value for name, value in fixed_values(asked.fixed).items() if name not in own}
+    limits = {name: pair for name, pair in (asked.limits or {}).items() if name not in own}
     return replace(
         recipe,
-        asked=Asked(fixed, asked.limits, asked.prior, asked.measured),
+        asked=Asked({**fixed, NOISE: base}, limits, asked.prior, asked.measured),
         noise_variance=base,
     )
 
@@ -460,7 +499,7 @@ def _each(
 
 def _in_units(errors: np.ndarray, units: tuple[scaling.Scaling, ...]) -> np.ndarray:
     """Return error variances (r p,) in units of targets."""
-    return (errors / np.array([own.y_scale[0] for own in units]) ** 2).reshape(-1)
+    return (errors / _scales(units) ** 2).reshape(-1)
 
 
 def each_of(
@@ -543,6 +582,38 @@ def _sums(
     return [Sums(*map(of_each, each))]
 
 
+class _AskedNoise(NamedTuple):
+    """What users say about noise variances (p,), in the units of the rows in the long form.
+
+    ``values`` are NaN of those that are not fixed, or keep where they begin, which ``held`` tells;
+    ``limits`` (2, p) are NaN where nothing is said.
+    """
+
+    values: np.ndarray
+    held: np.ndarray
+    limits: np.ndarray
+
+    @classmethod
+    def of(cls, asked: Asked, units: tuple[scaling.Scaling, ...]) -> _AskedNoise:
+        """Return it from settings in the units of the targets."""
+        fixed, given = fixed_values(asked.fixed), asked.limits or {}
+        names, squares = constraints.noise_names(asked.each), _scales(units) ** 2
+        values = np.array([fixed.get(name) or np.nan for name in names])
+        held = np.array([name in fixed for name in names])
+        limits = np.array([given.get(name, (np.nan, np.nan)) for name in names], np.float64).T
+        return cls(values / squares, held, limits / squares)
+
+    def bounds(self, usual: np.ndarray) -> np.ndarray:
+        """Return bounds (2, p) from those (2, p) where nothing is said."""
+        return np.where(np.isnan(self.limits), usual, self.limits)
+
+    def begun(self, noise: np.ndarray) -> np.ndarray:
+        """Return noise variances (p,) that are moved to what is fixed and into the limits."""
+        everything = np.broadcast_to([[0.0], [np.inf]], self.limits.shape)
+        noise = np.where(np.isnan(self.values), noise, self.values)
+        return np.where(self.held, noise, np.clip(noise, *self.bounds(everything)))
+
+
 @dataclass(frozen=True)
 class _Turns:
     """Fits of rows in the long form and the noise variances that follow, in turns.
@@ -559,13 +630,19 @@ class _Turns:
     mean: Any
     unit: np.ndarray
 
+    @cached_property
+    def noise(self) -> _AskedNoise:
+        """What users say about noise variances."""
+        return _AskedNoise.of(self.recipe.asked, self.long.units)
+
     def taken(self, start: warm.Other | None, ended: Callable[[], bool]) -> Fit:
         """Return the fit with the last noise variances, as one of the rows that were given."""
         recipe, base = self.recipe, self.long.base
         other, noise = self._begun(start)
+        noise = self.noise.begun(noise)
         if recipe.optimizer is None:
             return self._untrained(noise, other)
-        limits = np.outer(hyperparameters.NOISE_BOUNDS, self.unit)
+        limits = self.noise.bounds(np.outer(hyperparameters.NOISE_BOUNDS, self.unit))
         history, errors = list[dict[str, Any]](), None
         own: np.ndarray | None = None
         was: np.ndarray | None = None
@@ -575,17 +652,18 @@ class _Turns:
             with sites.silent() if number else callbacks.ended():
                 fit = self._solved(_given(recipe, base), noise, number, other, self.checkpoint)
             theta = fit.posterior.theta
-            history = hyperparameters.continued(history, fit.history)
+            history = hyperparameters.continued(history, self._noted(fit.history, noise))
             if recipe.optimizer is not None:
                 errors, trained_at = fit.errors, noise
             sums = self.long.sums(self.rows, fit.posterior, noise)
-            step, vector = sums.step(step if number % 2 else None), theta.to_vector(False)[:-1]
+            step = np.where(self.noise.held, 0.0, sums.step(step if number % 2 else None))
+            vector = theta.to_vector(False)[:-1]
             moves = np.inf if was is None else np.abs(vector - was).max()
-            own, was = sums.errors(noise, limits), vector
+            own, was = np.where(self.noise.held, np.nan, sums.errors(noise, limits)), vector
             logger.info("joint targets, turn %d: noise variances %s", number + 1, noise)
             other = warm.Other(fit.posterior, recipe.inputs)
             recipe = replace(recipe, begun_from=fit.posterior.token)
-            following = np.clip(noise * np.exp(step), *limits)
+            following = np.where(self.noise.held, noise, np.clip(noise * np.exp(step), *limits))
             step = np.log(following / noise)  # none at a bound
             settled = sums.settled(step).all()
             late = sums.most_gained(noise, trained_at) > recipe.tol * len(vector)
@@ -619,6 +697,16 @@ class _Turns:
             return None, np.full(len(self.unit), given)
         # from above: begun without noise, training takes a target's for roughness and stays there
         return None, self.unit * np.clip(given, *hyperparameters.NOISE_BOUNDS)
+
+    def _noted(self, history: list[dict[str, Any]], noise: np.ndarray) -> list[dict[str, Any]]:
+        """Return entries of a history with the noise variance of each target for that of rows."""
+        named = dict(zip(constraints.noise_names(self.long.rows.target_names), noise, strict=True))
+        own = {name: float(value) for name, value in named.items()}
+        found = []
+        for entry in history:
+            rest = {name: value for name, value in entry.items() if name != NOISE}
+            found.append({**rest, **own})
+        return found
 
     def _untrained(self, noise: np.ndarray, start: warm.Other | None) -> Fit:
         """Return the fit with the hyper-parameters that it begins with."""
@@ -664,9 +752,14 @@ class _Turns:
         return replace(fit, posterior=posterior, likelihood_errors=errors)
 
 
+def _scales(units: tuple[scaling.Scaling, ...]) -> np.ndarray:
+    """Return the scale (p,) of each target."""
+    return np.array([own.y_scale[0] for own in units])
+
+
 def _in_units_of(posterior: Posterior, units: tuple[scaling.Scaling, ...]) -> Posterior:
     """Return a posterior of joint targets whose variances are in other units of these."""
-    ratios = posterior.scaling.y_scale / np.array([own.y_scale[0] for own in units])
+    ratios = posterior.scaling.y_scale / _scales(units)
     noise, theta = posterior.layer(TargetNoise), posterior.theta
     assert noise is not None
     kernel, d = theta.kernel, len(posterior.scaling.x_scale)
@@ -747,9 +840,11 @@ def more(
     if not counts.any():
         raise InputError(f"no usable rows: none of {len(rows)} has all features and a target")
     base = posterior.theta.noise_variance
-    long = Long(rows, executor, url, _units(posterior.scaling), counts, base)
+    units = _units(posterior.scaling)
+    long = Long(rows, executor, url, units, counts, base)
+    own = replace(of_rows(recipe, rows), levels=_scales(units))
     noisy = long.with_noise(long.written(), noise.variances, 0)
-    return More(_given(of_rows(recipe, rows), base), noisy, found, _total(found), long.clear)
+    return More(_given(own, base), noisy, found, _total(found), long.clear)
 
 
 def _units(own: scaling.Scaling) -> tuple[scaling.Scaling, ...]:
@@ -776,5 +871,5 @@ def _scaling(own: scaling.Scaling, units: tuple[scaling.Scaling, ...]) -> scalin
         per = np.where(unit.uses, unit.slope[:, 0] / np.where(unit.uses, unit.x_scale, 1.0), 0.0)
         slope[:d, j] = per * np.where(np.isfinite(scale), scale, 0.0)
         intercept[j] = unit.intercept[0] + (shift - unit.x_shift) @ per
-    y_scale = np.array([unit.y_scale[0] for unit in units])
+    y_scale = _scales(units)
     return replace(own, intercept=intercept, slope=slope, y_scale=y_scale)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from daskgp.fit.subset import Start
 from daskgp.kernels import Categorical, Kernel
 from daskgp.kernels.averaged import averages
 from daskgp.kernels.compose import beside_places, codes_of, extents_of, tables
-from daskgp.kernels.units import in_model_units, known_columns
+from daskgp.kernels.units import Size, in_model_units, known_columns
 from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.method import Method
@@ -236,6 +237,8 @@ class Recipe:
         which have no scale of their own.
     of_part : bool
         Whether rows are those of a fold, in which a class may be missing.
+    levels : ndarray (p,), optional
+        Scales of the targets whose codes the last column has, where rows are those of joint ones.
     others
         As the settings of an estimator.
     """
@@ -274,6 +277,7 @@ class Recipe:
     begins_at_spread: bool = False
     of_part: bool = False
     targets: Literal["separate", "joint"] = "separate"
+    levels: np.ndarray | None = None
 
     @property
     def observed_by(self) -> Likelihood:
@@ -312,8 +316,12 @@ class Recipe:
 
     def choices_in_units(self, stage: rounds.Rounds) -> list[Kernel]:
         """Return the kernels to choose from, whose numbers are in the units of the model."""
-        d, size = stage.rows.n_features, stage.scaling.size
+        d, size = stage.rows.n_features, self.size(stage.scaling)
         return [in_model_units(kernel, d, size) for kernel in self.choices(stage.rows)]
+
+    def size(self, scale: scaling.Scaling) -> Size:
+        """Return what gives the size of a unit in the user's, None if there is no such size."""
+        return partial(scale.size, levels=self.levels)
 
     def tied(self, rows: data.Rows) -> scaling.Ties:
         """Return the columns that share a scale."""
@@ -340,7 +348,7 @@ class Recipe:
         if self.codes is not None:  # the latent function has no unit
             scale = replace(scale, y_scale=np.ones(len(scale.y_scale)))
         noise = self.noise_variance if self.begun_from is None else None
-        return self.asked.about(theta, scale, noise)
+        return self.asked.about(theta, scale, noise, self.levels)
 
     @property
     def read_rows(self) -> int | None:

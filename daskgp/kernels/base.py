@@ -54,6 +54,7 @@ class Unit(NamedTuple):
     """Unit of a hyper-parameter: powers of the units of some columns and of the target.
 
     A lengthscale over columns 0 and 1 is ``Unit((0, 1), 1, 0)``, a variance ``Unit((), 0, 2)``.
+    One that is of a level of a category alone has its ``level``: the column, and the code.
 
     Examples
     --------
@@ -65,6 +66,7 @@ class Unit(NamedTuple):
     columns: tuple[int, ...] = ()
     of_inputs: int = 0
     of_target: int = 0
+    level: tuple[int, int] | None = None
 
 
 class Derived(NamedTuple):
@@ -377,9 +379,9 @@ class Kernel(ABC):
 
         Examples
         --------
-        >>> from daskgp.kernels import RBF
-        >>> RBF().units(2)
-        (Unit(columns=(), of_inputs=0, of_target=2), Unit(columns=(0, 1), of_inputs=1, of_target=0))
+        >>> from daskgp.kernels import RBF, Unit
+        >>> RBF().units(2) == (Unit((), 0, 2), Unit((0, 1), 1, 0))  # variance and lengthscale
+        True
         """
         return tuple(Unit() for _ in self.parameter_names)
 

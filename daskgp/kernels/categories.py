@@ -410,8 +410,9 @@ class Coregion(Table):
         return replaced(self, variance=tuple(map(float, variances)), angle=each)
 
     def units(self, n_features: int) -> tuple[Unit, ...]:
-        L = len(self.level_names)
-        return (Unit((), 0, 2),) * L + (Unit(),) * sum(self._angle_counts)
+        (column,), L = self.categories(n_features), len(self.level_names)
+        own = tuple(Unit((), 0, 2, (column, i)) for i in range(L))
+        return own + (Unit(),) * sum(self._angle_counts)
 
     def derived(self) -> tuple[Derived, ...]:
         C, names = self.correlation, self.level_names
@@ -556,6 +557,24 @@ def with_levels(kernel: Kernel, levels: Mapping[int | str, Any]) -> Kernel:
             f"{shown(found)}: leave levels out, or give those of the column"
         )
     return kernel if isinstance(known, tuple) else replaced(kernel, levels=found)
+
+
+def with_name(kernel: Kernel, column: int, name: str) -> Kernel:
+    """Return a kernel whose parts over categories have the name of a column for its number.
+
+    Examples
+    --------
+    >>> with_name(Coregion(2, levels=2), 2, "target").column
+    'target'
+    """
+    parts: Any = getattr(kernel, "parts", None)
+    if parts is not None:
+        made: Any = kernel
+        named: Kernel = made.with_parts(tuple(with_name(part, column, name) for part in parts))
+        return named
+    if not isinstance(kernel, Table) or kernel.column != column:
+        return kernel
+    return replaced(kernel, column=name)
 
 
 def with_new_level(kernel: Kernel) -> Kernel:

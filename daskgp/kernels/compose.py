@@ -25,7 +25,7 @@ from daskgp.kernels.base import (
     Pullback,
     Unit,
 )
-from daskgp.kernels.categories import Table
+from daskgp.kernels.categories import Coregion, Table
 from daskgp.kernels.checks import (
     Inputs,
     check_cotangent,
@@ -317,7 +317,8 @@ class Product(Composite):
     def units(self, n_features: int) -> tuple[Unit, ...]:
         """Return units as if one part carried that of the target and the others none.
 
-        It is the first over categories, or the first of all.
+        It is the last with variances of levels (``Coregion``), else the first over categories, or
+        the first of all.
         """
         own = _carrier(self)
         return tuple(
@@ -589,8 +590,20 @@ def held(kernel: Kernel) -> dict[str, tuple[str, ...]]:
 
 
 def _carrier(kernel: Product) -> int:
-    """Return the number of the factor whose variances have the unit of the target."""
-    return next((i for i, part in enumerate(kernel.parts) if tables(part)), 0)
+    """Return the number of the factor whose variances have the unit of the target.
+
+    Of factors with variances of levels it is that over the last column, which tells joint targets.
+    """
+    over = [tables(part) for part in kernel.parts]
+    levels = [
+        (one.column if isinstance(one.column, int) else -1, i)
+        for i, own in enumerate(over)
+        for one in own
+        if isinstance(one, Coregion)
+    ]
+    if levels:
+        return max(levels)[1]
+    return next((i for i, own in enumerate(over) if own), 0)
 
 
 def _scaling(kernel: Kernel) -> tuple[str, ...]:

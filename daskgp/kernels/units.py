@@ -68,6 +68,20 @@ def known_columns(kernel: Kernel, d: int) -> tuple[int, ...]:
     return tuple(sorted({j for unit, _ in pairs for j in unit.columns} - open_ones))
 
 
+def without_unit(kernel: Kernel, d: int, size: Size) -> list[str]:
+    """Return the names of the numbers of a kernel of d columns whose unit has no size.
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> without_unit(RBF(2.0), 3, lambda unit: None if unit.columns else 1.0)
+    ['lengthscale']
+    """
+    resolved, is_open = kernel.resolve(np.ones(d), 1.0), left_open(kernel, d)
+    named = zip(resolved.parameter_names, resolved.units(d), is_open, strict=True)
+    return [name for name, unit, free in named if not free and size(unit) is None]
+
+
 def in_model_units(kernel: Kernel, d: int, size: Size) -> Kernel:
     """Return a kernel of d columns with numbers in a model's units from one in the user's.
 

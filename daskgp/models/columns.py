@@ -20,7 +20,7 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import Kernel
-from daskgp.kernels.categories import with_levels
+from daskgp.kernels.categories import with_levels, with_name
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
 from daskgp.models import categories
 from daskgp.models.fills import KNOWN, Fills, Limits, far, without
@@ -234,7 +234,8 @@ class Columns:
     def users_kernel(self, kernel: Kernel) -> Kernel:
         """Return what ``kernel`` makes a kernel of the inputs from."""
         where = (*self.where, len(self) - 1) if self.variable else self.where
-        return of_features(kernel, where) if self.sphere else kernel
+        own = of_features(kernel, where) if self.sphere else kernel
+        return with_name(own, len(self.names), self.variable) if self.variable else own
 
     def scaled_as_before(self, kernel: Kernel, scale: np.ndarray) -> Kernel:
         """Return a kernel of inputs over ``scale`` from one as earlier versions took it.

@@ -238,12 +238,18 @@ class Scaling:
         """Mask (d,) of the columns that are not left out."""
         return np.isfinite(self.x_scale)
 
-    def size(self, unit: Unit) -> float | None:
-        """Return the size of a unit in the user's; None if its columns or targets differ in it."""
-        columns = list(unit.columns)
+    def size(self, unit: Unit, levels: np.ndarray | None = None) -> float | None:
+        """Return the size of a unit in the user's; None if its columns or targets differ in it.
+
+        ``levels`` (p,) are the scales of the levels of the last column, where these are targets.
+        """
+        columns, targets = list(unit.columns), self.y_scale if levels is None else levels
+        if levels is not None and unit.level is not None:
+            column, code = unit.level
+            targets = targets[[code]] if column == len(self.x_scale) - 1 else targets
         used = self.x_scale[columns][self.uses[columns]]
         factors = [1.0]
-        for scales, power in ((used, unit.of_inputs), (self.y_scale, unit.of_target)):
+        for scales, power in ((used, unit.of_inputs), (targets, unit.of_target)):
             if power and not np.allclose(scales, scales[:1], rtol=1e-12, atol=0.0):
                 return None
             factors += [float(scales[0]) ** power] if power and len(scales) else []

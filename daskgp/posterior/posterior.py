@@ -22,6 +22,7 @@ from daskgp.data.rows import Rows, names_differ
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.base import Unit
 from daskgp.kernels.categories import with_new_level
 from daskgp.kernels.registry import describe, identity
 from daskgp.kernels.units import in_users_units as kernel_in_users_units
@@ -273,8 +274,12 @@ class Posterior:
     @property
     def users_kernel(self) -> Kernel:
         """Kernel of the columns of X, in their units and those of y; in km on a sphere."""
-        own = kernel_in_users_units(self.theta.kernel, len(self.columns), self.scaling.size)
+        own = kernel_in_users_units(self.theta.kernel, len(self.columns), self.size)
         return self.columns.users_kernel(own)
+
+    def size(self, unit: Unit) -> float | None:
+        """Return the size of a unit in the user's; None if its columns or targets differ in it."""
+        return self.scaling.size(unit, self.scaling.y_scale if self.joint else None)
 
     def scaled(self, X: np.ndarray) -> np.ndarray:
         """Return the inputs in the model's units at rows X (n, d) in the user's."""

@@ -9,9 +9,8 @@ import numpy as np
 
 from daskgp.data import axes, feature_units
 from daskgp.fit import varying
-from daskgp.kernels import Coregion
 from daskgp.kernels.base import Kernel, Unit
-from daskgp.kernels.compose import derived_of, held, redundant, tables
+from daskgp.kernels.compose import derived_of, held, redundant
 from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
 from daskgp.models.scaling import left_out
@@ -154,25 +153,12 @@ def measures(posterior: Posterior) -> dict[int, Measure]:
     noise = [] if posterior.likelihood or posterior.joint else ["noise_variance"]
     named = zip((*kernel.parameter_names, *noise), (*kernel.units(d), Unit((), 0, 2)), strict=False)
     own = len(kernel.parameter_names)
-    levels = _levels(kernel, d - 1) if posterior.joint else {}
     return {
-        j: Measure(name, *_in_units(posterior, unit, levels.get(j)))
+        j: Measure(name, *_in_units(posterior, unit))
         for j, (name, unit) in enumerate(named)
         if (method.shows_noise if j == own else method.uses_kernel)
         and not left_out(unit, posterior.scaling.uses)
     }
-
-
-def _levels(kernel: Kernel, column: int) -> dict[int, int]:
-    """Return the levels of a column whose variances a kernel has, by their positions."""
-    parts, found, start = getattr(kernel, "parts", None), dict[int, int](), 0
-    if parts is None:
-        own = isinstance(kernel, Coregion) and kernel.column == column
-        return {j: j for j, _ in enumerate(tables(kernel)[0].level_names)} if own else {}
-    for part in parts:
-        found |= {start + j: level for j, level in _levels(part, column).items()}
-        start += len(part.parameter_names)
-    return found
 
 
 def _of_likelihood(posterior: Posterior, errors: np.ndarray | None) -> Iterator[Hyperparameter]:
@@ -269,12 +255,12 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
 
 
-def _in_units(posterior: Posterior, unit: Unit, target: int | None = None) -> tuple[float, str]:
-    """Return the size of a unit in those of the data, of one target by its number, and its name."""
-    if target is not None:
-        size = float(posterior.scaling.y_scale[target]) ** unit.of_target
-        return size, _power(_unit_of(posterior, target), unit.of_target)
-    scale = posterior.scaling.size(unit)
+def _in_units(posterior: Posterior, unit: Unit) -> tuple[float, str]:
+    """Return the size of a unit in those of the data, and its name."""
+    scale, level = posterior.size(unit), unit.level
+    if posterior.joint and level is not None and level[0] == len(posterior.columns) - 1:
+        one = _power(_unit_of(posterior, level[1]), unit.of_target) if unit.of_target else NO_UNIT
+        return (1.0 if scale is None else scale), one
     return (1.0, STANDARDISED) if scale is None else (scale, _name(posterior, unit))
 
 

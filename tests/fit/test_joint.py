@@ -39,6 +39,11 @@ def pair(n=40, seed=0, gaps=True):
     return X, y
 
 
+def in_units(y, shares):
+    """Return variances in the units of targets from shares of their variances."""
+    return tuple((np.nanstd(y, axis=0) ** 2 * shares).tolist())
+
+
 def dense(X, y, Z, kernel, B, noise, errors=0.0, weight=1.0):
     """Mean (t, p) and covariance (t p, t p) of targets about their means, in their spreads."""
     p, known = y.shape[1], np.isfinite(y)
@@ -66,7 +71,7 @@ def test_joint_targets_are_the_dense_coregionalisation(name):
     X, y = pair()
     Z = np.random.default_rng(1).uniform(size=(7, 2))
     inner = kernels.Matern52(0.3, active_dims=(0, 1))
-    mixed = kernels.Coregion("target", variance=(1.0, 1.2), angle=(0.6,))
+    mixed = kernels.Coregion("target", variance=in_units(y, (1.0, 1.2)), angle=(0.6,))
     model = METHODS[name](kernel=mixed * inner, optimizer=None, targets="joint", progress=False)
     model.fit(X, y)
     mean, covariance, value = dense(X, y, Z, kernels.Matern52(0.3), mixed_of(), np.full(2, 0.1))
@@ -81,12 +86,13 @@ def test_joint_targets_are_the_dense_coregionalisation(name):
 
 
 def test_sparse_targets_come_first_in_the_order_of_vecchia(monkeypatch):
-    mixed = kernels.Coregion("target", variance=(1.0, 1.2), angle=(0.6,))
-    kernel, lost = mixed * kernels.Matern52(0.3, active_dims=(0, 1)), {}
+    lost = {}
     for seed in range(4):
         X, y = pair(150, seed, gaps=False)
         y[15:, 0] = np.nan
         value = dense(X, y, X[:1], kernels.Matern52(0.3), mixed_of(), np.full(2, 0.1))[2]
+        mixed = kernels.Coregion("target", variance=in_units(y, (1.0, 1.2)), angle=(0.6,))
+        kernel = mixed * kernels.Matern52(0.3, active_dims=(0, 1))
         for tiers in ((0, 1), ()):
             with monkeypatch.context() as patched:
                 if not tiers:
@@ -120,7 +126,7 @@ def test_errors_of_each_target_and_weights_are_noise_beside_the_learned_one(name
     errors[np.isnan(y)] = np.nan
     Z = rng.uniform(size=(7, 2))
     inner = kernels.Matern52(0.3, active_dims=(0, 1))
-    mixed = kernels.Coregion("target", variance=(1.0, 1.2), angle=(0.6,))
+    mixed = kernels.Coregion("target", variance=in_units(y, (1.0, 1.2)), angle=(0.6,))
     model = METHODS[name](kernel=mixed * inner, optimizer=None, targets="joint", progress=False)
     model.fit(X, y, y_variance=errors, sample_weight=weight)
     given = kernels.Matern52(0.3), mixed_of(), np.full(2, 0.1), errors, weight
@@ -425,7 +431,12 @@ def test_what_does_not_go_with_joint_targets_is_refused():
         (daskgp.ExactGP(targets="joint"), y, {"y_variance": np.ones((9, 2))}, "row and target"),
         (daskgp.ExactGP(targets="joint"), y, {"y_variance": -np.ones(y.shape)}, of_values),
         (daskgp.ExactGP(targets="joint", mean="linear"), y, {}, "mean='ols'"),
-        (daskgp.ExactGP(targets="joint", fixed={"noise_variance": 0.1}), y, {}, "leave it out of"),
+        (
+            daskgp.ExactGP(targets="joint", fixed={"noise_variance": 0.1}),
+            y,
+            {},
+            r"name noise_variance\[y0\]",
+        ),
         (daskgp.VecchiaGP(targets="joint", varying=2), y, {}, "leave varying out"),
         (daskgp.CGGP(targets="joint"), y, {}, "choose VecchiaGP"),
         (daskgp.ExactGP(targets="both"), y, {}, "joint"),
