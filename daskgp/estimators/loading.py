@@ -358,8 +358,11 @@ def _kernel_of_before(estimator: GaussianProcess) -> kernels.Kernel:
     return columns.users_kernel(in_users_units(own, len(columns), scale.size))
 
 
-def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
-    """Return the fit of a stored model, with what the store notes beside the posterior."""
+def _fit_of(content: stores.Stored, url: str, posterior: Posterior, of: str = "") -> Fit:
+    """Return the fit of a stored model, with what the store notes beside the posterior.
+
+    ``of`` is the prefix of what a target that has rows of its own has there.
+    """
     attributes, notes, objective = (
         content.attributes,
         content.notes,
@@ -377,12 +380,14 @@ def _fit_of(content: stores.Stored, url: str, posterior: Posterior) -> Fit:
         None if objective is None else float(objective),
         list(notes.get("history", [])),
         _errors_of(notes.get("standard_errors"), named, followed=True),
-        partial(_sums_of, url, content, posterior.method),
+        partial(_sums_of, url, content, posterior.method, of),
         [note for note in seen if isinstance(note, dict)] if isinstance(seen, list) else [],
         partial(_sources_of, url, content),
         rows_in=str(attributes.get(stores.ROWS_IN, stores.ROWS)),
         likelihood_errors=_errors_of(notes.get("likelihood_errors"), own),
-        each=tuple(_fit_of(part, url, one) for part, one in parts),
+        each=tuple(
+            _fit_of(part, url, one, stored.of_target(j)) for j, (part, one) in enumerate(parts)
+        ),
     )
 
 
@@ -396,10 +401,10 @@ def _errors_of(noted: Any, count: int, followed: bool = False) -> np.ndarray | N
     return np.array(noted, np.float64)
 
 
-def _sums_of(url: str, content: stores.Stored, method: Method) -> Any:
+def _sums_of(url: str, content: stores.Stored, method: Method, of: str = "") -> Any:
     """Return the sums over rows that a store keeps; None if it was written without them."""
-    sums = stores.read_beside(url, content, stores.SUMS)
-    if not sums or method.stats_type is None:
+    sums = stored.part(stores.read_beside(url, content, stores.SUMS), of)
+    if not sums or method.stats_type is None or stored.EACH in content.attributes:
         return None
     values = (sums[name] for name in method.stats_type._fields)
     return method.stats_type(*(value if value.ndim else value.item() for value in values))

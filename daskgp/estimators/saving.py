@@ -175,11 +175,18 @@ def _for_updates(fit: Fit) -> tuple[Fit, dict[str, dict[str, np.ndarray]]]:
         fit = fit.read()
     except StoreError as error:
         logger.warning("saved without what an update needs, so it must be fitted again: %s", error)
-        return replace(fit, totals=None, sources=()), {}
-    total, sources = fit.totals, fit.known_sources
-    sums = {} if total is None else {k: np.asarray(v) for k, v in total._asdict().items()}
+        each = tuple(replace(one, totals=None, sources=()) for one in fit.each)
+        return replace(fit, totals=None, sources=(), each=each), {}
+    sources, sums = fit.known_sources, _sums(fit)
+    for j, one in enumerate(fit.each):
+        sums |= {f"{stored.of_target(j)}{k}": v for k, v in _sums(one).items()}
     marks = {f"{i}_{k}": v for i, one in enumerate(sources) for k, v in one.stored.items()}
     return fit, {stores.SUMS: sums, stores.SEEN: marks}
+
+
+def _sums(fit: Fit) -> dict[str, np.ndarray]:
+    total = fit.totals
+    return {} if total is None else {k: np.asarray(v) for k, v in total._asdict().items()}
 
 
 def _optional_attributes(posterior: Posterior) -> dict[str, Any]:

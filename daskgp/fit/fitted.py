@@ -127,7 +127,8 @@ class Fit:
     def read(self) -> Self:
         """Return the same with what was still to be read from a store."""
         totals = self.totals() if callable(self.totals) else self.totals
-        return replace(self, totals=totals, sources=self.known_sources)
+        each = tuple(one.read() for one in self.each)
+        return replace(self, totals=totals, sources=self.known_sources, each=each)
 
     @property
     def known_sources(self) -> tuple[Source, ...]:

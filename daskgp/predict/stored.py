@@ -199,7 +199,6 @@ def parts_of(content: models.Stored) -> list[models.Stored]:
             arrays=part(content.arrays, of_target(j)),
             attributes=own | settings,
             notes=notes[j],
-            checksums={},
         )
         for j, own in enumerate(attributes[EACH])
     ]

@@ -225,6 +225,22 @@ def test_stores_and_pickles_keep_all_targets(name, tmp_path):
             assert isinstance(part.rows.rows.X, np.ndarray)
 
 
+@pytest.mark.parametrize("name", ["sgpr", "vecchia"])
+def test_the_models_of_each_target_take_more_rows_from_a_store_too(name, tmp_path):
+    X, y = pair(90)
+    settings = cases.SETTINGS[name] | QUIET
+    model = cases.kind(name)("matern52()", **settings).fit(X[:60], y[:60])
+    url = str(tmp_path / "m.zarr")
+    model.save(url)
+    loaded = daskgp.load(url)
+    loaded.save(str(tmp_path / "second.zarr"))
+    again = daskgp.load(str(tmp_path / "second.zarr"))
+    parts = [one.parts_[1].update(X[60:], y[60:, 1]) for one in (model, loaded, again)]
+    for part in parts:
+        assert part.n_rows_ == np.isfinite(y[:, 1]).sum()
+        np.testing.assert_allclose(part.predict(X), parts[0].predict(X), rtol=1e-9)
+
+
 @pytest.fixture
 def table(tmp_path):
     X, y = pair(60)
@@ -309,6 +325,7 @@ def test_a_killed_fit_goes_on_with_the_next_target(table, tmp_path, scheduler):
     succeed("fit", store, model, *options, "--resume", "--clear-lock")
     succeed("fit", store, whole, *options)
     X = table[0][["a", "b"]].to_numpy()
+    assert {one.name for one in model.iterdir()} == {one.name for one in whole.iterdir()}
     ours, theirs = (daskgp.load(str(url)).predict(X) for url in (model, whole))
     np.testing.assert_array_equal(ours, theirs)
 
@@ -321,6 +338,10 @@ def test_a_cluster_gives_the_same(scheduler, tmp_path, table):
     here = clone(model).fit(X, y).predict(X).compute()
     with Client(scheduler):
         np.testing.assert_array_equal(model.fit(X, y).predict(X).compute(), here)
+        model.save(str(tmp_path / "m.zarr"))
+        for stored in (model, daskgp.load(str(tmp_path / "m.zarr"))):
+            np.testing.assert_array_equal(stored.predict(X).compute(), here)
+        assert daskgp.check(stored, X, y).n == np.isfinite(table[0][["zinc", "lead"]]).sum().sum()
 
 
 def test_what_does_not_go_together_is_refused():
