@@ -21,8 +21,8 @@ from daskgp.fit import constraints, means, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Problem, Recipe, Run
 from daskgp.kernels import Kernel
-from daskgp.kernels.averaged import ORDER, averages, most_order
-from daskgp.kernels.compose import beside_places, derived_of
+from daskgp.kernels.averaged import averages
+from daskgp.kernels.compose import beside_places, derived_of, factor_beside
 from daskgp.kernels.registry import identity
 from daskgp.kernels.units import Size, left_open, opened, without_unit
 from daskgp.models import inducing, scaling
@@ -39,8 +39,9 @@ TOLERATED = 25.0
 """Nats of the evidence of all rows that training on some blocks may lose."""
 FIRST, SECOND = 8, 32
 """Number of blocks in the first stage of ``train_blocks="auto"``, and in the second."""
-COARSE = 0.02
-"""Relative error of the variance of averages by few nodes that is warned of."""
+COARSE, NEGLIGIBLE = 0.25, 1e-4
+"""Largest variance of the error of averages that is not warned of: as a part of the noise variance,
+and, where that is less, of the variance of points."""
 CURVED = 16
 """Maximum number of blocks that curvature is taken from: one gradient for each hyper-parameter."""
 ROUGH = 0.5
@@ -599,10 +600,12 @@ def bounds(recipe: Recipe, theta: Theta, sums: scaling.Sums, scale: scaling.Scal
 
 
 def warn_of_footprints(
-    kernel: Kernel, scale: scaling.Scaling, sums: scaling.Sums, names: Sequence[str]
+    theta: Theta, scale: scaling.Scaling, sums: scaling.Sums, names: Sequence[str]
 ) -> None:
-    """Warn about areas so wide that the nodes of their averages are too few."""
-    for part in averages(kernel):
+    """Warn about areas so wide that the error of their nodes is large beside the noise."""
+    known = sums.error / max(sums.rows, 1.0) / float(np.min(scale.y_scale)) ** 2
+    noise = float(theta.noise_variance + known)
+    for part in averages(theta.kernel):
         if part.of_points or part.is_exact:
             continue
         row = np.zeros((1, len(names)))
@@ -610,23 +613,21 @@ def warn_of_footprints(
         row[0, j] = sums.high[j] / scale.x_scale[j]
         if part.sphere:
             row[0, places[0]] = RADIUS / scale.x_scale[places[0]]
-        order = part.order if isinstance(part.order, int) else ORDER
-        most = most_order(part.directions(len(places)))
-        finer = dataclasses.replace(part, order=min(3 * order, most))
-        found, wanted = (float(one.diag(row)[0]) for one in (part, finer))
-        if abs(found - wanted) > COARSE * wanted:
-            logger.warning(
-                "the widest footprint, %r = %.4g, is wide for the lengthscales of the kernel: with "
-                "nodes of order %d the variance of its average is off by %.2g %%, give a larger "
-                "order, kernels.Averaged(..., order=%d)",
-                *(
-                    names[j],
-                    sums.high[j],
-                    order,
-                    100 * abs(found / wanted - 1),
-                    min(2 * order, most),
-                ),
-            )
+        height = factor_beside(part, theta.kernel, row)
+        least = NEGLIGIBLE * float(part.kernel.diag(row)[0])
+        enough = max(COARSE * noise / height, least) if height else np.inf
+        order, orders = part.order_of(part.directions(len(places))), part.finer_orders(len(names))
+        error = part.error_variance(row)
+        if error <= enough:
+            continue
+        finer = (dataclasses.replace(part, order=one) for one in orders)
+        wanted = next((one.order for one in finer if one.error_variance(row) <= enough), orders[-1])
+        logger.warning(
+            "averages over the widest footprint, %r = %.4g, are sums over nodes of order %d, whose "
+            "error has %.2g times the variance of the noise, so that predictions are too sure of "
+            "themselves: give a larger order, kernels.Averaged(..., order=%d)",
+            *(names[j], sums.high[j], order, error * height / noise, wanted),
+        )
 
 
 def warn_of_periods(

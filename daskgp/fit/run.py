@@ -33,9 +33,9 @@ from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import QUARTER, averages, negative, too_wide
 from daskgp.kernels.compose import tables
-from daskgp.kernels.rotated import rotations
+from daskgp.kernels.rotated import PROJECT, rotations
 from daskgp.models import scaling
-from daskgp.models.columns import KILOMETRES, RADIUS, warn_of_angles
+from daskgp.models.columns import KILOMETRES, RADIUS, kind_of_name, warn_of_angles
 from daskgp.models.fills import Fills
 from daskgp.posterior.layers import Layer, chain
 from daskgp.posterior.posterior import Posterior
@@ -221,7 +221,7 @@ def solved(
         raise
     kernel, names = outcome.theta.kernel, rows.columns.inputs_names
     hyperparameters.warn_of_periods(kernel, outcome.stage.scaling, sums, names)
-    hyperparameters.warn_of_footprints(kernel, outcome.stage.scaling, sums, names)
+    hyperparameters.warn_of_footprints(outcome.theta, outcome.stage.scaling, sums, names)
     return remembered(recipe, outcome, sums, fills)
 
 
@@ -434,16 +434,16 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
             f"the kernel sees only {constant}, the same in every row: give it a feature that "
             "varies by active_dims"
         )
-    _check_rotations(kernel, names)
     _check_categories(kernel, sums, names)
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
     each = [KILOMETRES if j in sums.sphere else units.get(name, "") for j, name in enumerate(names)]
+    _check_rotations(kernel, names, each)
     _check_footprints(kernel, sums, names, each)
     scaling.warn_of_columns(sums, recipe.tied(rows), names, recipe.beside_places(rows))
 
 
-def _check_rotations(kernel: Kernel, names: Sequence[str]) -> None:
-    """Raise SettingError for rotations that change nothing."""
+def _check_rotations(kernel: Kernel, names: Sequence[str], units: Sequence[str]) -> None:
+    """Raise SettingError for rotations that change nothing, and warn of units that differ."""
     for _, one in rotations(kernel):
         if one.is_idle(len(names)):
             columns = ", ".join(repr(names[j]) for j in one.columns)
@@ -451,6 +451,23 @@ def _check_rotations(kernel: Kernel, names: Sequence[str]) -> None:
                 f"Rotated turns {columns}, but its kernel has one lengthscale for them, which no "
                 "rotation changes: give it one for each, such as Matern32(ard=True), or leave "
                 "Rotated out"
+            )
+        in_degrees = [j for j in one.columns if kind_of_name(names[j]) and not units[j]]
+        in_degrees += [j for j in one.columns if units[j].startswith("degree")]
+        if len(in_degrees) == len(one.columns):
+            logger.warning(
+                "Rotated turns %s, degrees of longitude and latitude, which differ in length: the "
+                "angle is none on the ground, and there is no azimuth: %s",
+                " and ".join(repr(names[j]) for j in one.columns),
+                PROJECT,
+            )
+        known = [j for j in one.columns if units[j]]
+        other = next((j for j in known if not alike(units[j], units[known[0]])), None)
+        if other is not None:
+            logger.warning(
+                "Rotated turns %r in %r and %r in %r: the angle is that between these units, give "
+                "coordinates in one unit for that on the ground",
+                *(names[known[0]], units[known[0]], names[other], units[other]),
             )
 
 

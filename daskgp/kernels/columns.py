@@ -15,7 +15,7 @@ from daskgp.kernels.categories import Table
 from daskgp.kernels.checks import flat, members
 from daskgp.kernels.compose import tables
 from daskgp.kernels.radial import replaced
-from daskgp.kernels.rotated import Rotated, rotations
+from daskgp.kernels.rotated import PROJECT, Rotated, rotations
 from daskgp.kernels.units import reopened
 
 Where = Sequence[int | tuple[int, ...]]
@@ -152,8 +152,7 @@ def _turned_on(kernel: Rotated, names: Sequence[str], where: Where) -> Kernel:
     if sphere:
         raise SettingError(
             f"Rotated turns {' and '.join(map(repr, sphere))}, which are one place on the sphere, "
-            "where directions change from place to place: project them to a plane (metres east and "
-            "north), or fit with geographic=False"
+            f"where directions change from place to place: {PROJECT}"
         )
     columns = tuple(where[j] for j in chosen)
     made: Kernel = replaced(kernel, columns=columns)

@@ -511,6 +511,26 @@ def of_class(kind: type[K], kernel: Kernel) -> Iterator[K]:
     return (part for _, part in numbered(kind, kernel))
 
 
+def factor_beside(part: Kernel, kernel: Kernel, row: Array) -> float:
+    """Return by what a kernel multiplies one of its parts at a row (1, d).
+
+    Examples
+    --------
+    >>> from daskgp.kernels import RBF
+    >>> part = RBF(1.0)
+    >>> factor_beside(part, 2.0 * part + RBF(3.0), np.zeros((1, 1)))
+    2.0
+    """
+    if not isinstance(kernel, Sum | Product):
+        return float(kernel is part)
+    for i, held in enumerate(kernel.parts):
+        if found := factor_beside(part, held, row):
+            others = kernel.parts[:i] + kernel.parts[i + 1 :]
+            factors = [float(other.diag(row)[0]) for other in others]
+            return found * math.prod(factors) if isinstance(kernel, Product) else found
+    return 0.0
+
+
 def numbered(kind: type[K], kernel: Kernel, first: int = 0) -> Iterator[tuple[int, K]]:
     """Yield such parts, each with the number of its first hyper-parameter.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
-from daskgp.kernels.averaged import Averaged
+from daskgp.kernels.averaged import Averaged, of_before
 from daskgp.kernels.base import REGISTRY, Kernel
 from daskgp.kernels.categories import Categorical, Coregion
 from daskgp.kernels.compose import COMPOSITES, Constant
@@ -192,6 +192,8 @@ def _from_dict(description: Any, levels: int) -> Kernel:
     kind, held = REGISTRY.find(name), []
     if kind in HOLDING and isinstance(settings.get("parts"), list):
         held = [_from_dict(part, levels - 1) for part in settings.pop("parts")]
+    if kind is Averaged:
+        settings = of_before(settings)
     return _build(kind, held, settings, f"kernel {name!r}")
 
 

@@ -44,6 +44,11 @@ STRETCH, TURNS = 2.0, (45.0, 90.0, 135.0)
 """Factor of lengthscales, and degrees beside none, that a search starts at."""
 ALONG_AXES = Matern32(ard=True)
 """Kernel that is rotated by default."""
+PROJECT = (
+    "project them to metres east and north, with pyproj, or for a small region with "
+    "east = 111.2 * cos(middle latitude) * longitude and north = 111.2 * latitude, in km"
+)
+"""What to do where directions on the ground are wanted."""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,18 @@ from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import derived_of, held, redundant
 from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
+from daskgp.models.columns import kind_of_name
 from daskgp.models.scaling import left_out
 from daskgp.models.trend import collinear
 from daskgp.posterior.layers import Response, TrendLayer
 from daskgp.posterior.posterior import Posterior
 
 STANDARDISED, NO_UNIT = "standardised", "1"
-EAST, NORTH = {*axes.EAST, "east"}, {*axes.NORTH, "north"}
-"""Names of columns that point east and north."""
+EAST, NORTH = (
+    {name for name in names if kind_of_name(name) is None}
+    for names in ((*axes.EAST, "east"), (*axes.NORTH, "north"))
+)
+"""Names of columns that point east and north in one unit, which degrees of longitude are not."""
 VARIES = 1.01
 """Ratio of the largest and the least value from which a hyper-parameter is said to vary."""
 

@@ -11,18 +11,20 @@ from agree import assert_close
 import daskgp
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.hyperparameters import warn_of_footprints
-from daskgp.kernels import RBF, Averaged, Matern32
+from daskgp.kernels import RBF, Averaged, Matern32, from_dict
 from daskgp.models import scaling
+from daskgp.models.values import Theta
 
 LENGTHS, VARIANCE, NOISE, LEVEL = 1.3, 0.8, 0.01, 3.0
-WEIGHTS = np.append(0.25, np.full(6, 0.125))
-ANGLES = np.arange(6) * np.pi / 3
-NODES = np.vstack([np.zeros(2), np.sqrt(2 / 3) * np.c_[np.cos(ANGLES), np.sin(ANGLES)]])
+ANGLES = np.arange(8) * np.pi / 4
+RINGS = np.sqrt((1 + np.array([[[-1.0]], [[1.0]]]) / np.sqrt(3)) / 2)
+NODES = (RINGS * np.c_[np.cos(ANGLES), np.sin(ANGLES)]).reshape(16, 2)
+WEIGHTS = np.full(16, 1 / 16)
 CORNER = np.array([100.0, 200.0])
 
 
 def dense(A, B):
-    """Block covariances of rows of two coordinates and a radius, by seven nodes of a disc."""
+    """Block covariances of rows of coordinates and a radius, by two rings of nodes in a disc."""
     total = 0.0
     for w, x in zip(WEIGHTS, NODES, strict=True):
         for v, z in zip(WEIGHTS, NODES, strict=True):
@@ -105,13 +107,10 @@ def test_columns_by_number_and_any_order_are_the_same(measured):
 
 def test_offsets_to_the_nodes_are_the_average_over_them(measured):
     X, y, T = measured
-    names = [f"{axis}{j}" for j in range(8) for axis in ("dx", "dy")]
+    names = [f"{axis}{j}" for j in range(16) for axis in ("dx", "dy")]
 
     def offsets(table):
-        hexagon = NODES[1:]
-        # equal weights: the centre twice as often as the others
-        nodes = np.vstack([np.zeros((2, 2)), hexagon])
-        made = (table[["radius"]].to_numpy()[:, :, None] * nodes.reshape(1, -1)[:, None])[:, 0]
+        made = table[["radius"]].to_numpy() * NODES.reshape(1, -1)
         return table[["east", "north"]].join(pd.DataFrame(made, columns=names))
 
     wanted = told(daskgp.ExactGP(), y).fit(X, y).predict(T, return_std=True)
@@ -234,15 +233,49 @@ def test_a_wide_footprint_is_told_of(measured, caplog):
     with caplog.at_level(logging.WARNING):
         model.set_params(kernel=Matern32(0.3, VARIANCE)).fit(X, y)
     assert "the widest footprint, 'radius' = 0.5" in caplog.text
-    assert "order=6" in caplog.text
+    assert "kernels.Averaged(..., order=5)" in caplog.text
 
 
 def test_the_finer_order_that_is_told_is_one_that_kernels_take(caplog):
     kernel = Averaged(Matern32(0.05, VARIANCE), 3, shape="box", order=8)
     sums, scale = scaling.local(np.full((2, 4), 5.0), np.zeros((2, 1))), scaling.identity(4, 1)
     with caplog.at_level(logging.WARNING):
-        warn_of_footprints(kernel, scale, sums, ["x", "y", "z", "radius"])
-    assert "kernels.Averaged(..., order=13)" in caplog.text
+        warn_of_footprints(Theta(kernel, NOISE), scale, sums, ["x", "y", "z", "radius"])
+    assert "kernels.Averaged(..., order=9)" in caplog.text
+
+
+@pytest.mark.parametrize(("noise", "told"), [(0.01, None), (0.0025, 5), (1e-4, 9)])
+def test_orders_are_told_of_by_the_noise(noise, told, caplog):
+    kernel = 2.0 * Averaged(Matern32(1.0, 0.5), 1, order=4) + 0.1 * RBF(5.0)
+    sums, scale = scaling.local(np.full((2, 2), 0.9), np.zeros((2, 1))), scaling.identity(2, 1)
+    with caplog.at_level(logging.WARNING):
+        warn_of_footprints(Theta(kernel, noise), scale, sums, ["depth", "half"])
+    assert ("order=" in caplog.text) == (told is not None)
+    assert told is None or f"order={told})" in caplog.text
+
+
+def test_intervals_of_a_rough_function_are_predicted_as_sure_as_they_are():
+    rng = np.random.default_rng(0)
+    half = np.where(np.arange(120) % 4, rng.uniform(0.3, 1.0, 120), 0.0)
+    X, T = np.c_[rng.uniform(1, 19, 120), half], np.c_[np.linspace(1, 19, 60), np.zeros(60)]
+    integrals, noise = Averaged(Matern32(1.0, 1.0), 1, order=40), 1e-3 * np.eye(120)
+    K, k = integrals(X), integrals(X, T)
+    own = Averaged(Matern32(1.0, 1.0), 1).resolve(np.ones(2), 1.0)
+    assert own.order == 8
+    weights = np.linalg.solve(own(X) + noise, own(X, T))
+    claimed = 1.0 - (weights * own(X, T)).sum(0)
+    true = 1.0 - 2.0 * (weights * k).sum(0) + (weights * ((K + noise) @ weights)).sum(0)
+    best = 1.0 - (k * np.linalg.solve(K + noise, k)).sum(0)
+    assert_close(np.sqrt(true / claimed), 1.0, 0.05)
+    assert true.mean() < 1.01 * best.mean()
+
+
+def test_models_of_before_keep_the_order_that_they_had():
+    described = Averaged(Matern32(1.0, 1.0), 1).to_dict()
+    assert from_dict(described) == Averaged(Matern32(1.0, 1.0), 1)
+    assert from_dict(described | {"order": None}).order == 3
+    offsets = Averaged(Matern32(1.0, 1.0), (1, 2))
+    assert from_dict(offsets.to_dict() | {"order": None}) == offsets
 
 
 # -- what is refused -----------------------------------------------------------------------------
@@ -346,7 +379,7 @@ def destination(rows, node):
 
 
 def on_the_sphere(A, B, length):
-    """Block covariances of rows of degrees and radii in km, by seven nodes of a cap."""
+    """Block covariances of rows of degrees and radii in km, by two rings of nodes in a cap."""
     total = 0.0
     for w, x in zip(WEIGHTS, NODES, strict=True):
         for v, z in zip(WEIGHTS, NODES, strict=True):
@@ -407,10 +440,10 @@ def test_models_of_caps_are_stored_and_name_the_columns_of_the_user(tmp_path, st
 
 def test_offsets_on_the_sphere_are_to_the_east_and_the_north():
     X, y, T, length, _ = caps(*REGIONS["a country"])
-    names = [f"{axis}{j}" for j in range(8) for axis in ("dx", "dy")]
-    nodes = np.vstack([np.zeros((2, 2)), NODES[1:]]).reshape(1, -1)
+    names = [f"{axis}{j}" for j in range(16) for axis in ("dx", "dy")]
 
     def offsets(table):
+        nodes = NODES.reshape(1, -1)
         made = pd.DataFrame(table[["radius"]].to_numpy() * nodes, columns=names)
         return table[["lat", "lon"]].join(made)  # in whatever order
 

@@ -101,7 +101,7 @@ HEXAGON = np.sqrt(2 / 3) * np.array([[np.cos(a), np.sin(a)] for a in np.arange(6
 def test_a_disc_is_the_average_of_seven_nodes():
     X, Z = places(), places(7, seed=1)
     weights, nodes = np.append(0.25, np.full(6, 0.125)), np.vstack([np.zeros(2), HEXAGON])
-    kernel = Averaged(AT_POINTS, 2)
+    kernel = Averaged(AT_POINTS, 2, order=3)
     assert_close(kernel(X), by_hand(AT_POINTS, X, X, weights, nodes), 1e-12, 1e-14)
     assert_close(kernel(X, Z), by_hand(AT_POINTS, X, Z, weights, nodes), 1e-12, 1e-14)
 

@@ -1,10 +1,12 @@
 """Rotated kernels: kernels of rows that are rotated by hand."""
 
+import logging
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from agree import assert_close
 
 import daskgp
@@ -121,6 +123,31 @@ def test_columns_that_are_not_there():
         Rotated(columns=(0, 3))(np.zeros((2, 2)))
 
 
+def test_degrees_have_an_angle_of_their_own_and_no_azimuth(caplog):
+    table, _, y = field(60)
+    for names, azimuth in ((["easting", "northing"], True), (["lon", "lat"], False)):
+        caplog.clear()
+        own = pd.DataFrame(np.asarray(table), columns=names)
+        kernel = Rotated(RBF((2.0, 1.0)), angle=30.0)
+        with caplog.at_level(logging.WARNING):
+            model = daskgp.ExactGP(kernel, optimizer=None, progress=False).fit(own, y)
+        assert ("azimuth" in str(model.hyperparameters_)) == azimuth
+        assert ("'lon' and 'lat', degrees of longitude and latitude" in caplog.text) != azimuth
+        assert ("111.2 * cos(middle latitude) * longitude" in caplog.text) != azimuth
+
+
+def test_units_of_turned_coordinates_that_differ_are_told(caplog):
+    table, _, y = field(60)
+    own = xr.Dataset(
+        {name: ("row", np.asarray(table)[:, j]) for j, name in enumerate(("east", "north"))}
+    )
+    own["east"].attrs["units"], own["north"].attrs["units"] = "km", "m"
+    kernel = Rotated(RBF((2.0, 1.0)), angle=30.0)
+    with caplog.at_level(logging.WARNING):
+        daskgp.ExactGP(kernel, optimizer=None, progress=False).fit(own, xr.DataArray(y, dims="row"))
+    assert "Rotated turns 'east' in 'km' and 'north' in 'm'" in caplog.text
+
+
 def test_columns_have_names_but_are_no_place_on_the_sphere():
     X = np.random.default_rng(0).uniform(1, 5, (12, 3))
     table, y = pd.DataFrame(X, columns=["time", "lon", "lat"]), X[:, 0]
@@ -128,7 +155,7 @@ def test_columns_have_names_but_are_no_place_on_the_sphere():
     given = {"kernel": Rotated(RBF((2.0, 2.0, 1.0)), kernel.columns, 30.0), "optimizer": None}
     flat = daskgp.ExactGP(geographic=False, **given).fit(table, y)
     assert flat.kernel_.columns == (1, 2)
-    with pytest.raises(SettingError, match=r"'lon' and 'lat', which are one place on the sphere"):
+    with pytest.raises(SettingError, match=r"one place on the sphere.*: project them to metres"):
         daskgp.ExactGP(geographic=("lon", "lat"), **given).fit(table, y)
     with pytest.raises(SettingError, match="Rotated has columns with 'height'"):
         daskgp.ExactGP(Rotated(columns=("lon", "height"))).fit(table, y)

@@ -5,7 +5,7 @@
 
 A Matérn-3/2 field is drawn on a fine grid, and its averages over the cells in discs of many sizes
 are measured with noise, one row in five at a point.  ``dense`` is the exact model of the known
-hyper-parameters with nodes of order 8; the others learn theirs, by the seven nodes of order 3, and
+hyper-parameters with nodes of order 8; the others learn theirs, by the 16 nodes of order 4, and
 ``none`` takes all measurements for those of points.  RMSE and coverage are of new points and discs
 without noise.
 """
