@@ -118,8 +118,8 @@ class Averaged(Kernel):
     >>> from daskgp.kernels import RBF
     >>> kernel = Averaged(RBF(1.0), footprint=1)
     >>> kernel(np.array([[0.0, 0.0], [0.0, 2.0]])).round(3)  # a point, and an interval around it
-    array([[1.   , 0.612],
-           [0.612, 0.502]])
+    array([[1.   , 0.598],
+           [0.598, 0.502]])
     """
 
     kernel: Kernel = AT_POINTS
