@@ -15,7 +15,7 @@ from dask import delayed
 from daskgp import data
 from daskgp.arrays import backend
 from daskgp.checks import rows as counted
-from daskgp.data import grids, reading
+from daskgp.data import grids, named_targets, reading
 from daskgp.data.blocks import filling, sampling
 from daskgp.data.rows import ARGUMENTS, COLUMNS, GIVEN, WEIGHT, Y_VARIANCE, Beside, with_columns
 from daskgp.errors import InputError, SettingError, StoreError
@@ -274,6 +274,7 @@ def left_out(
     given = {name: a for name, a in beside.items() if a is not None}
     reading.refuse_other_order(X, y=y, **{ARGUMENTS[name]: a for name, a in given.items()})
     names = [*GIVEN, *(COLUMNS if posterior.by_sites else ())]
+    y, given = named_targets.by_name(y, given, posterior.target_names)
     noise = data.beside_in_store(y, names) | given
     noise = {name: noise[name] for name in names if noise.get(name, False) is not False}
     _refuse_other_arguments(posterior, known, {ARGUMENTS[name] for name in noise})

@@ -21,7 +21,7 @@ from dask import delayed
 from scipy.special import ndtri
 
 from daskgp import data, metrics
-from daskgp.data import expected, feature_units, folds, grids, reading, visibility
+from daskgp.data import expected, feature_units, folds, grids, named_targets, reading, visibility
 from daskgp.data.blocks import filling
 from daskgp.data.feature_units import Change
 from daskgp.data.partition import Span
@@ -287,6 +287,7 @@ def rows_to_score(
     """
     place = posterior.geographic or False
     data.warn_of_packed(X, y=y)
+    y, beside = named_targets.by_name(y, beside or {}, posterior.target_names, some=True)
     X = posterior.coded(X)
     of_each = posterior.joint or bool(posterior.each)
     given = None, beside, place, posterior.own_columns, None, of_each

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskgp import checks
+from daskgp import checks, metrics
 from daskgp.data import grids
 from daskgp.errors import InputError, SettingError
 from daskgp.posterior.posterior import Posterior
@@ -77,7 +77,25 @@ def nmse(weight: Array, y_true: Array, mean: Array) -> Array:
     miss = np.where(known, y_true - mean, 0.0)
     total = _positive(w.sum(axis=0))
     spread = (w * (y - (w * y).sum(axis=0) / total) ** 2).sum(axis=0)
-    return ((w * miss**2).sum(axis=0) / _positive(spread)).mean()
+    ratio = (w * miss**2).sum(axis=0) / _positive(spread)
+    return _mean_of_seen(ratio, known.any(axis=0))
+
+
+def observed_nmse(y_true: Array, mean: Array) -> Array:
+    """Return the error of `metrics.nmse` over the targets that have an observed value."""
+    if y_true.ndim == 1:
+        return metrics.nmse(y_true, mean)
+    seen = (~np.isnan(y_true)).any(axis=0)
+    if not isinstance(seen, np.ndarray):
+        return _mean_of_seen(metrics.nmse(y_true, mean, multioutput="raw_values"), seen)
+    if seen.any():
+        y_true, mean = y_true[:, seen], mean[:, seen]
+    return metrics.nmse(y_true, mean)
+
+
+def _mean_of_seen(ratio: Array, seen: Array) -> Array:
+    """Return the mean of the ratios of targets (p,) of which some values are known."""
+    return np.where(seen, ratio, 0.0).sum() / _positive(seen.sum())
 
 
 def _positive(value: Array) -> Array:

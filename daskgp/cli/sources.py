@@ -51,7 +51,7 @@ def training_rows(
         )
     rows = named.Named(source, **columns)
     if model is not None:
-        rows = rows.like(model.columns, model.feature_units)
+        rows = rows.like(model.columns, model.feature_units, model.target_names)
 
     @contextmanager
     def converted(url: str) -> Iterator[tuple[Any, Any, dict[str, int]]]:

@@ -19,7 +19,7 @@ from daskgp import likelihoods
 from daskgp.assess.calibration import learned_layers
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
-from daskgp.data import grids
+from daskgp.data import grids, named_targets
 from daskgp.data.rows import Beside, named_beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -667,6 +667,7 @@ class GaussianProcess(FittedGP):
         beside = named_beside(**noise, **columns, lower=lower, upper=upper)
         recipe = self.recipe()
         fit = changing.with_totals(recipe, self._fitted)
+        y, beside = named_targets.by_name(y, beside, self.solved_.target_names)
         growth = growing.look(recipe, fit, X, y, beside, window, along)
         if growth is None:
             self._fitted = changing.changed(recipe, fit, X, y, beside)
@@ -730,6 +731,7 @@ class GaussianProcess(FittedGP):
         noise = {"y_variance": y_variance, "sample_weight": sample_weight}
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = named_beside(**noise, **columns, lower=lower, upper=upper)
+        y, beside = named_targets.by_name(y, beside, self.solved_.target_names)
         self._fitted = growing.forget(self.recipe(), self._fitted, X, y, beside)
         return self
 

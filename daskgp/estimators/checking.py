@@ -105,7 +105,7 @@ def check(
     beside = named_beside(**noise, **columns, lower=lower, upper=upper)
     source = named.columns_of(X, y, features, mask, beside, fill_values=model.fill_values)
     if source is not None:
-        source = source.like(posterior.columns, posterior.feature_units)
+        source = source.like(posterior.columns, posterior.feature_units, posterior.target_names)
     with given_rows(source, X, y, beside, store, progress) as rows:
         model._fitted.refuse_without_columns(data.beside_in_store(rows[1]), rows[2])
         executor = Executor.current(progress, posterior.device)

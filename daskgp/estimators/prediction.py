@@ -24,7 +24,7 @@ from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, shown, unknown_setting, whole
-from daskgp.data import axes, named_beside, reading
+from daskgp.data import axes, named_beside, named_targets, reading
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -911,7 +911,9 @@ exposure, offset, verify
         source = named.columns_of(X, y, features, mask, beside, fill_values=self.fill_values)
         own = self.solved_.own_columns
         if source is not None:
-            source = source.like(self.solved_.columns, self.solved_.feature_units)
+            source = source.like(
+                self.solved_.columns, self.solved_.feature_units, self.solved_.target_names
+            )
             own = tuple(ARGUMENTS)
         else:
             data.warn_of_packed(y=y)
@@ -921,6 +923,9 @@ exposure, offset, verify
             known = stored | {k: reading.lazily(a) for k, a in given.items() if a is not None}
             self._fitted.refuse_without_columns(known, given)
             known = {k: a for k, a in known.items() if a is not False}
+            names = self.solved_.target_names
+            y, known = named_targets.by_name(y, known, names, some=True)
+            named_targets.refuse_other_number(y, names)
             return self._score(X, reading.lazily(y), known)
 
     def _score(self, X: Any, y: Any, beside: Beside) -> float:
@@ -945,7 +950,7 @@ exposure, offset, verify
             impossible = partial(observed.impossible, likelihood, columns, mean)
             likelihood.refuse(int(compared(mean, impossible, executor)))
         weight = weighing.weights(posterior, mean, *map(beside.get, (WEIGHT, Y_VARIANCE)))
-        errors: tuple[Callable[..., Any], ...] = metrics.nmse, weighing.nmse
+        errors: tuple[Callable[..., Any], ...] = weighing.observed_nmse, weighing.nmse
         if classes:
             errors = _wrong_classes, weighing.wrong
         error = errors[weight is not None]

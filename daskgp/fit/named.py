@@ -45,8 +45,17 @@ class Named(NamedTuple):
     """Levels of its features that are categories."""
     takes_new: bool = False
 
-    def like(self, columns: Columns, units: Sequence[str]) -> Named:
-        """Return the source with the columns of a model: its features, where none are named."""
+    def like(self, columns: Columns, units: Sequence[str], targets: Sequence[str] = ()) -> Named:
+        """Return the source with the columns of a model: its features, where none are named.
+
+        Names of its targets in another order are taken in that of the model.
+        """
+        if _are_names(self.target) and {*self.target} == {*targets} and len(targets) > 1:
+            order = [self.target.index(name) for name in targets]
+            own = {"target": self.target, "y_std": self.y_std, "y_variance": self.y_variance}
+            listed = {name: a for name, a in own.items() if _are_names(a) and len(a) == len(order)}
+            moved: dict[str, Any] = {name: [a[j] for j in order] for name, a in listed.items()}
+            return self._replace(**moved).like(columns, units)
         features = self.features
         if features is None:
             features = names_in(self.source, self.target, columns.names)
