@@ -295,16 +295,24 @@ class Wanted(NamedTuple):
 
     variance: bool
     quantiles: list[float | str] | None
-    exceedance: float | None
+    exceedance: float | list[float | str] | None
     samples: int | None
     seed: int | None
 
 
-def _wanted(quantiles: str | None, samples: int | None, seed: int | None, **more: Any) -> Wanted:
+def _wanted(
+    quantiles: str | None,
+    exceedance: str | None,
+    samples: int | None,
+    seed: int | None,
+    variance: bool,
+) -> Wanted:
     if seed is not None and samples is None:
         raise SettingError("--seed belongs to --samples: give both, or neither")
     levels = None if quantiles is None else [numeric(text) for text in names_of(quantiles)]
-    return Wanted(quantiles=levels, samples=samples, seed=seed, **more)
+    limits = None if exceedance is None else [numeric(text) for text in names_of(exceedance)]
+    one: Any = limits[0] if limits is not None and len(limits) == 1 else limits
+    return Wanted(variance, levels, one, samples, seed)
 
 
 output_options = _as_one(
@@ -318,9 +326,8 @@ output_options = _as_one(
     ),
     click.option(
         "--exceedance",
-        type=float,
         metavar="T",
-        help="Of a grid: also the probability that y exceeds T.",
+        help="Of a grid: also the probability that y exceeds T; of several targets T,U.",
     ),
     click.option(
         "--samples",

@@ -111,7 +111,7 @@ def predict(
         if grid.given:
             csv.refuse_made(output)
             source = model.make_grid(grid.steps, grid.ends, grid.like)
-        arrays = job.wanted(*wanted)
+        arrays = job.wanted(posterior, *wanted)
         texts = {"trials": trials, "exposure": exposure, "offset": offset}
         given = {name: numeric(text) for name, text in texts.items() if text is not None}
         beside = job.checked_beside(posterior, **given)

@@ -53,7 +53,7 @@ class Outputs(NamedTuple):
 
     variance: bool = False
     quantiles: tuple[float, ...] = ()
-    exceedance: float | None = None
+    exceedance: float | tuple[float, ...] | None = None
     samples: tuple[int, int] | None = None
 
     @property
@@ -71,7 +71,9 @@ class Outputs(NamedTuple):
     def lists(self) -> dict[str, Any]:
         """Settings as JSON has them."""
         pair = None if self.samples is None else list(self.samples)
-        return {**self._asdict(), "quantiles": list(self.quantiles), "samples": pair}
+        limit = list(self.exceedance) if isinstance(self.exceedance, tuple) else self.exceedance
+        own = {"quantiles": list(self.quantiles), "exceedance": limit, "samples": pair}
+        return {**self._asdict(), **own}
 
 
 class Model(Protocol):

@@ -408,7 +408,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def predict_exceedance(
         self,
         X: Any,
-        threshold: float,
+        threshold: float | Sequence[float],
         include_noise: bool = False,
         *,
         trials: Any = None,
@@ -421,11 +421,12 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ----------
         X : array-like (n, d)
             As for `predict`.
-        threshold : float
-            In units of the target, which f has with Gaussian and other measured targets.  With a
-            likelihood of counts, shares or classes f is on the scale of its link: the probability
-            of a rate above 5 is that of the threshold ``np.log(5)``, and of a share above 0.2 that
-            of ``scipy.special.logit(0.2)``.
+        threshold : float or sequence of float (p,)
+            One for all targets, or for each, as targets of different units need, among them joint
+            ones whose units are not known.  In units of the target, which f has with Gaussian and
+            other measured targets.  With a likelihood of counts, shares or classes f is on the
+            scale of its link: the probability of a rate above 5 is that of the threshold
+            ``np.log(5)``, and of a share above 0.2 that of ``scipy.special.logit(0.2)``.
         include_noise : bool
             Whether the probability is that of a new observation y, under the model's likelihood,
             rather than of f; the threshold is then in units of the target with all of them.
@@ -435,6 +436,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         probability : (n,) or (n, p)
+
+        Raises
+        ------
+        SettingError
+            If a threshold is no finite number, or there is not one for each target that needs it.
 
         Examples
         --------
@@ -517,7 +523,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         mask: str | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
-        exceedance: float | None = None,
+        exceedance: float | Sequence[float] | None = None,
         n_samples: int | None = None,
         random_state: int | None = None,
         trials: float | str | None = None,
@@ -555,9 +561,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
         quantiles : sequence of float, optional
             Levels of the quantiles of a new observation that a map has along ``quantile``, and a
             csv as columns such as ``y_q0.05``.
-        exceedance : float, optional
-            Threshold in units of the target; a map, or a csv, then has the probability that a new
-            observation exceeds it.
+        exceedance : float or sequence of float (p,), optional
+            Threshold in units of the target, or that of each; a map, or a csv, then has the
+            probability that a new observation exceeds it.
         n_samples, random_state : int, optional
             Number and seed of sample paths of f, as `sample_paths` draws them, that the output has
             as ``samples`` along ``sample``.
@@ -600,7 +606,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         """
         self._check_fitted()
         begin_call(self.solved_.token)
-        wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
+        asked = variance, quantiles, exceedance, n_samples, random_state
+        wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
         given = resume, None, verify, mask, wanted, self._windows
@@ -624,7 +631,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         mask: str | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
-        exceedance: float | None = None,
+        exceedance: float | Sequence[float] | None = None,
         n_samples: int | None = None,
         random_state: int | None = None,
         trials: float | str | None = None,
@@ -654,7 +661,8 @@ exposure, offset
         (False, True)
         """
         self._check_fitted()
-        wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
+        asked = variance, quantiles, exceedance, n_samples, random_state
+        wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
         job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted, beside=beside)
@@ -718,7 +726,7 @@ exposure, offset
         mask: str | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
-        exceedance: float | None = None,
+        exceedance: float | Sequence[float] | None = None,
         n_samples: int | None = None,
         random_state: int | None = None,
         trials: float | str | None = None,
@@ -748,7 +756,8 @@ exposure, offset, verify
         False
         """
         self._check_fitted()
-        wanted = outputs.wanted(variance, quantiles, exceedance, n_samples, random_state)
+        asked = variance, quantiles, exceedance, n_samples, random_state
+        wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
         given = True, None, verify, mask, wanted

@@ -16,7 +16,7 @@ from daskgp.errors import SettingError, StoreError
 from daskgp.models.pathwise import FREQUENCIES
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import observed, paths
-from daskgp.predict.lazy import check_levels, check_threshold
+from daskgp.predict.lazy import check_levels, thresholds
 from daskgp.runtime.executor import Executor
 
 
@@ -93,15 +93,18 @@ def checked_beside(posterior: Posterior, **given: Any) -> dict[str, float | str]
 
 
 def wanted(
+    posterior: Posterior,
     variance: bool,
     quantiles: Sequence[Any] | None,
-    exceedance: float | None,
+    exceedance: Any,
     n_samples: int | None = None,
     random_state: int | None = None,
 ) -> Outputs:
     """Return the arrays that a map gets, checked."""
     levels = () if quantiles is None else check_levels(quantiles)
-    limit, samples = None if exceedance is None else check_threshold(exceedance), None
+    limit, samples = None, None
+    if exceedance is not None:
+        limit = thresholds(posterior, exceedance, "exceedance")
     if n_samples is not None:
         seed = 0 if random_state is None else whole("random_state", random_state, 0)
         samples = whole("n_samples", n_samples, 1), seed

@@ -215,6 +215,10 @@ def _parts(title: str, values: Any) -> dict[str, Any]:
         part = values.isel({dim: i}, drop=True)
         label = values[dim].values[i] if dim in values.coords else i + 1
         if dim == "target":
+            limits = part.attrs.get("threshold", 0.0)
+            if np.ndim(limits):
+                part = part.assign_attrs(threshold=float(limits[i]))
+                title = _title(part)
             part, own = part.rename(f"{label}_{part.name}"), f"{label} {title}"
         else:
             own = f"{title.removesuffix(f'{dim}s')}{dim} {label}"
@@ -225,7 +229,8 @@ def _parts(title: str, values: Any) -> dict[str, Any]:
 def _title(array: Any) -> str:
     """Return the title of a variable: that of a prediction in words."""
     if "threshold" in array.attrs:
-        return f"probability above {array.attrs['threshold']:g}"
+        limits = np.ravel(array.attrs["threshold"])
+        return f"probability above {', '.join(f'{limit:g}' for limit in limits)}"
     name = str(array.name).replace("_", " ")
     return f"{name[:-3]}standard deviation" if name.split()[-1] == "std" else name
 

@@ -13,7 +13,7 @@ from dask import delayed
 from dask.base import get_scheduler
 
 from daskgp import data
-from daskgp.checks import LARGEST
+from daskgp.checks import LARGEST, shown
 from daskgp.data import expected, feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.data.rows import Beside
@@ -41,6 +41,10 @@ class Asked(NamedTuple):
     def columns(self, posterior: Posterior) -> int:
         """Return the number of columns of means and spread."""
         return posterior.n_targets * (1 if self.spread == "none" else 2)
+
+
+Threshold: TypeAlias = float | tuple[float, ...]
+"""Number that is exceeded, by all targets or by each."""
 
 
 def marginal(
@@ -148,12 +152,12 @@ def quantiles(
 def exceedance(
     posterior: Posterior,
     X: Any,
-    threshold: float,
+    threshold: Any,
     include_noise: bool,
     beside: Beside | None = None,
 ) -> Any:
     """Return the probability of exceeding a threshold at X, as the kind of object X is."""
-    limit, outer = check_threshold(threshold), posterior.outer(include_noise)
+    limit, outer = thresholds(posterior, threshold), posterior.outer(include_noise)
     outer.check("probabilities of exceeding a threshold")
     mean, std = marginal(posterior, X, "std", include_noise, gaussian=True)
     given = partial(Outer.exceedance, limit=limit), mean, std, "exceedance", include_noise
@@ -192,7 +196,7 @@ def of_distribution(
     std: Any,
     what: str,
     observed: bool,
-    limit: float | None = None,
+    limit: Threshold | None = None,
     levels: tuple[float, ...] | None = None,
     beside: Beside | None = None,
 ) -> Any:
@@ -284,6 +288,26 @@ def check_threshold(threshold: Any) -> float:
             f"threshold is {threshold!r:.60}: give a finite number in units of the target"
         )
     return float(number)
+
+
+def thresholds(posterior: Posterior, threshold: Any, name: str = "threshold") -> Threshold:
+    """Return a threshold of all targets, or that of each; SettingError for anything else.
+
+    A number stands for all where they share a unit.
+    """
+    names, units = posterior.target_names, {*posterior.target_units}
+    p, listed = len(names), isinstance(threshold, list | tuple) or np.ndim(threshold) == 1
+    if listed and len(threshold) == p:
+        limits = tuple(map(check_threshold, threshold))
+        return limits if p > 1 else limits[0]
+    alike = len(units) == 1 and "" not in units
+    differ = len(units) > 1 or (posterior.joint and not alike)
+    if listed or (p > 1 and differ):
+        remedy = "one for each, in the unit of each" if p > 1 else "one number"
+        raise SettingError(
+            f"{name} is {shown(threshold)}, and the targets are {', '.join(names)}: give {remedy}"
+        )
+    return check_threshold(threshold)
 
 
 def joint(posterior: Posterior, X: Any, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

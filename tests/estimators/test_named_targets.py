@@ -1,13 +1,16 @@
 """Rows whose targets have names: matched by these, in whatever order they are given."""
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 from commands import succeed
+from scipy.stats import norm
 
 import daskgp
-from daskgp.errors import InputError
+from daskgp.errors import InputError, SettingError
+from daskgp.plot import places
 
 PLACES, TARGETS = ["east", "north"], ["zinc", "cadmium"]
 
@@ -108,6 +111,32 @@ def test_other_names_and_numbers_are_refused(model):
     assert model.score(X, y.to_numpy()) == model.score(X, y)
 
 
+@pytest.mark.parametrize("targets", ["joint", "separate"])
+def test_each_target_has_a_threshold_of_its_own(targets, tmp_path):
+    model, (X, _) = joint(targets=targets), table(seed=1)
+    mean, std = map(np.asarray, model.predict(X, return_std=True))
+    limits = np.array([55.0, 2.2])
+    for given in (limits, [55.0, 2.2], (55, 2.2)):
+        found = model.predict_exceedance(X, given)
+        np.testing.assert_allclose(found, norm.sf(limits, mean, std), atol=1e-12)
+    lazily = da.from_array(X.to_numpy(), chunks=(20, 2))
+    np.testing.assert_allclose(model.predict_exceedance(lazily, limits), found, atol=1e-8)
+    grid, url = model.make_grid({"east": 0.5, "north": 0.5}), str(tmp_path / "map.zarr")
+    model.predict_store(grid, url, exceedance=[55.0, 2.2])
+    assert model.is_predicted(grid, url, exceedance=(55.0, 2.2))
+    above = xr.open_zarr(url).exceedance
+    assert above.attrs["threshold"] == [55.0, 2.2]
+    both = model.predict_exceedance(grid, limits, include_noise=True)
+    np.testing.assert_allclose(above.values, both.values, atol=1e-12)
+    titles = [*places.panels_of(xr.open_zarr(url)[["exceedance"]])]
+    assert titles == ["zinc probability above 55", "cadmium probability above 2.2"]
+    for wrong in (*[55.0] * (targets == "joint"), [55.0], [1.0, 2.0, 3.0]):
+        with pytest.raises(SettingError, match="zinc, cadmium: give one for each"):
+            model.predict_exceedance(X, wrong)
+    with pytest.raises(SettingError, match="finite"):
+        model.predict_exceedance(X, [1.0, np.nan])
+
+
 def test_the_command_takes_targets_by_name(model, tmp_path):
     X, y = table(seed=1)
     model.save(str(tmp_path / "m.zarr"))
@@ -122,3 +151,7 @@ def test_the_command_takes_targets_by_name(model, tmp_path):
     for name in TARGETS:
         assert both[name]["rmse"] == pytest.approx(wanted[name]["rmse"], rel=1e-6)
     assert scored("zinc")["zinc"] == pytest.approx(both["zinc"])
+    grid = str(tmp_path / "g.zarr")
+    steps = "--resolution", "east=0.5,north=0.5", "--exceedance", "55,2.2"
+    succeed("predict", str(tmp_path / "m.zarr"), grid, *steps)
+    assert xr.open_zarr(grid).exceedance.attrs["threshold"] == [55.0, 2.2]

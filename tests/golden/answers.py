@@ -52,12 +52,18 @@ def _loo(model, T, _, rows):
     return {"mean": mean, "std": std}
 
 
+def _exceedance(model, T, include_noise, *_):
+    joint = getattr(model, "targets", "") == "joint"
+    limit = [1.0] * model.solved_.n_targets if joint else 1.0
+    return {"p": model.predict_exceedance(T, limit, include_noise=include_noise)}
+
+
 ASKED = {
     "plain": lambda model, T, *_: {"mean": model.predict(T)},
     "moments": _moments,
     "quantiles": _quantiles,
     "covariance": lambda m, T, n, _: {"c": m.predict(T, return_cov=True, include_noise=n)[1]},
-    "exceedance": lambda m, T, n, _: {"p": m.predict_exceedance(T, 1.0, include_noise=n)},
+    "exceedance": _exceedance,
     "average": lambda m, T, n, _: {"both": m.predict_average(T, include_noise=n)},
     "probabilities": lambda m, T, *_: {"p": m.predict_proba(T)},
     "samples": lambda m, T, *_: {"y": m.sample_y(T, 3, random_state=2)},

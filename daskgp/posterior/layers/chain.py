@@ -106,9 +106,9 @@ class Outer:
         found = self.over(mean, std)
         return np.stack([found.quantile(level) for level in levels], axis=-1)
 
-    def exceedance(self, mean: Any, std: Any, limit: float) -> np.ndarray:
-        """Return the probabilities (...) of exceeding a number."""
-        return self.over(mean, std).exceedance(limit)
+    def exceedance(self, mean: Any, std: Any, limit: float | tuple[float, ...]) -> np.ndarray:
+        """Return the probabilities (..., p) of exceeding a number, or that of each target."""
+        return self.over(mean, std).exceedance(np.asarray(limit, np.float64))
 
     def outward(self, values: Any) -> Any:
         """Return values (..., p), given those of the Gaussian."""
