@@ -7,8 +7,10 @@ scores and calibration are made of; a sample of the rows says beforehand where t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +93,8 @@ class Check:
         Classes have neither these nor ``pit``: they are empty, and NaN.
     regions, distances : list of dict
         Scores of the rows of each region, and of each class of their distance to the training
-        data; the latter is empty where a method keeps nothing to measure it from.
+        data; the latter is empty where a method keeps nothing to measure it from.  Those of several
+        targets are a row for each ``target``.
     distance : str
         What the distance is to, and its unit.
     counts : ndarray (200,)
@@ -173,9 +176,12 @@ class Check:
     def __str__(self) -> str:
         named = [("n", self.n), *self.scores.items()]
         width = max(12, *(len(name) for name, _ in named))
+        of_all = "\n".join(f"{name:>{width}}  {_text(v)}" for name, v in named)
+        if self.targets:
+            of_all = f"all targets together, each in its own unit:\n{of_all}"
         parts = [
-            "\n".join(f"{name:>{width}}  {_text(v)}" for name, v in named),
             *([f"by target:\n{aligned(self._by_target)}"] if self.targets else []),
+            of_all,
             *([self.note] if self.note else []),
             *self._calibration,
             f"by region:\n{aligned(self.regions)}",
@@ -380,7 +386,7 @@ def _unit(posterior: Posterior, used: np.ndarray) -> tuple[str, float, bool]:
 
 @dataclass(eq=False)
 class Parts:
-    """Sums by region, target and distance; moments of y: number, mean and squares about it (p,)."""
+    """Sums by target, and by region or distance and target; moments of y (p,): n, mean, squares."""
 
     regions: Sums
     targets: Sums
@@ -410,14 +416,21 @@ def _summed(
         if near is not None:
             class_, here = np.full(len(X), folds.LEFT_OUT), which >= 0
             class_[here] = np.searchsorted(edges, near.to(posterior, inputs[here]), side="left")
-            by_distance = Sums.of(found, class_, len(edges) + 1)
+            by_distance = _by_part(found, class_, len(edges) + 1)
         n = (~np.isnan(found.y)).sum(axis=0).astype(np.float64)
         mean = np.nansum(found.y, axis=0) / np.maximum(n, 1)
         squares = np.nansum((found.y - mean) ** 2, axis=0)
-        regions = Sums.of(found, which, len(boxes.parts))
+        regions = _by_part(found, which, len(boxes.parts))
         moments, ranks = (n, mean, squares), _ranks(found, span.start)
         targets = Sums.by_target(found)
         return Parts(regions, targets, by_distance, moments, _probabilities(found), ranks)
+
+
+def _by_part(found: Scores, part: np.ndarray, parts: int) -> Sums:
+    """Return sums by the part (n,) of each row, of each of p targets one after another."""
+    p = found.y.shape[1]
+    part = part[:, None]
+    return Sums.of(found, np.where(part < 0, folds.LEFT_OUT, part * p + np.arange(p)), parts * p)
 
 
 def _probabilities(found: Scores) -> np.ndarray:
@@ -486,24 +499,21 @@ def _checked(
     number, graded = whole_.n, bool(counts.any())
     steps = np.append(0.0, np.cumsum(counts)) / max(number, 1)
     distance = float(np.abs(steps - np.linspace(0, 1, BINS + 1)).max())
-    regions = [
-        {"region": centre, **_part(total.regions.group(i))}
-        for i, centre in enumerate(_centres(posterior, sample, boxes))
-    ]
+    targets = posterior.target_names
+    regions = _rows("region", _centres(posterior, sample, boxes), total.regions, targets)
     classes: list[dict[str, Any]] = []
     if total.distances is not None:
-        ends = [0.0, *edges.tolist(), math.inf]
-        for i in range(len(edges) + 1):
-            text = f"{ends[i]:.3g} to {ends[i + 1]:.3g}" if i < len(edges) else f"{ends[i]:.3g} on"
-            classes.append({"distance": text, **_part(total.distances.group(i))})
+        ends = [f"{end:.3g}" for end in (0.0, *edges.tolist())]
+        texts = [*(f"{a} to {b}" for a, b in pairwise(ends)), f"{ends[-1]} on"]
+        classes = _rows("distance", texts, total.distances, targets)
     return Check(
         number,
         scores,
         counts.reshape(PIT_BINS, -1).sum(axis=1) / number if graded else np.empty(0),
         distance if graded else math.nan,
         CRITICAL / math.sqrt(number) if graded else math.nan,
-        [row for row in regions if row["n"]],
-        [row for row in classes if row["n"]],
+        regions,
+        classes,
         _nowhere(posterior) if near is None else near.describe(),
         counts,
         sample,
@@ -575,6 +585,18 @@ def _note(found: Check, remedy: str) -> str:
         f"residuals have {what} tails than normal ones: their variance is {variance:.2g}, but "
         f"{100 * levels[worst]:.0f} % intervals cover {100 * shares[worst]:.1f} %{remedy}"
     )
+
+
+def _rows(
+    name: str, parts: Sequence[str], sums: Sums, targets: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the scores of each part that has values, of each of several targets."""
+    found, p = list[dict[str, Any]](), len(targets)
+    for i, text in enumerate(parts):
+        for j, target in enumerate(targets):
+            own = {"target": target} if p > 1 else {}
+            found.append({name: text, **own, **_part(sums.group(i * p + j))})
+    return [row for row in found if row["n"]]
 
 
 def _part(sums: Sums) -> dict[str, Any]:

@@ -128,15 +128,16 @@ class CrossValidation:
         return [*each, {"fold": "mean", **self.mean}, {"fold": "error", **self.standard_error}]
 
     def __str__(self) -> str:
-        tables = [self.to_rows()]
-        if self.targets:
-            tables.append(
-                [
-                    {"target": name, **own.pooled, "values": int(own.rows.sum())}
-                    for name, own in self.targets.items()
-                ]
-            )
-        return "\n\nby target, of all held-out values:\n".join(map(aligned, tables))
+        if not self.targets:
+            return aligned(self.to_rows())
+        each = [
+            {"target": name, **own.pooled, "values": int(own.rows.sum())}
+            for name, own in self.targets.items()
+        ]
+        return (
+            f"by target, of all held-out values:\n{aligned(each)}\n\n"
+            f"all targets together, each in its own unit:\n{aligned(self.to_rows())}"
+        )
 
     __repr__ = __str__
 

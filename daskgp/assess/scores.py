@@ -344,8 +344,8 @@ def scores(
 ) -> dict[str, Any]:
     """Return the scores of predictions of new observations, with noise, and the number of values.
 
-    Those of several targets are of all values together, in the units that these happen to have;
-    ``targets`` then has the same of each target, by its name, empty for one without a value.
+    Of several targets, ``targets`` has those of each, by its name, empty for one without a value;
+    the others are then a mixture: of all values together, whatever units these have.
 
     They are those of ``metrics.summary`` if y is f and Gaussian noise; ``nlpd`` is otherwise that
     of the likelihood, or of y where targets are transformed.  Intervals have the tails that the
@@ -387,7 +387,7 @@ def scores(
         )
     own = partial(_shown, outer=posterior.outer(True))
     each = {name: own(sums) for name, sums in total.named(posterior.target_names).items()}
-    return {**own(total), **({"targets": each} if each else {})}
+    return {**({"targets": each} if each else {}), **own(total)}
 
 
 def _shown(sums: Sums, outer: Outer) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
 
@@ -274,7 +275,8 @@ def distances(
     -------
     ndarray of two matplotlib.axes.Axes
         Root mean squared error with the spread that predictions expect, and the variance of
-        standardised residuals, which is 1 if calibrated.
+        standardised residuals, which is 1 if calibrated.  Of several targets there are lines of
+        each, errors over that of all its rows.
 
     Raises
     ------
@@ -299,25 +301,36 @@ def distances(
         raise InputError(f"there are no distances: {found.distance}")
     if found.reliability:
         raise InputError("classes have no spread to be right by distance: see Check.distances")
-    along = np.arange(len(found.distances))
+    texts = [*dict.fromkeys(row["distance"] for row in found.distances)]
+    along = np.arange(len(texts))
     panels = panels_on(axes, 2, (9.0, 3.6), path)
 
-    def values(name: str) -> np.ndarray:
-        return np.array([row[name] for row in found.distances])
+    def drawn(ax: Any, name: str, target: str | None, unit: float = 1.0, **how: Any) -> None:
+        own = [row for row in found.distances if row.get("target") == target]
+        where = [texts.index(row["distance"]) for row in own]
+        ax.plot(where, [row[name] / unit for row in own], marker="o", markersize=4, **how)
 
     names = (("rmse", "root mean squared error"), ("spread", "expected by the model"))
-    for (name, label), colour in zip(names, LINES, strict=False):
-        panels[0].plot(along, values(name), marker="o", markersize=4, color=colour, label=label)
-    panels[0].set_ylabel("error of predictions")
-    panels[1].plot(
-        along, values("z_variance"), marker="o", markersize=4, color=INK, label="observed"
-    )
+    if found.targets:
+        for (target, own), colour in zip(found.targets.items(), cycle(LINES), strict=False):
+            if own["n"]:
+                unit = own["rmse"]
+                drawn(panels[0], "rmse", target, unit, color=colour, label=target)
+                expected = {"color": colour, "linestyle": ":", "label": f"{target}, expected"}
+                drawn(panels[0], "spread", target, unit, **expected)
+                drawn(panels[1], "z_variance", target, color=colour, label=target)
+        panels[0].set_ylabel("error of predictions / that of all of the target")
+    else:
+        for (name, label), colour in zip(names, LINES, strict=False):
+            drawn(panels[0], name, None, color=colour, label=label)
+        drawn(panels[1], "z_variance", None, color=INK, label="observed")
+        panels[0].set_ylabel("error of predictions")
     panels[1].axhline(1, color=GREY, linewidth=1, linestyle="--", label="calibrated")
     panels[1].set_ylabel("variance of standardised residuals")
     for ax in panels:
         ax.set_ylim(bottom=0)
         ax.legend(frameon=False)
-        ax.set_xticks(along, [row["distance"] for row in found.distances], rotation=25, ha="right")
+        ax.set_xticks(along, texts, rotation=25, ha="right")
         ax.set_xlabel(f"distance to {found.distance}".replace(", ", ",\n"))
         tidy(ax)
     return finished(panels, title, path)

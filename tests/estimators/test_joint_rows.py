@@ -7,6 +7,7 @@ import zarr
 from commands import invoke, succeed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 import daskgp
 from daskgp import kernels, metrics
@@ -250,6 +251,18 @@ def test_a_check_has_scores_by_target_region_and_distance(gaps):
         assert own["rmse"] == pytest.approx(metrics.rmse(test[1][:, j], mean[:, j]))
     assert sum(row["n"] for row in found.regions) == found.n
     assert sum(row["n"] for row in found.distances) == found.n
+    for rows in (found.regions, found.distances):
+        for j, name in enumerate(found.targets):
+            own = [row for row in rows if row["target"] == name]
+            squares = sum(row["n"] * row["rmse"] ** 2 for row in own)
+            assert sum(row["n"] for row in own) == found.targets[name]["n"]
+            wanted = np.nansum((test[1][:, j] - mean[:, j]) ** 2)
+            assert squares == pytest.approx(wanted)
+    text = str(found)
+    assert text.startswith("by target:")
+    assert "all targets together, each in its own unit:" in text
+    axes = daskgp.plot.distances(found, axes=Figure().subplots(1, 2))
+    assert len(axes[1].lines) == 3  # two targets, and 1
     assert "in units of x0, x1" in found.distance
     assert found.sample.y.shape[1] == 2
 
