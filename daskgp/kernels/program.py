@@ -184,7 +184,7 @@ def averaged_program(kernel: Kernel, d: int) -> OfAreas | None:
     >>> from daskgp.kernels import RBF
     >>> averaged_program(2.0 * Averaged(RBF(1.0, active_dims=0), 1), 2).program.levels
     array([[0, 0, 0],
-           [3, 0, 0]])
+           [8, 0, 0]])
     """
     marked = _without_averages(kernel, None, d)
     known = None if marked is None else program(marked.kernel, d)
@@ -407,8 +407,8 @@ def tiles_of(kernel: Kernel, X: Array, slopes: bool = False) -> tuple[Array, Arr
     >>> from daskgp.kernels import RBF
     >>> K, _ = tiles_of(2.0 * Averaged(RBF(1.0), 1), np.array([[[0.0, 0.0], [1.0, 2.0]]]))
     >>> K[0].round(3)
-    array([[2.   , 1.038],
-           [1.038, 1.004]])
+    array([[2.   , 1.053],
+           [1.053, 1.003]])
     """
     known = program(kernel, X.shape[2])
     if known is not None:
