@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import os
 import reprlib
@@ -74,6 +75,24 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {names[close[0]]!r}? {otherwise[:1].upper()}{otherwise[1:]}".rstrip()
 
 
+OF_METHODS = {
+    "targets": "several targets are for single methods: choose VecchiaGP, LMA, SGPR or ExactGP "
+    "(--model vecchia), or fit each target on its own",
+    "footprint": "footprints are for single methods: choose VecchiaGP, LMA, SGPR or ExactGP "
+    "(--model vecchia)",
+}
+"""Where settings are that estimators which choose or join several methods lack."""
+
+
+def refuse_unknown(kind: type, settings: Iterable[str]) -> None:
+    """Raise TypeError for a setting that a class lacks, in the words of the command."""
+    known = inspect.signature(kind).parameters
+    open_ended = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    for name in settings:
+        if name not in known and not open_ended:
+            raise TypeError(unknown_setting(name, kind.__name__, known))
+
+
 def unknown_setting(name: str, of: str, known: Iterable[str]) -> str:
     """Return the line of a setting that is none of those known.
 
@@ -81,7 +100,7 @@ def unknown_setting(name: str, of: str, known: Iterable[str]) -> str:
     "unknown setting 'tl' of SGPR: did you mean 'tol'? Known are tol"
     """
     names = [*known]
-    hint = meant(name, names, f"Known are {', '.join(names)}")
+    hint = OF_METHODS.get(name) or meant(name, names, f"Known are {', '.join(names)}")
     return f"unknown setting {shown(name)} of {of}: {hint}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -24,7 +24,7 @@ from daskgp.cli.options import (
 )
 from daskgp.cli.run import Failure, command, numeric, outcome, result
 from daskgp.errors import SettingError
-from daskgp.typing import Device
+from daskgp.typing import Device, UnseenName
 
 if TYPE_CHECKING:
     from daskgp.cli.record import Record
@@ -47,6 +47,12 @@ if TYPE_CHECKING:
 )
 @click.option("--offset", metavar="VALUE", help="Offset of the log of their rate, likewise.")
 @click.option("--trials", metavar="VALUE", help="Trials of new successes, likewise.")
+@click.option(
+    "--unseen",
+    type=click.Choice(get_args(UnseenName)),
+    help="Refuse levels of categories that the fit has not seen, or take them for a new one, of "
+    "which nothing is known.  [default: as of the fit]",
+)
 @click.option(
     "--verify",
     is_flag=True,
@@ -73,6 +79,7 @@ def predict(
     exposure: str | None,
     offset: str | None,
     trials: str | None,
+    unseen: UnseenName | None,
     verify: bool,
     record: str | None,
     device: Device | None,
@@ -108,6 +115,7 @@ def predict(
 
         model = load_one(model_store, device)
         posterior, source = read_fills(model, fills), inputs
+        posterior = posterior if unseen is None else posterior.taking(unseen)
         if grid.given:
             csv.refuse_made(output)
             source = model.make_grid(grid.steps, grid.ends, grid.like)

@@ -646,6 +646,8 @@ def _rows_of(
         X, y, names = grids.training_arrays(X, y, levels)
     else:
         names = column_names(X), column_names(y)
+        for what, own in zip("Xy", names, strict=True):
+            refuse_repeated(what, own or ())
         X = reading.timed(X)
     arrays = {"X": X, "y": y, **beside}
     arrays = {name: reading.behind(reading.lazily(a)) for name, a in arrays.items()}
@@ -696,6 +698,18 @@ def column_names(X: Any) -> tuple[str, ...] | None:
         return None if X.name is None else (str(X.name),)
     names = _said_behind(X, "X").get("feature_names") or _said_behind(X, "y").get("target_names")
     return tuple(str(name) for name in names) if isinstance(names, list) else None
+
+
+def refuse_repeated(what: str, names: Sequence[str]) -> None:
+    """Raise InputError for a name that several columns have.
+
+    Examples
+    --------
+    >>> refuse_repeated("X", ["east", "north"])
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{what} has several columns {twice!r}: give each a name of its own")
 
 
 def target_units(y: Any) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ PARTS = np.array(["accuracy", "nlpd", "brier"])
 """Scores of each row, whose means are the scores."""
 
 
-class GPClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Classification by Gaussian processes, with any labels as classes.
 
     Two classes are those of ``base`` with the likelihood of the link.  More have latent fields each

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Self
 
 import dask
 import dask.array as da
@@ -11,11 +11,21 @@ import numpy as np
 from sklearn.utils import column_or_1d
 
 from daskgp import data
+from daskgp.checks import refuse_unknown
 from daskgp.data import grids, reading
 from daskgp.data.rows import ARGUMENTS, WEIGHT, store_behind
 from daskgp.errors import InputError
 
 logger = logging.getLogger("daskgp")
+
+
+class Named:
+    """Estimator that refuses settings which it lacks in the words of the others."""
+
+    def __new__(cls, *values: Any, **settings: Any) -> Self:
+        """Raise TypeError for a setting that the class lacks."""
+        refuse_unknown(cls, settings)
+        return super().__new__(cls)
 
 
 def target(y: Any, name: str, what: str, several: str) -> Any:

@@ -33,7 +33,7 @@ PARTS = np.array(["square", "mae", "bias", "nlpd", "crps", "brier"])
 """Scores of each row, of whose means the scores are made."""
 
 
-class HurdleGP(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
+class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     """Amounts with many exact zeros, such as rain: whether there is any, times how much.
 
     A hurdle model [1]_, [2]_ of two estimators: ``occurrence`` is fitted to all rows, with 1 where

@@ -132,6 +132,8 @@ class Grid(Inputs):
     bounds: ArrayLike | None
     most: int
 
+    takes_categories: ClassVar[bool] = False
+
     def planned(self, features: int) -> int:
         """Return the number of points, after a check that there are not too many."""
         d, most = features, whole("max_points", self.most, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import flags, place, shown, unknown_setting, whole
+from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
 from daskgp.data import axes, named_beside, named_targets, reading
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
@@ -66,11 +65,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
         """Raise TypeError for a setting that the class lacks, in the words of the command."""
-        known = inspect.signature(cls).parameters if settings else {}
-        open_ended = any(one.kind is one.VAR_KEYWORD for one in known.values())
-        for name in settings:
-            if name not in known and not open_ended:
-                raise TypeError(unknown_setting(name, cls.__name__, known))
+        refuse_unknown(cls, settings)
         return super().__new__(cls)
 
     objective_ = Learned[float | None](lambda fit: fit.objective)

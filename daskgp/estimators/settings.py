@@ -67,6 +67,11 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
             f"targets='joint' takes a noise variance per row, the evidence and the variance of f, "
             f"which {name} does not have all: choose VecchiaGP, LMA, SGPR or ExactGP"
         )
+    if estimator.targets == "joint" and not estimator._inputs.takes_categories:
+        raise SettingError(
+            f"targets='joint' makes the targets a category, of which {name} has no "
+            f"{estimator._inputs.label}: choose VecchiaGP, LMA, SGPR or ExactGP"
+        )
     codes = None if likelihood.standardised and sites is None else likelihood
     means.check(estimator.mean, model, codes, name, estimator.target_transform)
     missing = model.why_no_variance() if estimator.calibrate is not None else None

@@ -98,6 +98,8 @@ class SpectralPoints(Inputs):
 
     seed: int | None
 
+    takes_categories: ClassVar[bool] = False
+
     def check(self, n: int) -> None:
         """Allow any number: one row is enough."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class Inputs:
     usual: bool = False
     spare: int = 0
     finer: str = ""
+
+    takes_categories: ClassVar[bool] = True
+    """False where they are no places that codes of categories have."""
 
     def of(self, n: int) -> int:
         """Return their number for n rows."""

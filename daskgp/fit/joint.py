@@ -41,7 +41,7 @@ from daskgp.kernels.compose import Composite, tables
 from daskgp.kernels.units import without_unit
 from daskgp.models import scaling
 from daskgp.posterior.layers import Noise, TargetNoise, Units, chain
-from daskgp.posterior.posterior import Posterior, variable_of
+from daskgp.posterior.posterior import VARIABLE, Posterior, variable_of
 from daskgp.runtime.executor import Executor, map_all, map_reduce, node
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train import callbacks
@@ -129,6 +129,9 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
             "targets out"
         )
     _refuse_one_error(rows)
+    for one in (own for kernel in recipe.kernels for own in tables(kernel)):
+        if one.column == VARIABLE and isinstance(one, Coregion):
+            one.check_rank(rows.n_targets)
     if recipe.settings.get("varying") is not None:
         raise SettingError(
             "targets='joint' has hyper-parameters that all places have in common: leave varying out"

@@ -32,6 +32,7 @@ from daskgp.likelihoods import Likelihood
 from daskgp.models import scaling
 from daskgp.models.method import Method
 from daskgp.models.values import Theta
+from daskgp.posterior.posterior import VARIABLE
 from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import newton
@@ -403,6 +404,11 @@ class Recipe:
         found, names = dict(rows.categories), rows.feature_names
         for kernel in self.kernels:
             for table in tables(kernel):
+                if self.targets == "joint" and table.column == VARIABLE and VARIABLE in names:
+                    raise SettingError(
+                        f"{type(table).__name__}({VARIABLE!r}) of targets='joint' is over the "
+                        f"targets, and X has a feature {VARIABLE!r} too: rename the feature"
+                    )
                 at = names.index(table.column) if table.column in names else table.column
                 if not isinstance(at, int) or at >= len(names):
                     continue  # no feature, which others refuse, or the column of joint targets

@@ -30,12 +30,12 @@ from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
 from daskgp.fit.scratch import kept_rows, ordered, residual, scratch_rows
-from daskgp.kernels import Kernel
+from daskgp.kernels import Coregion, Kernel
 from daskgp.kernels.averaged import QUARTER, averages, negative, too_wide
 from daskgp.kernels.compose import tables
 from daskgp.kernels.rotated import PROJECT, rotations
 from daskgp.models import scaling
-from daskgp.models.columns import KILOMETRES, RADIUS, kind_of_name, warn_of_angles
+from daskgp.models.columns import KILOMETRES, RADIUS, kind_of_name, lowest, warn_of_angles
 from daskgp.models.fills import Fills
 from daskgp.posterior.layers import Layer, chain
 from daskgp.posterior.posterior import Posterior
@@ -472,8 +472,10 @@ def _check_rotations(kernel: Kernel, names: Sequence[str], units: Sequence[str])
 
 
 def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
-    """Raise InputError for codes beyond the levels of a kernel over categories."""
+    """Raise InputError for codes beyond the levels of a kernel, SettingError for ranks beyond."""
     for one in tables(kernel):
+        if isinstance(one, Coregion):
+            one.check_rank(len(one.level_names))
         for j in one.categories(len(names)):
             if sums.low[j] < 0 or sums.high[j] >= len(one.level_names):
                 raise InputError(
@@ -490,8 +492,7 @@ def _check_footprints(
     for one in averages(kernel):
         for j, places in one.extents(len(names)).items():
             if not one.of_points and sums.low[j] < 0:
-                least = f"as low as {sums.low[j]:.6g}"
-                raise InputError(negative(f"feature {names[j]!r}", least))
+                raise InputError(negative(f"feature {names[j]!r}", *lowest(sums.low[j])))
             if one.sphere and not one.of_points and sums.high[j] > QUARTER * RADIUS:
                 most = f"with {sums.high[j]:.6g}"
                 raise InputError(too_wide(f"feature {names[j]!r}", most))

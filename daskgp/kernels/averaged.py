@@ -979,11 +979,15 @@ def too_wide(what: str, seen: str) -> str:
     )
 
 
-def negative(what: str, seen: str) -> str:
-    """Return the message for a radius that is negative, as ``seen`` tells."""
+def negative(what: str, seen: str, fill: str = "") -> str:
+    """Return the message for a radius that is negative, as ``seen`` tells.
+
+    ``fill`` is a value among them that is known to stand for missing ones elsewhere.
+    """
+    missing = f", or fill_values=[{fill}] if {fill} stands for missing values" if fill else ""
     return (
         f"{what} is the radius of footprints and is negative, {seen}: give half the width of each "
-        "area, and 0 for a point"
+        f"area, and 0 for a point{missing}"
     )
 
 

@@ -270,6 +270,19 @@ class Coregion(Table):
             self._check_number("angles", angle, sum(self._angle_counts))
             object.__setattr__(self, "angle", angle)
 
+    def check_rank(self, count: int) -> None:
+        """Raise SettingError for a rank of more than the number of levels, which fits refuse.
+
+        Examples
+        --------
+        >>> Coregion(0, rank=2).check_rank(3)
+        """
+        if self.rank is not None and self.rank > count:
+            raise SettingError(
+                f"Coregion has rank={self.rank} for {count} levels: give at most {count}, or leave "
+                "rank out for any covariance"
+            )
+
     def _check_number(self, what: str, values: tuple[float, ...], needed: int) -> None:
         if len(values) != needed:
             raise SettingError(

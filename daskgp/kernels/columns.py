@@ -55,8 +55,8 @@ def on_columns(
     if lengths & codes:
         first = names[min(lengths & codes)]
         raise SettingError(
-            f"Averaged has the footprint {first!r}, which holds codes of categories: give the "
-            "column of a radius, or those of offsets"
+            f"Averaged has the footprint {first!r}, which holds text or codes of categories: give "
+            "the column of a radius, or those of offsets"
         )
     if codes or lengths:
         places = tuple(j for j in range(len(names)) if j not in codes | lengths)

@@ -16,9 +16,10 @@ import numpy as np
 from scipy import special
 
 from daskgp.errors import SettingError
+from daskgp.kernels.averaged import averages
 from daskgp.kernels.base import Kernel
 from daskgp.kernels.checks import flat, one_if_open
-from daskgp.kernels.compose import Constant, Product, Sum
+from daskgp.kernels.compose import Constant, Product, Sum, tables
 from daskgp.kernels.linear import Linear
 from daskgp.kernels.periodic import Periodic
 from daskgp.kernels.rotated import Rotated
@@ -32,6 +33,17 @@ RAREST = 1e-6
 
 def check_spectrum(kernel: Kernel) -> None:
     """Raise SettingError if spectral points of a kernel cannot be trained."""
+    instead = "choose VecchiaGP, LMA, SGPR or ExactGP, or leave it out"
+    if next(averages(kernel), None) is not None:
+        raise SettingError(
+            "averages over footprints (footprint=, or Averaged in the kernel) have no spectral "
+            f"points here: {instead}"
+        )
+    if tables(kernel):
+        raise SettingError(
+            f"{type(tables(kernel)[0]).__name__} is over categories, which have no spectral points "
+            f"here: {instead}"
+        )
     if type(kernel) not in FREEDOM:
         raise SettingError(
             f"{type(kernel).__name__} has no spectral points here: choose one of "

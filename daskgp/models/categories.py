@@ -56,7 +56,8 @@ def unseen(name: str, value: str, levels: Sequence[str]) -> InputError:
     """Return the error of a level that a model does not know."""
     return InputError(
         f"feature {name!r} has {value}, which the fit has not seen; it knows {shown(levels)}: "
-        "leave these rows out, fit again with such rows, or set unseen='new'"
+        "leave these rows out, fit again with such rows, or set unseen='new' (daskgp predict "
+        "--unseen new) to take them for a level of which nothing is known"
     )
 
 

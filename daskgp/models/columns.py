@@ -20,6 +20,7 @@ import numpy as np
 from daskgp.checks import shown
 from daskgp.errors import InputError, SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import negative
 from daskgp.kernels.categories import with_levels, with_name
 from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
 from daskgp.models import categories
@@ -63,6 +64,8 @@ class Columns:
         places.
     takes_new : bool
         Whether other levels are those of a new one, after the last; else they are refused.
+    radii : tuple of int, optional
+        Numbers of the columns of X that are radii of footprints.
     """
 
     names: tuple[str, ...]
@@ -72,6 +75,7 @@ class Columns:
     variable: str = ""
     levels: tuple[tuple[str, ...], ...] = ()
     takes_new: bool = False
+    radii: tuple[int, ...] = ()
 
     @cached_property
     def where(self) -> Where:
@@ -122,12 +126,17 @@ class Columns:
         Raises
         ------
         InputError
-            If a longitude or latitude is no angle of a place, or a category has an unknown level.
+            If a longitude or latitude is no angle of a place, a category has an unknown level, or
+            a radius is negative.
         """
         if self.variable:
             own = self._of_places.inputs(X)
             return np.column_stack([own, np.zeros(len(own))])
         X = self.coded(self.known(X))
+        for j in self.radii:
+            least = np.nanmin(X[:, j], initial=np.inf)
+            if least < 0.0:
+                raise InputError(negative(f"feature {self.names[j]!r}", *lowest(least)))
         if self.geographic is None:
             return X
         X = np.asarray(X, np.float64)
@@ -484,6 +493,11 @@ def warn_of_angles(
 
 def _inside(own: Sequence[float] | None, ends: tuple[float, float]) -> bool:
     return own is not None and ends[0] <= own[0] and own[1] <= ends[1]
+
+
+def lowest(least: float) -> tuple[str, str]:
+    """Return what a message says of the lowest value, and it again where it may be a fill value."""
+    return f"as low as {least:.6g}", f"{least:g}" if least in KNOWN else ""
 
 
 SPELT = (

@@ -18,10 +18,11 @@ from daskgp.data.categories import Levels, coded, recodings
 from daskgp.data.feature_units import Change
 from daskgp.data.reading import check_table, unmasked
 from daskgp.data.regressor import Known
-from daskgp.data.rows import Rows, names_differ
+from daskgp.data.rows import Rows, column_names, names_differ
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import averages
 from daskgp.kernels.base import Unit
 from daskgp.kernels.categories import with_new_level
 from daskgp.kernels.registry import describe, identity
@@ -244,7 +245,11 @@ class Posterior:
         levels = levels if any(levels) else ()
         variable = variable_of(self.feature_names) if self.joint else ""
         own = self.feature_names, self.geographic, fills, pairs, variable
-        return Columns(*own, levels, self.unseen == "new")
+        made = Columns(*own, levels, self.unseen == "new")
+        parts = [part for part in averages(self.theta.kernel) if not part.of_points]
+        own_columns = [int(j) for part in parts for j in part.footprint_columns()]
+        radii = {made.inputs_names[j] for j in own_columns}
+        return replace(made, radii=tuple(j for j, name in enumerate(made.names) if name in radii))
 
     def taking(self, unseen: UnseenName) -> Posterior:
         """Return the same that refuses other levels of categories, or takes them for a new one."""
@@ -262,6 +267,9 @@ class Posterior:
         """Return a data frame with the numbers of levels for text; all else as it is."""
         if not reading.has_columns(X):
             return X
+        names = column_names(X)
+        if self.categories and names is not None and sorted(names) == sorted(self.feature_names):
+            _check_names(self, names)  # before texts are looked for in columns of numbers
         return coded(X, self.categories, self.feature_names, self.unseen == "new")[0]
 
     @cached_property
@@ -704,7 +712,14 @@ def check_columns(posterior: Posterior, X: Any, names: tuple[str, ...] | None) -
             f"{len(names)} feature names for {len(fitted)} columns of X: {', '.join(names)}: give "
             "each column its name"
         )
-    if names is not None and names_differ(names, fitted):
+    if names is not None:
+        _check_names(posterior, names)
+
+
+def _check_names(posterior: Posterior, names: tuple[str, ...]) -> None:
+    """Raise InputError unless as many columns have the names of the training data."""
+    fitted = posterior.feature_names
+    if names_differ(names, fitted):
         seen, wanted = next((a, b) for a, b in zip(names, fitted, strict=True) if a != b)
         raise InputError(
             f"X has feature {seen!r} where the model was fitted with {wanted!r}: "

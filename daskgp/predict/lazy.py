@@ -444,7 +444,8 @@ def _are_related(posterior: Posterior, X: np.ndarray) -> bool:
     kernel = posterior.theta_of_places.kernel
     for place, origin in zip(X, within, strict=True):
         ray = origin + steps * (place - origin)
-        for j in posterior.geographic or ():  # there is nothing beyond on the sphere
+        # there is nothing beyond on the sphere, and radii of footprints are no places
+        for j in (*(posterior.geographic or ()), *posterior.columns.radii):
             ray[:, j] = place[j]
         there, here = posterior.scaled(ray), posterior.scaled(origin[None])
         unit = np.sqrt(kernel.diag(there) * kernel.diag(here))

@@ -18,7 +18,7 @@ from commands import dataset, files, one_line, refused, rows, start, succeed
 from scipy.sparse import csr_array
 
 import daskgp
-from daskgp.errors import SettingError
+from daskgp.errors import InputError, SettingError
 
 SMALL = ("kernel=matern32(1.0)", "n_inducing=20", "max_iter=2")
 FIT = ("--model", "sgpr", *(f"--set={setting}" for setting in SMALL))
@@ -616,3 +616,13 @@ def test_a_likelihood_that_is_set_after_a_fit_needs_another_fit():
             door(X, LABELS)
     model.fit(X, LABELS)
     assert model.predict_proba(X[:3]).shape == (3, 2)
+
+
+def test_columns_of_one_name_are_refused():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["a", "b", "a"])
+    y = pd.DataFrame({"z": X["b"]})
+    twice = pd.concat([y, y], axis=1)
+    for own, target, what in ((X, y, "X has several columns 'a'"), (y, twice, "y has several")):
+        for settings in ({}, {"targets": "joint"}):
+            with pytest.raises(InputError, match=f"{what}.*: give each a name of its own"):
+                daskgp.ExactGP(progress=False, **settings).fit(own, target)

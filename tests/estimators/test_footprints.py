@@ -328,8 +328,17 @@ def test_a_radius_below_zero_is_refused(measured):
     with pytest.raises(InputError, match=message):
         told(daskgp.ExactGP(), y).fit(X.assign(radius=-1.0), y)
     model = told(daskgp.ExactGP(), y).fit(X, y)
-    with pytest.raises(InputError, match=r"radius of footprints and is negative, in [0-9]+ rows"):
+    with pytest.raises(InputError, match=message):
         model.predict(T.assign(radius=-1.0))
+    wide = told(daskgp.ExactGP(), y).fit(X.assign(radius=0.5 + 0.001 * X["radius"]), y)
+    assert np.isfinite(wide.predict(T.assign(radius=0.0))).all()  # far below those of the fit
+    fills = np.where(np.arange(len(X)) == 3, -9999.0, 0.4)
+    with pytest.raises(InputError, match=r"as low as -9999: .*, or fill_values=\[-9999\] if"):
+        told(daskgp.ExactGP(), y).fit(X.assign(radius=fills), y)
+    gaps = told(daskgp.ExactGP(fill_values=[-9999]), y).fit(X.assign(radius=fills), y)
+    assert gaps.n_rows_ == len(X) - 1
+    with pytest.raises(SettingError, match="'radius', which holds text or codes of categories"):
+        told(daskgp.ExactGP(), y).fit(X.assign(radius="wide"), y)
     with pytest.raises(InputError, match="radius"):
         model.predict(T[["east", "north"]])
 
@@ -489,7 +498,10 @@ def test_what_does_not_go_with_caps_is_refused():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (daskgp.SparseSpectrumGP(), "Averaged has no spectral points here"),
+        (
+            daskgp.SparseSpectrumGP(),
+            "averages over footprints .* have no spectral points here: choose VecchiaGP",
+        ),
         (daskgp.VecchiaGP(varying=4), "are those at points"),
     ],
 )

@@ -100,6 +100,35 @@ def test_new_levels_are_refused_by_name_or_taken_for_one_of_which_nothing_is_kno
         model.set_params(unseen="skip").predict(new)
 
 
+def test_columns_in_another_order_are_told_before_their_text_is(model):
+    other = X[["site", "x"]]
+    with pytest.raises(InputError, match=r"'site' where the .* with 'x': give the columns x, site"):
+        model.predict(other)
+    with pytest.raises(InputError, match="give the columns x, site in this order"):
+        model.score(other, Y)
+
+
+def test_the_command_takes_levels_that_are_new(model, tmp_path):
+    store, places, out = (f"{tmp_path}/{name}" for name in ("m.zarr", "places.csv", "out.csv"))
+    model.save(store)
+    new = X[:5].assign(site="east")
+    new.to_csv(places, index=False)
+    assert "(daskgp predict --unseen new)" in refused("predict", store, places, out)
+    succeed("predict", store, places, out, "--unseen", "new")
+    wanted = daskgp.load(store).set_params(unseen="new").predict(new)
+    np.testing.assert_allclose(pd.read_csv(out).iloc[:, -2], wanted, rtol=1e-12)
+
+
+def test_ranks_beyond_the_levels_are_refused():
+    kernel = Coregion("site", rank=4) * Matern32(1.5, active_dims=[0])
+    with pytest.raises(SettingError, match="rank=4 for 3 levels: give at most 3, or leave rank"):
+        daskgp.ExactGP(kernel, **PLAIN).fit(X, Y)
+    y = np.column_stack([Y, -Y])
+    kernel = Coregion("target", rank=3) * Matern32(1.5)
+    with pytest.raises(SettingError, match="rank=3 for 2 levels"):
+        daskgp.ExactGP(kernel, targets="joint", **PLAIN).fit(X[["x"]], y)
+
+
 def test_text_of_a_grid_is_a_category_and_its_names_stay():
     y = np.sin(np.arange(6.0))[:, None] + np.arange(3.0)
     grid = xr.Dataset({"y": (("t", "site"), y)}, {"t": np.arange(6.0), "site": ["u", "v", "w"]})

@@ -450,6 +450,39 @@ def test_what_does_not_go_with_joint_targets_is_refused():
         model.sample_paths()
 
 
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (daskgp.OptiComGP, "a category, of which OptiComGP has no grid points: choose VecchiaGP"),
+        (daskgp.SparseSpectrumGP, "of which SparseSpectrumGP has no spectral points: choose"),
+    ],
+)
+def test_methods_without_places_of_targets_name_those_that_have(method, message):
+    X, y = pair(30)
+    with pytest.raises(SettingError, match=message):
+        method(targets="joint", progress=False).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [daskgp.AutoGP, daskgp.HurdleGP, daskgp.GPClassifier])
+def test_estimators_of_one_target_name_the_methods_of_several(kind):
+    for name, message in (
+        ("targets", r"several targets are for single methods: choose VecchiaGP.*--model vecchia"),
+        ("footprint", r"footprints are for single methods: choose VecchiaGP.*--model vecchia"),
+    ):
+        with pytest.raises(
+            TypeError, match=f"unknown setting '{name}' of {kind.__name__}: {message}"
+        ):
+            kind(**{name: "joint"})
+
+
+def test_a_feature_with_the_name_of_the_targets_column_is_refused():
+    X, y = pair(30)
+    table = pd.DataFrame(X, columns=["target", "north"])
+    kernel = kernels.Coregion("target") * kernels.Matern32()
+    with pytest.raises(SettingError, match="X has a feature 'target' too: rename the feature"):
+        daskgp.ExactGP(kernel, targets="joint", progress=False).fit(table, y)
+
+
 def test_targets_that_tell_of_no_other_are_refused_by_name():
     X, y = pair()
     for values, words in (
