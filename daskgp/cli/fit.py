@@ -68,6 +68,7 @@ def fit(
     """
     began = time.perf_counter()
     cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))
+    from daskgp.cli.profile import counted
     from daskgp.cli.report import reporter
     from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.cli.sources import training_rows
@@ -110,7 +111,7 @@ def fit(
     write_report(estimator, model_store, data)
     result(
         model=model_store,
-        rows=estimator.n_rows_,
+        **{counted(_best(estimator).solved_): estimator.n_rows_},
         objective=estimator.objective_,
         iterations=len(estimator.history_),
         **_choice(_best(estimator)),

@@ -222,6 +222,11 @@ def _kernel_alone(stored: models.Stored) -> str:
     return kernel_text(in_users_units(kernel, len(scale.x_scale), scale.size))
 
 
+def counted(posterior: Posterior) -> str:
+    """Return what a model has a number of: rows, or values of targets that each have their own."""
+    return "values" if posterior.joint or posterior.each else "rows"
+
+
 def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
     from daskgp.posterior.layers import Tails
 
@@ -238,7 +243,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         bayes = estimator.log_marginal_likelihood()
     return {
         "model": estimator.model_name,
-        "rows": estimator.n_rows_,
+        counted(posterior): estimator.n_rows_,
         "features": posterior.feature_names,
         "units": units_in(posterior.feature_names, posterior.feature_units),
         "categories": dict(posterior.categories),

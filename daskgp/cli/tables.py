@@ -215,7 +215,7 @@ def _add_model(table: Table, estimator: GaussianProcess) -> None:
     from daskgp.estimators.variational import VariationalGP
 
     posterior = estimator.solved_
-    _add_head(table, estimator, "values" if posterior.joint else "rows")
+    _add_head(table, estimator, profile.counted(posterior))
     if posterior.theta.inputs is not None:
         table.add_row(estimator._inputs.label, f"{len(posterior.theta.inputs):,}")
     if isinstance(estimator, ExpertsGP):
@@ -368,7 +368,8 @@ def _seen_table(estimator: GaussianProcess) -> Table:
     for note in estimator._fitted.seen[-SEEN_SHOWN:]:
         first, last = note.get("span", ("", ""))
         where = str(note.get("store") or "given in Python")
-        cells = (note.get("when"), note.get("what"), f"{note.get('rows'):,}", first, last, where)
+        number = f"{note.get('rows'):,}{' values' * ('values' in note)}"
+        cells = (note.get("when"), note.get("what"), number, first, last, where)
         table.add_row(*map(str, cells))
     return table
 

@@ -141,6 +141,9 @@ def test_the_command_takes_targets_by_name(model, tmp_path):
     X, y = table(seed=1)
     model.save(str(tmp_path / "m.zarr"))
     pd.concat([X, y], axis=1).to_csv(tmp_path / "t.csv", index=False)
+    known = succeed("info", str(tmp_path / "m.zarr"), "--json")
+    assert known["values"] == model.n_rows_
+    assert "rows" not in known
 
     def scored(target):
         given = str(tmp_path / "m.zarr"), str(tmp_path / "t.csv")

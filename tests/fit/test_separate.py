@@ -280,7 +280,7 @@ def test_commands_fit_tables_and_stores_with_gaps(table, tmp_path, here):
     succeed("convert", path, store, *COLUMNS)
     options = ["--model", "vecchia", "--set", "max_iter=1", "--set", "kernel=matern52()"]
     said = succeed("fit", store, model, *options)
-    assert said["rows"] == frame[["zinc", "lead"]].notna().sum().sum()
+    assert said["values"] == frame[["zinc", "lead"]].notna().sum().sum()
     assert succeed("fit", path, other, *options, *COLUMNS)["objective"] == said["objective"]
     scores = succeed("score", model, store)
     assert scores["targets"]["lead"]["n"] == frame.lead.notna().sum()
@@ -292,11 +292,11 @@ def test_commands_fit_tables_and_stores_with_gaps(table, tmp_path, here):
     update = "update of separate targets with rows of their own is not available"
     daskgp.convert(frame[:9], store, append=True)
     assert update in refused("update", model, store, code=2)
-    assert succeed("update", model, store, "--retrain")["total"] > said["rows"]
-    assert succeed("score", model, store)["n"] > said["rows"]
+    assert succeed("update", model, store, "--retrain")["total"] > said["values"]
+    assert succeed("score", model, store)["n"] > said["values"]
     errors = str(tmp_path / "e.zarr")
     exact = ["--model", "exact", "--set", "max_iter=1", "--y-std", "zs,ls"]
-    assert succeed("fit", path, errors, *exact, *COLUMNS)["rows"] == said["rows"]
+    assert succeed("fit", path, errors, *exact, *COLUMNS)["values"] == said["values"]
 
 
 def test_info_shows_each_target(table, tmp_path, capsys):
