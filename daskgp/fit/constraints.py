@@ -145,16 +145,11 @@ class Asked(NamedTuple):
                         f"{setting} names {shown(name)}, which is not a hyper-parameter: choose "
                         f"among {', '.join(names)}"
                     )
+                if setting != "fixed" or fixed[name] is not None:
+                    self._refuse_several(setting, name, resolved, d)
                 seen.setdefault(setting, set()).update(found)
         _refuse_angles(resolved, seen.get("prior", set()))
-        told: Mapping[str, Any] = self.fixed if isinstance(self.fixed, Mapping) else {}
-        for name, value in told.items():
-            number = len(matching(names, name))
-            if isinstance(value, list | tuple) and len(value) != number:
-                raise SettingError(
-                    f"fixed[{name!r}] has {len(value)} values for {number}: give one for each, or "
-                    "one for all"
-                )
+        self._check_lengths(names)
         for j in sorted(seen["fixed"] & seen["limits"]):
             raise SettingError(f"{names[j]!r} is fixed and has limits: leave one of them out")
         is_open = np.append(left_open(kernel, d), [False] * max(len(self.each), 1))
@@ -164,6 +159,28 @@ class Asked(NamedTuple):
                     f"fixed names {name!r}, whose value the kernel leaves open: give it there, or "
                     f"here in the units of the data, fixed={{{name!r}: 1.0}}"
                 )
+
+    def _check_lengths(self, names: Sequence[str]) -> None:
+        """Raise SettingError for another number of values than a name stands for."""
+        told: Mapping[str, Any] = self.fixed if isinstance(self.fixed, Mapping) else {}
+        for name, value in told.items():
+            number = len(matching(names, name))
+            if isinstance(value, list | tuple) and len(value) != number:
+                raise SettingError(
+                    f"fixed[{name!r}] has {len(value)} values for {number}: give one for each, or "
+                    "one for all"
+                )
+
+    def _refuse_several(self, setting: str, name: str, kernel: Kernel, d: int) -> None:
+        """Raise SettingError for numbers of all joint targets, which have units of their own."""
+        names, units = self.names(kernel), kernel.units(d)
+        own = [j for j in matching(names, name) if j < len(units) and units[j].level is not None]
+        targets = [names[j] for j in own if units[j].level[0] == d - 1]  # type: ignore[index]
+        if self.each and len(targets) > 1:
+            raise SettingError(
+                f"{setting} names {shown(name)}, and each joint target has one in its unit: "
+                f"name {' or '.join(targets)}"
+            )
 
     def learned(self, kernel: Kernel, d: int) -> int:
         """Return how many hyper-parameters of a kernel of d columns are not fixed."""

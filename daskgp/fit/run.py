@@ -335,6 +335,8 @@ def _say_geographic(recipe: Recipe, rows: data.Rows) -> None:
 
 def _say_categories(recipe: Recipe, rows: data.Rows) -> None:
     """Warn of categories with several levels that the kernel does not look at."""
+    if recipe.targets == "joint":
+        recipe, rows = joint.planned(recipe, rows)
     columns = rows.columns
     several = [j for j, levels in columns.categories.items() if len(levels) > 1]
     own = recipe.kernel(rows).categories(rows.n_features) if several else ()

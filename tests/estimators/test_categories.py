@@ -194,7 +194,11 @@ def test_starts_of_lengths_are_those_without_the_codes(rows):
 def test_a_variance_that_a_user_speaks_of_is_not_held():
     kernel = (Matern32(1.0, active_dims=0) * Coregion(1, levels=2)).resolve(np.ones(2), 1.0)
     said = [Asked(limits={"0.variance": (0.1, 2.0)}), Asked(fixed={"1.variance[0]": 1.0})]
-    assert [one.learned(kernel, 2) for one in (Asked(), *said)] == [5, 6, 5]
+    assert [one.learned(kernel, 2) for one in (Asked(), *said)] == [5, 6, 4]
+    alike = (Matern32(1.0, active_dims=0) * Categorical(1, levels=2)).resolve(np.ones(2), 1.0)
+    said = [Asked(fixed={"1.variance": 1.0}), Asked(fixed={"1.variance": 1.0, "0.variance": 1.0})]
+    # one of two numbers that say the same is learned, unless both are fixed
+    assert [one.learned(alike, 2) for one in (Asked(), *said)] == [4, 4, 3]
 
 
 def test_centres_of_clusters_have_codes_of_categories(rows):

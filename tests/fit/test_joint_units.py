@@ -123,7 +123,9 @@ def test_variances_that_are_all_fixed_are_those_of_the_product():
         ({"fixed": {"noise_variance": 1.0}}, r"name noise_variance\[zinc\] or noise_var"),
         ({"prior": {"noise_variance[zinc]": "lognormal(1, sigma=1)"}}, "limits="),
         ({"limits": {"variance": (1.0, 2.0)}}, r"among 0.*noise_variance\[cadmium\]$"),
-        ({"limits": {"0.variance": (1.0, 2.0)}, "kernel": "coregion('target')*rbf()+rbf()"}, "0."),
+        ({"limits": {"0.variance": (1.0, 2.0)}}, r"name 0.variance\[zinc\] or 0.variance\[cad"),
+        ({"fixed": {"0.variance": 1.0}}, r"name 0.variance\[zinc\] or 0.variance\[cad"),
+        ({"prior": {"0.variance": "lognormal(1, sigma=1)"}}, r"name 0.variance\[zinc\] or"),
         ({"kernel": "coregion('target') * rbf() + rbf(variance=2.0)"}, "leave the number out"),
         (
             {
@@ -159,6 +161,9 @@ def test_variances_beside_a_text_feature_have_the_units_of_targets():
     spread = np.nanstd(y.to_numpy(), axis=0)
     found = values(fitted)
     assert found["1.variance[zinc]"] == pytest.approx(spread[0] ** 2)
+    places = X.assign(lab=["a", "b"] * 30)
+    again = model(fitted.kernel_, optimizer=None).fit(places, y)
+    np.testing.assert_allclose(again.predict(places), fitted.predict(places))
 
 
 def test_history_has_the_noise_of_each_target():
