@@ -51,6 +51,24 @@ def test_stations_are_scored_by_what_is_held_out(tutorial):
 
 
 @pytest.mark.slow
+def test_counts_have_the_scatter_that_they_were_made_with(tutorial):
+    names = tutorial("counts")
+    poisson, negative = names["scores"].to_numpy()
+    assert negative[0] > poisson[0]
+    assert negative[1] < poisson[1]
+    assert 0.88 < negative[2] < 0.98
+    assert negative[3] < poisson[3]
+    (size,) = (row for row in names["model"].hyperparameters_ if row.name == "size")
+    assert abs(size.value - 8) < 2 * size.standard_error
+    lengths = {
+        name: [row.value for row in model.hyperparameters_ if "lengthscale" in row.name]
+        for name, model in names["models"].items()
+    }
+    assert max(lengths["poisson"]) < 12 < 20 < min(lengths["negative-binomial"])
+    assert 0.88 < names["inside"] < 0.99
+
+
+@pytest.mark.slow
 def test_table_has_the_smaller_error_and_the_honest_interval(tutorial):
     names = tutorial("table")
     trees, gp = names["scores"].to_numpy()
