@@ -680,8 +680,9 @@ def _refuse_gaps(rows: data.Rows, executor: Executor) -> None:
         what = ", ".join(f"{name} has {count}" for name, count in pairs)
     raise InputError(
         f"the targets have rows of their own ({what} of {len(rows)} rows), and AutoGP chooses one "
-        f"method for rows that all share: {separate.ALONE}, or leave out rows in which one is "
-        "missing, such as by dropna()"
+        "method for rows that all share: choose a method, such as VecchiaGP (--model vecchia), "
+        "which fits each to its own rows or, with targets='joint', all together, "
+        f"{separate.ALONE}, or leave out rows in which one is missing, such as by dropna()"
     )
 
 

@@ -38,7 +38,7 @@ logger = logging.getLogger("daskgp")
 Run: TypeAlias = Callable[..., tuple[Fit, scaling.Sums]]
 """Returns the fit to rows of one target, see ``daskgp.fit.run.run``, and sums over them."""
 
-ALONE = "fit each target on its own, y[:, j]"
+ALONE = "fit each target on its own, y[:, j] (--target with one name)"
 
 
 def refuse_one_error(rows: data.Rows) -> None:

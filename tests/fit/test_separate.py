@@ -363,7 +363,13 @@ def test_what_does_not_go_together_is_refused():
         (daskgp.ExactGP(calibrate="loo"), y, {}, SettingError, "calibrate='loo'.* y\\[:, j\\]"),
         (daskgp.ExactGP(mean=regressor), y, {}, SettingError, "fitted regressor.* dropna"),
         (daskgp.SVGP(likelihood="poisson"), positive, {}, SettingError, "likelihood='poisson'"),
-        (daskgp.AutoGP(progress=False), y, {}, InputError, "y0 has 44, y1 has .* y\\[:, j\\]"),
+        (
+            daskgp.AutoGP(progress=False),
+            y,
+            {},
+            InputError,
+            "y0 has 44, y1 has .*--model vecchia.*y\\[:, j\\]",
+        ),
     ):
         with pytest.raises(error, match=words):
             model.fit(X, target, **beside)
