@@ -66,7 +66,7 @@ def test_commands_and_fits_name_them(table, tmp_path):
     model = str(tmp_path / "m.zarr")
     settings = ["--set", "targets=joint", "--set", "kernel=matern52()", "--set", "max_iter=1"]
     said = succeed("fit", path, model, "--model", "exact", *settings, *target)
-    assert said["rows"] == frame[["zinc", "lead"]].notna().sum().sum()
+    assert said["values"] == frame[["zinc", "lead"]].notna().sum().sum()
     scores = succeed("score", model, path, "--target", "zinc,lead", "--y-std", "zs,ls")
     assert list(scores["targets"]) == ["zinc", "lead"]
     fit = daskgp.ExactGP("matern52()", **JOINT).fit
