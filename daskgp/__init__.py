@@ -5,6 +5,8 @@ Estimators
     SGPR, LMA, PIC, VecchiaGP, ExpertsGP, OptiComGP, CaGP, CGGP, SVGP, DecoupledGP,
     SparseSpectrumGP, ExactGP
     GPClassifier, around any of them with a likelihood; HurdleGP, around two, for many zeros
+Maps in one line
+    interpolate; ``import daskgp.xarray`` gives Dataset and DataArray the accessor ``gp``
 Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         plan,
         variogram,
     )
+    from daskgp.maps.kriging import interpolate
     from daskgp.runtime.connect import connect
 
     __version__: str
@@ -74,6 +77,7 @@ __all__ = [
     "convert",
     "cross_validate",
     "errors",
+    "interpolate",
     "kernels",
     "load",
     "metrics",
@@ -110,6 +114,7 @@ _HOMES = {
     "connect": "daskgp.runtime.connect",
     "convert": "daskgp.data.convert.convert",
     "cross_validate": "daskgp.estimators",
+    "interpolate": "daskgp.maps.kriging",
     "load": "daskgp.estimators",
     "open_dataset": "daskgp.data",
     "plan": "daskgp.estimators",

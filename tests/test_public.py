@@ -72,6 +72,7 @@ def test_the_exports_are_those_of_the_interface():
         "check",
         "connect",
         "cross_validate",
+        "interpolate",
         "kernels",
         "errors",
         "DaskgpError",

@@ -1,0 +1,330 @@
+"""From values of any source to a map on a labelled grid, with a model of its choice in between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import xarray as xr
+from sklearn.base import clone
+
+from daskgp.checks import positive, shown, whole
+from daskgp.data import gridded, grids
+from daskgp.data.convert import sources
+from daskgp.errors import InputError, SettingError
+from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.loading import ESTIMATORS
+from daskgp.maps import background as backgrounds
+from daskgp.maps import reach, region
+
+if TYPE_CHECKING:
+    from daskgp.kernels import Kernel
+
+logger = logging.getLogger("daskgp")
+
+EXACT = 2_000
+"""Most values of which "auto" takes the exact Gaussian process."""
+ROWS = 65_536
+"""Rows of a source that are read at a time."""
+
+Names: TypeAlias = tuple[str, ...]
+
+
+class Asked(NamedTuple):
+    """Source, target and features of a map, and the grid that it is on."""
+
+    source: Any
+    target: str
+    features: Names
+    grid: xr.Dataset
+
+
+def interpolate(
+    source: Any,
+    like: Any = None,
+    *,
+    target: str | None = None,
+    features: Any = None,
+    method: str | GaussianProcess = "auto",
+    kernel: Kernel | str | None = None,
+    background: xr.DataArray | str | None = None,
+    mask: Any = None,
+    max_std: float | None = None,
+    min_neighbours: int | None = None,
+    include_noise: bool = False,
+    return_model: bool = False,
+    **settings: Any,
+) -> Any:
+    """Return the map of a target on a grid: its mean and standard deviation.
+
+    The hyper-parameters of a Gaussian process are trained on the values of the source, which is
+    then predicted on the grid (kriging).  With a ``background``, the process is that of the
+    difference from it, which is optimal interpolation.
+
+    Parameters
+    ----------
+    source : DataFrame, Dataset, DataArray, DataTree, str or other source of `convert`
+        Scattered rows or a grid with gaps, in memory, lazy or in files.  Each node of a DataTree
+        that has the target is a source of its own.
+    like : Dataset, DataArray, mapping of str to array, or str, optional
+        Grid of the map: its coordinates, and those of its variables that the source has too, such
+        as an elevation, are features.  A map is lazy where the grid is chunked.  Default the grid
+        of the source itself.
+    target : str, optional
+        Name of the values; default the only column or variable that is no feature.
+    features : sequence of str, optional
+        Names of what the target depends on; default all that both source and grid have.
+    method : str or estimator
+        Name of a method, such as "sgpr", or an estimator to fit; "auto" takes `ExactGP` for up to
+        2,000 values, and `VecchiaGP` for more.
+    kernel : Kernel or str, optional
+        Kernel of the method.
+    background : DataArray or str, optional
+        First guess: a field on a grid of some of the features, which is interpolated linearly to
+        rows and cells, or the name of a variable that both source and grid have.  It is subtracted
+        from the target before, and added to the mean after; rows and cells outside it are left out.
+    mask : DataArray or str, optional
+        Where the map is wanted: a field of booleans over some of the features, whose nearest value
+        counts; the name of such a variable of the grid; or the path of a GeoJSON file, whose
+        polygons are in the units of the last two features that are places, x before y.  Rows and
+        cells outside are left out.
+    max_std : float, optional
+        Largest standard deviation, in units of the target, up to which cells have values.
+    min_neighbours : int, optional
+        Number of rows that a cell needs within the distance at which the correlation of the learned
+        kernel is half-way down; others have no values.
+    include_noise : bool
+        Whether the deviation is that of new values, in place of that of the field.
+    return_model : bool
+        Whether to return the fitted model, too.
+    **settings
+        Settings of the method.
+
+    Returns
+    -------
+    maps : Dataset or DataTree
+        Mean by the name of the target and standard deviation by ``<target>_std``, with units and
+        names of the source and the coordinates of the grid.
+    model : estimator, or dict of path and estimator for a DataTree
+        If ``return_model``.
+
+    Raises
+    ------
+    InputError, SettingError
+        If names, grid, background or mask do not fit the source, or a setting is wrong.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, daskgp
+    >>> rng = np.random.default_rng(0)
+    >>> rows = pd.DataFrame({"x": rng.uniform(0, 6, 80), "y": rng.uniform(0, 6, 80)})
+    >>> rows["height"] = np.sin(rows.x) + np.cos(rows.y)
+    >>> grid = {"x": np.linspace(0, 6, 13), "y": np.linspace(0, 6, 7)}
+    >>> maps = daskgp.interpolate(rows, grid)
+    >>> sorted(maps), dict(maps.sizes)
+    (['height', 'height_std'], {'x': 13, 'y': 7})
+    """
+    _check(method, kernel, max_std, min_neighbours, settings)
+    if isinstance(source, xr.DataTree):
+        given = {key: value for key, value in locals().items() if key not in ("source", "settings")}
+        return _of_tree(source, {**given, **settings})
+    if grids.is_xarray(source):
+        source = grids.as_dataset(source)
+    asked = _asked(source, like, target, features, background)
+    attributes, known = _said(asked)
+    if mask is not None:
+        inside = region.of(mask, asked.grid, asked.features)
+        asked = asked._replace(source=inside.rows(asked.source, asked.target))
+    added = None
+    if background is not None:
+        rows, added = backgrounds.of(background, asked.source, asked.grid, asked.features)
+        asked = asked._replace(source=rows.subtracted(asked.source, asked.target))
+    model = _model(method, kernel, known, settings)
+    logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))
+    model.fit(asked.source, asked.target, features=list(asked.features))
+    used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
+    grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
+    mean, std = model.predict(grid, return_std=True, include_noise=include_noise)
+    kept = None
+    if max_std is not None:
+        kept = std <= max_std
+    if min_neighbours is not None:
+        near = reach.near(model, _places(asked), grid, min_neighbours)
+        kept = near if kept is None else kept & near
+    if mask is not None:
+        own = inside.cells(mean)
+        kept = own if kept is None else kept & own
+    if kept is not None:
+        mean, std = mean.where(kept), std.where(kept)
+    if added is not None:
+        with xr.set_options(keep_attrs=True):
+            there = added.broadcast_like(mean).transpose(*mean.dims)
+            mean, std = mean + there, std.where(there.notnull())
+    maps = _described(mean, std, asked, attributes, model, include_noise)
+    return (maps, model) if return_model else maps
+
+
+def _check(
+    method: Any,
+    kernel: Any,
+    max_std: float | None,
+    min_neighbours: int | None,
+    settings: Mapping[str, Any],
+) -> None:
+    """Raise SettingError for settings that are wrong whatever the source."""
+    if isinstance(method, str):
+        if method != "auto":
+            ESTIMATORS.find(method)
+    elif not isinstance(method, GaussianProcess):
+        raise SettingError(
+            f"method is {shown(method)}: give the name of a method, or an estimator such as "
+            "daskgp.VecchiaGP()"
+        )
+    elif kernel is not None or settings:
+        named = ", ".join([*(["kernel"] if kernel is not None else []), *settings])
+        raise SettingError(
+            f"method is an estimator, which has settings of its own: give it {named}"
+        )
+    if max_std is not None:
+        positive("max_std", max_std)
+    if min_neighbours is not None:
+        whole("min_neighbours", min_neighbours, 1)
+
+
+def _asked(source: Any, like: Any, target: str | None, features: Any, background: Any) -> Asked:
+    """Return source, target, features and grid by what is given and what is there."""
+    with sources.open_table(source, () if target is None else (target,)) as table:
+        columns = table.columns
+    if like is None:
+        if not table.gridded:
+            raise InputError(
+                "the source has no grid of its own: give one as like=, such as "
+                "{'lon': np.arange(5, 15, 0.1), 'lat': np.arange(45, 55, 0.1)} with its columns "
+                f"{', '.join(columns)}"
+            )
+        like = source
+    grid = _grid(like)
+    there = tuple(map(str, (*grids.dims_of(grid), *grid.coords, *grid.data_vars)))
+    common = tuple(dict.fromkeys(name for name in there if name in columns))
+    beside = {background} if isinstance(background, str) else set[str]()
+    if features is not None:
+        wanted = (features,) if isinstance(features, str) else tuple(map(str, features))
+        missing = [name for name in wanted if name not in common]
+        if missing:
+            raise InputError(
+                f"feature {missing[0]!r} is not in both source and grid: the source has "
+                f"{', '.join(columns)}, and the grid {', '.join(dict.fromkeys(there)) or 'nothing'}"
+            )
+    else:
+        own = set(grid.dims) | set(grid.coords)
+        alike = [n for n in common if n in own or like is not source]
+        wanted = tuple(n for n in alike if n != target and n not in beside)
+        if not wanted:
+            raise InputError(
+                "source and grid have no name in common, so that nothing tells where a row is: the "
+                f"source has {', '.join(columns)}, and the grid "
+                f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
+            )
+    if target is None:
+        rest = [name for name in columns if name not in wanted and name not in beside]
+        if len(rest) != 1:
+            raise InputError(
+                f"the source has {'no column' if not rest else 'several columns'} beside the "
+                f"features {', '.join(wanted)}: give target=, one of {', '.join(rest or columns)}"
+            )
+        (target,) = rest
+    return Asked(source, target, wanted, grid)
+
+
+def _grid(like: Any) -> xr.Dataset:
+    """Return the grid that a map is on, from what is given for it."""
+    if grids.is_xarray(like):
+        return grids.as_dataset(like)
+    if isinstance(like, Mapping):
+        try:
+            return xr.Dataset(coords=dict(like))
+        except ValueError as error:
+            raise InputError(f"like is no grid ({error}): give an array for each feature") from None
+    if isinstance(like, str):
+        with gridded.readable(like), gridded.open_grid(like) as opened:
+            return opened.load()
+    raise InputError(
+        f"like is {shown(like)}: give a Dataset, a DataArray, a mapping of features to arrays, or "
+        "the path of a grid"
+    )
+
+
+def _said(asked: Asked) -> tuple[Mapping[str, Any], int]:
+    """Return the attributes of the target, and the number of its values."""
+    known = 0
+    with sources.open_table(asked.source, (asked.target,), asked.features) as table:
+        kinds = table.kinds((asked.target,))
+        for block in table.read(kinds, ROWS, sources.shown(asked.source)):
+            known += int(np.isfinite(block[:, 0]).sum())
+    if not known:
+        raise InputError(f"target {asked.target!r} has no value: there is nothing to interpolate")
+    return table.attributes.get(asked.target, {}), known
+
+
+def _places(asked: Asked) -> np.ndarray:
+    """Return the features (n, d) of rows that have a target."""
+    names, parts = (*asked.features, asked.target), list[np.ndarray]()
+    with sources.open_table(asked.source, (asked.target,), asked.features) as table:
+        for block in table.read(table.kinds(names), ROWS, sources.shown(asked.source)):
+            parts.append(block[np.isfinite(block).all(axis=1), :-1])
+    return np.concatenate(parts)
+
+
+def _model(
+    method: str | GaussianProcess, kernel: Any, known: int, settings: Mapping[str, Any]
+) -> GaussianProcess:
+    """Return the estimator to fit to so many values."""
+    if not isinstance(method, str):
+        return clone(method)
+    name = ("exact" if known <= EXACT else "vecchia") if method == "auto" else method
+    given = {"progress": False, **settings} | ({} if kernel is None else {"kernel": kernel})
+    return ESTIMATORS.find(name)(**given)
+
+
+def _described(
+    mean: xr.DataArray,
+    std: xr.DataArray,
+    asked: Asked,
+    attributes: Mapping[str, Any],
+    model: GaussianProcess,
+    include_noise: bool,
+) -> xr.Dataset:
+    """Return the maps with what the source says of the target and the grid of its coordinates."""
+    name = asked.target
+    kept = {k: attributes[k] for k in ("units", "standard_name", "long_name") if k in attributes}
+    of_std = {"long_name": f"standard deviation of {kept.get('long_name', name)}"}
+    of_std |= {key: value for key, value in kept.items() if key == "units"}
+    mean.attrs = {**kept, "ancillary_variables": f"{name}_std"}
+    std.attrs = of_std | (
+        {"comment": "that of new values, noise included"} if include_noise else {}
+    )
+    maps = xr.Dataset({name: mean, f"{name}_std": std})
+    reference = [one for one in asked.grid.variables if "crs_wkt" in asked.grid[one].attrs]
+    for one in reference:
+        maps = maps.assign_coords({one: asked.grid[one]})
+        for field in (name, f"{name}_std"):
+            maps[field].attrs["grid_mapping"] = str(one)
+    maps.attrs = {"Conventions": "CF-1.8", "source": f"daskgp {model!r}"}
+    return maps
+
+
+def _of_tree(tree: xr.DataTree, given: dict[str, Any]) -> Any:
+    """Return the maps of all nodes that have the target, each of a model of its own."""
+    target, both = given["target"], given["return_model"]
+    if target is None:
+        raise InputError("source is a DataTree: give target=, the name of what to interpolate")
+    nodes = {node.path: node.to_dataset() for node in tree.subtree if target in node.data_vars}
+    if not nodes:
+        raise InputError(f"no node of the DataTree has {target!r}: choose another target")
+    found = {path: interpolate(own, **given) for path, own in nodes.items()}
+    if not both:
+        return xr.DataTree.from_dict(found)
+    maps = xr.DataTree.from_dict({path: one[0] for path, one in found.items()})
+    return maps, {path: one[1] for path, one in found.items()}

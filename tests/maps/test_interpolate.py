@@ -1,0 +1,247 @@
+"""Maps in one line, against the same done by hand and a dense optimal interpolation."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import daskgp
+import daskgp.xarray
+from daskgp import kernels
+from daskgp.errors import InputError, SettingError
+from daskgp.maps import region
+
+LON, LAT = np.linspace(5.0, 9.0, 9), np.linspace(45.0, 48.0, 7)
+FIELD = ("lon", "lat")
+KERNEL = kernels.Matern32(lengthscale=1.5, variance=2.0)
+GIVEN = {"kernel": KERNEL, "optimizer": None, "mean": "zero", "standardize": False}
+PLANE = GIVEN | {"geographic": False, "noise_variance": 0.1}
+
+
+def rows(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame({"lon": rng.uniform(5, 9, n), "lat": rng.uniform(45, 48, n)})
+    table["height"] = rng.uniform(0, 2, n)
+    table["temp"] = np.sin(table.lon) + np.cos(table.lat) + 0.1 * rng.standard_normal(n)
+    return table
+
+
+def grid():
+    longitude = ("lon", LON, {"units": "degrees_east"})
+    return xr.Dataset(coords={"lon": longitude, "lat": ("lat", LAT, {"units": "degrees_north"})})
+
+
+def cube():
+    rng = np.random.default_rng(1)
+    days = pd.date_range("2021-03-01", periods=3)
+    there = {"time": days, "lat": LAT, "lon": LON}
+    values = xr.DataArray(rng.standard_normal((3, 7, 9)), there, ("time", "lat", "lon"), name="sst")
+    values.attrs = {"units": "K", "standard_name": "sea_surface_temperature"}
+    return values.where(values < 1.0)
+
+
+def first_guess():
+    lon, lat = np.linspace(4, 10, 4), np.linspace(44, 49, 6)
+    return xr.DataArray(2 * lon[:, None] - lat, {"lon": lon, "lat": lat}, FIELD)
+
+
+def dense(X, y, Z, noise=0.1):
+    K = KERNEL(X) + noise * np.eye(len(X))
+    across = KERNEL(Z, X)
+    mean = across @ np.linalg.solve(K, y)
+    return mean, KERNEL.diag(Z) - np.einsum("ij,ji->i", across, np.linalg.solve(K, across.T))
+
+
+def cells(maps):
+    return np.stack([one.ravel() for one in np.meshgrid(maps.lon, maps.lat, indexing="ij")], axis=1)
+
+
+def test_a_map_of_rows_is_that_of_the_model():
+    table = rows().drop(columns="height")
+    maps, model = daskgp.interpolate(table, grid(), return_model=True)
+    mean, std = model.predict(grid(), return_std=True)
+    np.testing.assert_array_equal(maps.temp, mean)
+    np.testing.assert_array_equal(maps.temp_std, std)
+    assert isinstance(model, daskgp.ExactGP)
+    assert maps.lon.attrs["units"] == "degrees_east"
+
+
+def test_optimal_interpolation_is_the_dense_one():
+    table, guess = rows(), first_guess()
+    maps = daskgp.interpolate(
+        table, grid(), target="temp", features=FIELD, method="exact", background=guess, **PLANE
+    )
+    X = table[[*FIELD]].to_numpy()
+    mean, variance = dense(X, table.temp - (2 * table.lon - table.lat), cells(maps))
+    away = mean.reshape(9, 7) + 2 * LON[:, None] - LAT
+    np.testing.assert_allclose(maps.temp.transpose(*FIELD), away, atol=1e-8)
+    np.testing.assert_allclose(
+        maps.temp_std.transpose(*FIELD) ** 2, variance.reshape(9, 7), atol=1e-8
+    )
+
+
+def test_a_background_may_be_a_variable_of_both():
+    table, there = rows(), grid()
+    table["guess"] = 2 * table.lon - table.lat
+    there["guess"] = 2 * there.lon - there.lat
+    given = {"target": "temp", "features": FIELD, "method": "exact", **PLANE}
+    by_name = daskgp.interpolate(table, there, background="guess", **given)
+    by_field = daskgp.interpolate(rows(), grid(), background=first_guess(), **given)
+    np.testing.assert_allclose(by_name.temp.transpose(*FIELD), by_field.temp.transpose(*FIELD))
+
+
+def test_rows_outside_a_background_are_left_out_and_told(caplog):
+    half = first_guess().sel(lon=slice(0, 6.5))
+    table = rows().drop(columns="height")
+    maps = daskgp.interpolate(table, grid(), background=half)
+    outside = int((table.lon > half.lon.max().item()).sum())
+    assert f"{outside} of 60 values lie outside the background" in caplog.text
+    assert maps.temp.sel(lon=8).isnull().all()
+    assert maps.temp.sel(lon=5).notnull().all()
+
+
+def test_gaps_of_a_grid_are_filled_and_keep_their_names():
+    gappy = cube()
+    maps = gappy.gp.interpolate()
+    assert maps.sst.dims == ("time", "lat", "lon")
+    assert maps.sst.attrs["units"] == maps.sst_std.attrs["units"] == "K"
+    assert maps.sst.attrs["standard_name"] == "sea_surface_temperature"
+    assert maps.sst.notnull().all()
+    lazy = gappy.to_dataset().chunk(time=1).gp.interpolate()
+    assert lazy.sst.chunks[0] == (1, 1, 1)
+    np.testing.assert_allclose(lazy.sst, maps.sst, atol=1e-6)
+
+
+def test_a_variable_of_both_is_a_feature():
+    there = grid().assign(height=(FIELD, np.random.default_rng(2).uniform(0, 2, (9, 7))))
+    maps, model = daskgp.interpolate(rows(), there, return_model=True)
+    assert [*model.feature_names_in_] == ["lon", "lat", "height"]
+    assert "height" not in maps
+
+
+def test_cells_far_from_rows_have_no_values():
+    there = {"lon": np.linspace(5, 40, 36), "lat": LAT}
+    table = rows().drop(columns="height")
+    free = daskgp.interpolate(table, there)
+    limit = float(free.temp_std.median())
+    sure = daskgp.interpolate(table, there, max_std=limit)
+    assert (sure.temp.notnull() == (free.temp_std <= limit)).all()
+    near = daskgp.interpolate(table, there, min_neighbours=3)
+    assert near.temp.sel(lon=7).notnull().all()
+    assert near.temp.sel(lon=40).isnull().all()
+    assert (near.temp.isnull() == near.temp_std.isnull()).all()
+
+
+def test_neighbours_are_counted_where_the_correlation_is_half():
+    table = pd.DataFrame({"x": [0.0, 0.1, 10.0], "y": [1.0, 2.0, 3.0]})
+    given = {**GIVEN, "noise_variance": 0.1, "method": "exact", "target": "y"}
+    half = np.linspace(0, 3, 3001)
+    reach = half[np.argmin(np.abs(KERNEL(half[:, None], np.zeros((1, 1)))[:, 0] - 1.0))]
+    places = np.array(
+        [0.1 - 0.99 * reach, 0.1 - 1.02 * reach, 10 + 0.98 * reach, 10 + 1.02 * reach]
+    )
+    one = daskgp.interpolate(table, {"x": places}, min_neighbours=1, **given)
+    assert [*one.y.notnull().values] == [True, True, True, False]
+    two = daskgp.interpolate(table, {"x": places}, min_neighbours=2, **given)
+    assert [*two.y.notnull().values] == [True, False, False, False]
+
+
+def test_a_mask_leaves_out_rows_and_cells(tmp_path):
+    wanted = xr.DataArray(LON < 7.1, {"lon": LON}, ("lon",))
+    table = rows().drop(columns="height")
+    maps, model = daskgp.interpolate(table, grid(), mask=wanted, return_model=True)
+    assert model.n_rows_ == int((table.lon < 7.25).sum())
+    assert maps.temp.sel(lon=slice(5, 7)).notnull().all()
+    assert maps.temp.sel(lon=slice(7.2, 9)).isnull().all()
+    ring = [[4, 44], [7.25, 44], [7.25, 49], [4, 49], [4, 44]]
+    feature = {"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    path = tmp_path / "half.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    same = daskgp.interpolate(table, grid(), mask=str(path))
+    np.testing.assert_array_equal(same.temp, maps.temp)
+    gaps = cube().gp.interpolate(mask=wanted)
+    assert gaps.sst.isel(lon=0).notnull().all()
+    assert gaps.sst.isel(lon=-1).isnull().all()
+
+
+def test_holes_are_outside():
+    outer = np.array([[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]], float)
+    hole = outer / 4 + 1
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 5, (2, 500))
+    wanted = (abs(x - 2) < 2) & (abs(y - 2) < 2) & ~((abs(x - 1.5) < 0.5) & (abs(y - 1.5) < 0.5))
+    np.testing.assert_array_equal(region.inside((outer, hole), x, y), wanted)
+
+
+def test_each_node_of_a_tree_is_a_map():
+    tree = xr.DataTree.from_dict(
+        {"/": xr.Dataset(), "/a": cube().to_dataset(), "/b": cube()[:2].to_dataset()}
+    )
+    found = daskgp.interpolate(tree, target="sst")
+    assert isinstance(found, xr.DataTree)
+    assert dict(found["b"].sizes) == {"time": 2, "lat": 7, "lon": 9}
+
+
+def test_a_file_is_a_source(tmp_path):
+    rows().drop(columns="height").to_csv(tmp_path / "rows.csv", index=False)
+    grid().to_netcdf(tmp_path / "grid.nc", engine="scipy")
+    maps = daskgp.interpolate(
+        str(tmp_path / "rows.csv"), str(tmp_path / "grid.nc"), min_neighbours=1
+    )
+    wanted = daskgp.interpolate(rows().drop(columns="height"), grid(), min_neighbours=1)
+    np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-8)
+
+
+def test_grid_mappings_are_kept(tmp_path):
+    there = grid().assign_coords(spatial_ref=((), 0, {"crs_wkt": "GEOGCRS[]"}))
+    maps = daskgp.interpolate(rows().drop(columns="height"), there)
+    assert maps.temp.attrs["grid_mapping"] == "spatial_ref"
+    maps.to_netcdf(tmp_path / "maps.nc", engine="scipy")
+    with xr.open_dataset(tmp_path / "maps.nc", engine="scipy") as again:
+        np.testing.assert_array_equal(again.temp, maps.temp)
+
+
+TABLE = rows()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"like": None}, "the source has no grid of its own"),
+        ({}, "features lon, lat: give target=, one of height, temp"),
+        ({"target": "tmep"}, "tmep"),
+        ({"like": {"u": LON}, "target": "temp"}, "no name in common"),
+        ({"target": "temp", "features": ["lon", "depth"]}, "feature 'depth' is not in both"),
+        ({"target": "temp", "method": "kriging"}, "unknown"),
+        ({"target": "temp", "method": 3}, "method is 3"),
+        ({"target": "temp", "method": daskgp.SGPR(), "kernel": "rbf"}, "settings of its own"),
+        ({"target": "temp", "max_std": -1.0}, "max_std"),
+        ({"target": "temp", "min_neighbours": 0}, "min_neighbours"),
+        ({"target": "temp", "background": "guess"}, "the source has not"),
+        ({"target": "temp", "background": 3.0}, "background is 3.0"),
+        ({"target": "temp", "background": first_guess() + 0 * cube()}, "dimension 'time'"),
+        ({"target": "temp", "background": first_guess()[:1]}, "1 value along 'lon'"),
+        ({"target": "temp", "background": first_guess().assign_coords(lon=range(4))}, "at any row"),
+        ({"target": "temp", "mask": 3}, "mask is 3"),
+        ({"target": "temp", "mask": first_guess()}, "mask holds float64"),
+        ({"target": "temp", "mask": first_guess() > 1e6}, "leaves out all rows"),
+        (
+            {"target": "temp", "mask": "nowhere.geojson"},
+            "neither a variable of the grid nor a file",
+        ),
+        ({"target": "temp", "like": 3}, "like is 3"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line(given, said):
+    with pytest.raises((InputError, SettingError), match=said) as caught:
+        daskgp.interpolate(TABLE, **({"like": grid()} | given))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_geojson_is_told(tmp_path):
+    for text in ("{", "[]", '{"type": "Point", "coordinates": [1, 2]}'):
+        (tmp_path / "bad.geojson").write_text(text)
+        with pytest.raises(InputError, match=r"bad\.geojson"):
+            daskgp.interpolate(TABLE, grid(), target="temp", mask=str(tmp_path / "bad.geojson"))
