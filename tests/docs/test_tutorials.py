@@ -51,6 +51,26 @@ def test_stations_are_scored_by_what_is_held_out(tutorial):
 
 
 @pytest.mark.slow
+def test_soundings_are_as_good_as_their_errors_tell(tutorial):
+    names = tutorial("soundings")
+    sonar, alike, known = names["scores"].to_numpy()
+    assert known[0] < alike[0] < sonar[0]
+    assert known[0] == pytest.approx(1.9, abs=0.1)
+    assert known[2] > alike[2]
+    lead, echo = names["checked"].to_numpy()
+    assert lead[0] > 2
+    assert echo[0] < 0.5
+    np.testing.assert_allclose([lead[1], echo[1]], 1, atol=0.25)
+    for model, right in (("alike", False), ("known", True)):
+        found = {row.name: row for row in names[model].hyperparameters_}
+        near = [
+            abs(found[name].value - true) < 2 * found[name].standard_error
+            for name, true in (("lengthscale", 1), ("variance", 144))
+        ]
+        assert all(near) is right
+
+
+@pytest.mark.slow
 def test_counts_have_the_scatter_that_they_were_made_with(tutorial):
     names = tutorial("counts")
     poisson, negative = names["scores"].to_numpy()
