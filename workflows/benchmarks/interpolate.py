@@ -2,15 +2,21 @@
 
     python workflows/benchmarks/interpolate.py --out results.jsonl
     python workflows/benchmarks/interpolate.py --out results.jsonl --data rows --size 1000000
+    python workflows/benchmarks/interpolate.py --out results.jsonl --data rows --size 2000 \
+        --methods daskgp,gstools,pykrige
     python workflows/benchmarks/interpolate.py --out results.jsonl --table
 
 ``cube`` is a field of days, latitudes and longitudes with a third of its values missing in blobs,
 which are filled; ``rows`` has places at random in a square, and as many cells.  Both are sums of
 waves, drawn by a seed, with noise of a tenth of their variance.  ``size`` is the number of known
 values.  Scores are of the field without noise, where nothing was known.
+
+``gstools`` and ``pykrige`` fit a Gaussian variogram with a nugget to ``rows``, and krige from all of
+them, or from the nearest 100 (``pykrige-100``).
 """
 
 import time
+from functools import partial
 
 import harness
 import numpy as np
@@ -23,7 +29,9 @@ NOISE, WAVES = 0.1, 200
 
 
 def keys(options: harness.Options) -> harness.Keys:
-    return harness.runs(options, "size", data=options.data)
+    for key in harness.runs(options, "size", data=options.data, method=options.methods):
+        if key["data"] == "rows" or key["method"] == "daskgp":
+            yield key
 
 
 def waves(places: tuple[np.ndarray, ...], shortest: float, seed: int) -> np.ndarray:
@@ -62,19 +70,48 @@ def rows(size: int) -> tuple[pd.DataFrame, dict[str, np.ndarray], xr.DataArray]:
     return table, {"u": axis, "v": axis}, xr.DataArray(field, {"u": axis, "v": axis}, ("u", "v"))
 
 
+def by_gstools(table: pd.DataFrame, grid: dict) -> tuple[np.ndarray, np.ndarray]:
+    import gstools
+
+    where, y = (table.u.to_numpy(), table.v.to_numpy()), table.y.to_numpy()
+    model = gstools.Gaussian(dim=2, var=1.0, len_scale=1.0, nugget=0.1)
+    bins = np.linspace(0, 3.0, 25)
+    model.fit_variogram(*gstools.vario_estimate(where, y, bins))
+    kriged = gstools.krige.Ordinary(model, where, y, exact=False, cond_err="nugget")
+    return kriged.structured((grid["u"], grid["v"]))
+
+
+def by_pykrige(
+    table: pd.DataFrame, grid: dict, nearest: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    from pykrige.ok import OrdinaryKriging
+
+    kriged = OrdinaryKriging(table.u, table.v, table.y, variogram_model="gaussian", nlags=25)
+    how = {} if nearest is None else {"backend": "loop", "n_closest_points": nearest}
+    mean, variance = kriged.execute("grid", grid["u"], grid["v"], **how)
+    return np.asarray(mean).T, np.asarray(variance).T
+
+
 DATA = {"cube": cube, "rows": rows}
+PEERS = {
+    "gstools": by_gstools,
+    "pykrige": by_pykrige,
+    "pykrige-100": partial(by_pykrige, nearest=100),
+}
 
 
 def measure(key: dict, options: harness.Options) -> dict:
     source, grid, truth = DATA[key["data"]](key["size"])
     began = time.perf_counter()
-    maps, model = daskgp.interpolate(source, grid, return_model=True)
-    maps = maps.compute()
+    if key["method"] == "daskgp":
+        maps = daskgp.interpolate(source, grid).compute()
+    else:
+        mean, variance = PEERS[key["method"]](source, grid)
+        maps = xr.Dataset({"y": truth.copy(data=mean), "y_std": truth.copy(data=variance**0.5)})
     seconds = time.perf_counter() - began
     off, std = maps.y - truth, maps.y_std
     known = truth.notnull()
     return {
-        "values": int(model.n_rows_),
         "cells": int(maps.y.size),
         "map_s": seconds,
         "rmse_f": float(np.sqrt((off**2).mean())),
@@ -82,9 +119,12 @@ def measure(key: dict, options: harness.Options) -> dict:
     }
 
 
-table = harness.reporting("data values cells", "rmse_f coverage_f map_s processor_s peak_mib runs")
+table = harness.reporting(
+    "data method size cells", "rmse_f coverage_f map_s processor_s peak_mib runs"
+)
 harness.command(
     globals(),
     data=harness.Some(tuple(DATA), ("cube", "rows")),
+    methods=harness.Some(("daskgp", *PEERS), ("daskgp",)),
     size=(170_000, 400),
 )
