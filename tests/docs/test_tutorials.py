@@ -40,6 +40,20 @@ def test_satellite_has_calibrated_gaps(tutorial):
     assert min(clear[2], hidden[2]) > 0.9
 
 
+@pytest.mark.slow
+def test_cube_is_filled_better_with_all_days(tutorial):
+    names = tutorial("cube")
+    alone, together = names["scores"].to_numpy()
+    assert together[0] < alone[0] / 2
+    for rmse, expected, inside in (alone, together):
+        assert expected == pytest.approx(rmse, rel=0.15)
+        assert 0.93 < inside < 0.98
+    found = {row.name: row for row in names["model"].hyperparameters_}
+    for name, true in (("0.lengthscale", 80), ("1.lengthscale", 5), ("noise_variance", 0.04)):
+        assert found[name].value == pytest.approx(true, rel=0.15)
+    np.testing.assert_allclose(names["filled"]["mean"], names["mean"], rtol=1e-6)
+
+
 def test_stations_are_scored_by_what_is_held_out(tutorial):
     names = tutorial("stations")
     random, stations, blocks = names["scores"]["rmse"]
