@@ -25,7 +25,7 @@ class Commands(UserDict[str, str]):
         return getattr(import_module(f"daskgp.cli.{self.data[name]}"), name)
 
 
-NAMES = "check convert fit info plan predict prepare score update workflow"
+NAMES = "check convert fit info interpolate plan predict prepare score update workflow"
 COMMANDS = Commands({name: name for name in NAMES.split()})
 
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import xarray as xr
 
+from daskgp import data
 from daskgp.checks import shown
-from daskgp.data import grids
+from daskgp.data import gridded, grids
 from daskgp.errors import InputError
-from daskgp.maps.rows import in_memory
+from daskgp.maps.rows import without_fills
 
 logger = logging.getLogger("daskgp")
 
@@ -24,10 +25,15 @@ class AtRows(NamedTuple):
 
     values: Any
 
-    def subtracted(self, source: Any, target: str) -> Any:
-        """Return the source with the difference of its target from the background."""
-        rest = source[target] - self.values
-        known = int(np.isfinite(np.asarray(source[target], np.float64)).sum())
+    def subtracted(self, source: Any, target: str, fill_values: Any) -> Any:
+        """Return the source with the difference of its target from the background.
+
+        Fill values of the target, by the setting of a model, are read as missing before.
+        """
+        measured = without_fills(source[target], target, fill_values)
+        known = int(np.isfinite(measured).sum())
+        given = source[target]
+        rest = (measured if hasattr(source, "iloc") else given.copy(data=measured)) - self.values
         left = int(np.isfinite(np.asarray(rest, np.float64)).sum())
         if not left:
             raise InputError(
@@ -43,6 +49,22 @@ class AtRows(NamedTuple):
         return source.assign({target: rest.assign_attrs(source[target].attrs)})
 
 
+def opened(background: Any) -> Any:
+    """Return the only variable of a grid in a file or group, and all that is no address of one."""
+    if not isinstance(background, str) or not gridded.is_grid(background):
+        return background
+    if not data.exists(background):
+        raise InputError(f"background {background} does not exist: check the path")
+    with gridded.readable(background), gridded.open_grid(background) as grid:
+        fields = [name for name in grid.data_vars if grid[name].ndim]
+        if len(fields) != 1:
+            raise InputError(
+                f"background {background} has {len(fields)} variables, "
+                f"{', '.join(map(str, fields))}: open it with xarray and give one of them"
+            )
+        return grid[fields[0]].load()
+
+
 def of(
     background: Any, source: Any, grid: xr.Dataset, features: Names
 ) -> tuple[AtRows, xr.DataArray]:
@@ -56,11 +78,6 @@ def of(
     grid : Dataset
     features : tuple of str
     """
-    if not in_memory(source):
-        raise InputError(
-            f"background goes with rows in memory or xarray objects, and the source is "
-            f"{shown(source)}: read it first, by pandas.read_csv or xarray.open_dataset"
-        )
     if isinstance(background, str):
         for what, there in (("source", source), ("grid", grid)):
             if background not in there:

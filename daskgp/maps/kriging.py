@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from sklearn.base import clone
 
+from daskgp import data
 from daskgp.checks import positive, shown, whole
 from daskgp.data import gridded, grids
 from daskgp.data.convert import sources
@@ -17,7 +18,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import ESTIMATORS
 from daskgp.maps import background as backgrounds
-from daskgp.maps import reach, region
+from daskgp.maps import reach, region, rows
 
 if TYPE_CHECKING:
     from daskgp.kernels import Kernel
@@ -26,8 +27,6 @@ logger = logging.getLogger("daskgp")
 
 EXACT = 2_000
 """Most values of which "auto" takes the exact Gaussian process."""
-ROWS = 65_536
-"""Rows of a source that are read at a time."""
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -83,13 +82,14 @@ def interpolate(
         Kernel of the method.
     background : DataArray or str, optional
         First guess: a field on a grid of some of the features, which is interpolated linearly to
-        rows and cells, or the name of a variable that both source and grid have.  It is subtracted
-        from the target before, and added to the mean after; rows and cells outside it are left out.
+        rows and cells, or the path of a file with that field alone, or the name of a variable that
+        both source and grid have.  It is subtracted from the target before, and added to the mean
+        after; rows and cells outside it are left out.
     mask : DataArray or str, optional
         Where the map is wanted: a field of booleans over some of the features, whose nearest value
-        counts; the name of such a variable of the grid; or the path of a GeoJSON file, whose
-        polygons are in the units of the last two features that are places, x before y.  Rows and
-        cells outside are left out.
+        counts, up to half a step away; the name of such a variable of the grid; or the path of a
+        GeoJSON file of polygons over longitude and latitude, or x and y.  Rows and cells outside
+        are left out.
     max_std : float, optional
         Largest standard deviation, in units of the target, up to which cells have values.
     min_neighbours : int, optional
@@ -132,32 +132,24 @@ def interpolate(
         return _of_tree(source, {**given, **settings})
     if grids.is_xarray(source):
         source = grids.as_dataset(source)
+    background = backgrounds.opened(background)
     asked = _asked(source, like, target, features, background)
     attributes, known = _said(asked)
-    if mask is not None:
-        inside = region.of(mask, asked.grid, asked.features)
-        asked = asked._replace(source=inside.rows(asked.source, asked.target))
-    added = None
-    if background is not None:
-        rows, added = backgrounds.of(background, asked.source, asked.grid, asked.features)
-        asked = asked._replace(source=rows.subtracted(asked.source, asked.target))
     model = _model(method, kernel, known, settings)
+    asked, inside, added = _prepared(asked, mask, background, model.fill_values)
     logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))
     model.fit(asked.source, asked.target, features=list(asked.features))
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
     mean, std = model.predict(grid, return_std=True, include_noise=include_noise)
-    kept = None
+    kept = [] if inside is None else [inside.cells(mean)]
     if max_std is not None:
-        kept = std <= max_std
+        kept.append(std <= max_std)
     if min_neighbours is not None:
-        near = reach.near(model, _places(asked), grid, min_neighbours)
-        kept = near if kept is None else kept & near
-    if mask is not None:
-        own = inside.cells(mean)
-        kept = own if kept is None else kept & own
-    if kept is not None:
-        mean, std = mean.where(kept), std.where(kept)
+        places = rows.fitted_places(asked.source, asked.target, model)
+        kept.append(reach.near(model, places, grid, min_neighbours))
+    for own in kept:
+        mean, std = mean.where(own), std.where(own)
     if added is not None:
         with xr.set_options(keep_attrs=True):
             there = added.broadcast_like(mean).transpose(*mean.dims)
@@ -200,9 +192,9 @@ def _asked(source: Any, like: Any, target: str | None, features: Any, background
     if like is None:
         if not table.gridded:
             raise InputError(
-                "the source has no grid of its own: give one as like=, such as "
-                "{'lon': np.arange(5, 15, 0.1), 'lat': np.arange(45, 55, 0.1)} with its columns "
-                f"{', '.join(columns)}"
+                "the source has no grid of its own: give one as like= (--like or --resolution), "
+                "such as {'lon': np.arange(5, 15, 0.1), 'lat': np.arange(45, 55, 0.1)}, with its "
+                f"columns {', '.join(columns)}"
             )
         like = source
     grid = _grid(like)
@@ -248,6 +240,8 @@ def _grid(like: Any) -> xr.Dataset:
         except ValueError as error:
             raise InputError(f"like is no grid ({error}): give an array for each feature") from None
     if isinstance(like, str):
+        if not data.exists(like):
+            raise InputError(f"like {like} does not exist: check the path")
         with gridded.readable(like), gridded.open_grid(like) as opened:
             return opened.load()
     raise InputError(
@@ -261,20 +255,30 @@ def _said(asked: Asked) -> tuple[Mapping[str, Any], int]:
     known = 0
     with sources.open_table(asked.source, (asked.target,), asked.features) as table:
         kinds = table.kinds((asked.target,))
-        for block in table.read(kinds, ROWS, sources.shown(asked.source)):
+        for block in table.read(kinds, rows.READ, sources.shown(asked.source)):
             known += int(np.isfinite(block[:, 0]).sum())
     if not known:
         raise InputError(f"target {asked.target!r} has no value: there is nothing to interpolate")
     return table.attributes.get(asked.target, {}), known
 
 
-def _places(asked: Asked) -> np.ndarray:
-    """Return the features (n, d) of rows that have a target."""
-    names, parts = (*asked.features, asked.target), list[np.ndarray]()
-    with sources.open_table(asked.source, (asked.target,), asked.features) as table:
-        for block in table.read(table.kinds(names), ROWS, sources.shown(asked.source)):
-            parts.append(block[np.isfinite(block).all(axis=1), :-1])
-    return np.concatenate(parts)
+def _prepared(
+    asked: Asked, mask: Any, background: Any, fill_values: Any
+) -> tuple[Asked, region.Region | None, xr.DataArray | None]:
+    """Return what is asked with the source to fit, the region, and the background at the cells."""
+    inside, added = None, None
+    if mask is not None or background is not None:
+        beside = (background,) if isinstance(background, str) else ()
+        read = rows.by_name(asked.source, (*asked.features, *beside, asked.target))
+        asked = asked._replace(source=read)
+    if mask is not None:
+        inside = region.of(mask, asked.grid, asked.features)
+        asked = asked._replace(source=inside.rows(asked.source, asked.target))
+    if background is not None:
+        guess, added = backgrounds.of(background, asked.source, asked.grid, asked.features)
+        rest = guess.subtracted(asked.source, asked.target, fill_values)
+        asked = asked._replace(source=rest)
+    return asked, inside, added
 
 
 def _model(
@@ -311,7 +315,12 @@ def _described(
         maps = maps.assign_coords({one: asked.grid[one]})
         for field in (name, f"{name}_std"):
             maps[field].attrs["grid_mapping"] = str(one)
-    maps.attrs = {"Conventions": "CF-1.8", "source": f"daskgp {model!r}"}
+    maps.attrs = {
+        "Conventions": "CF-1.8",
+        "source": f"daskgp {model!r}",
+        "kernel": str(model.kernel_),
+        "rows": model.n_rows_,
+    }
     return maps
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import fsspec
@@ -14,28 +13,35 @@ import xarray as xr
 
 from daskgp.checks import shown
 from daskgp.errors import InputError
-from daskgp.maps.rows import in_memory
+from daskgp.models.columns import KINDS, kind_of_name
 
 Names: TypeAlias = tuple[str, ...]
 HOLD = {"Polygon": 0, "MultiPolygon": 1}
 """Geometries that have an inside, and how deep their polygons lie."""
-ACROSS = ("lon", "longitude", "x", "easting", "east")
-"""Beginnings of names of features that run across a map."""
+ACROSS = ("x", "easting", "east", "eastings", "projection_x_coordinate")
+UP = ("y", "northing", "north", "northings", "projection_y_coordinate")
+"""Names of projected coordinates, across a map and up."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Where a field of booleans is true; the nearest value counts."""
+    """Where a field of booleans is true: the nearest value counts, up to half a step away."""
 
     wanted: xr.DataArray
 
     def at(self, places: dict[Hashable, Any]) -> xr.DataArray:
         """Return whether places are inside, by the coordinates along each dimension."""
-        return (
-            self.wanted.sel(places, method="nearest")
-            .reset_coords(drop=True)
-            .drop_vars([dim for dim in self.dims if dim in places], errors="ignore")
-        )
+        there = xr.DataArray(True)
+        for dim in self.dims:
+            axis = np.sort(self.wanted[dim].values)
+            low, high = axis[0], axis[-1]
+            if len(axis) > 1:
+                low, high = low - (axis[1] - low) / 2, high + (high - axis[-2]) / 2
+            there = there & (places[dim] >= low) & (places[dim] <= high)
+        known = {dim: own.fillna(self.wanted[dim][0]) for dim, own in places.items()}
+        found = self.wanted.sortby([*self.dims]).sel(known, method="nearest")
+        found = found.reset_coords(drop=True).drop_vars([*self.dims], errors="ignore")
+        return found & there.drop_vars([*there.coords])
 
     @property
     def dims(self) -> tuple[Hashable, ...]:
@@ -53,8 +59,11 @@ class Polygons:
     def at(self, places: dict[Hashable, Any]) -> xr.DataArray:
         """Return whether places are inside, by their coordinates across and up."""
         x, y = xr.broadcast(*(places[dim] for dim in self.dims))
-        found = inside(self.rings, np.ravel(x), np.ravel(y)).reshape(x.shape)
-        return xr.DataArray(found, dims=x.dims)
+        found = inside(self.rings, np.ravel(x), np.ravel(y))
+        if kind_of_name(str(self.dims[0])) == KINDS[0]:  # from -180 or from 0, to the same meridian
+            for turn in (-360.0, 360.0):
+                found |= inside(self.rings, np.ravel(x) + turn, np.ravel(y))
+        return xr.DataArray(found.reshape(x.shape), dims=x.dims)
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,6 @@ class Region:
 
     def rows(self, source: Any, target: str) -> Any:
         """Return the source without the targets of rows outside."""
-        if not in_memory(source):
-            raise InputError(
-                f"mask goes with rows in memory or xarray objects, and the source is "
-                f"{shown(source)}: read it first, by pandas.read_csv or xarray.open_dataset"
-            )
         if hasattr(source, "iloc"):
             places = {dim: xr.DataArray(source[dim], dims="row") for dim in self.shape.dims}
             own = self.shape.at(places)
@@ -122,10 +126,12 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
 
 def _across(features: Names) -> tuple[str, str]:
     """Return the features across and up a map."""
-    across = [one for one in features if one.lower().startswith(ACROSS)]
-    up = [one for one in features if one.lower().startswith(("lat", "y", "north"))]
-    if len(across) == 1 and len(up) == 1:
-        return across[0], up[0]
+    for pair in (
+        [[one for one in features if kind_of_name(one) == kind] for kind in KINDS],
+        [[one for one in features if one.lower() in names] for names in (ACROSS, UP)],
+    ):
+        if [len(own) for own in pair] == [1, 1]:
+            return pair[0][0], pair[1][0]
     raise InputError(
         "mask is a file of polygons, and it is not clear which features they are over: name them "
         f"lon and lat, or x and y; they are {', '.join(features)}"
@@ -179,11 +185,14 @@ def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.nd
     >>> inside((ring,), np.array([1.0, 5.0]), np.array([1.0, 1.0]))
     array([ True, False])
     """
-    found = np.zeros(len(x), bool)
+    order = np.argsort(y)  # an edge is crossed by rays between its ends alone
+    x, y = x[order], y[order]
+    crossed = np.zeros(len(x), bool)
     for ring in rings:
-        for (x0, y0), (x1, y1) in pairwise(ring):
-            if y0 == y1:
-                continue
-            between = (y0 > y) != (y1 > y)
-            found[between] ^= x[between] < x0 + (x1 - x0) * (y[between] - y0) / (y1 - y0)
+        ends = np.searchsorted(y, ring[:, 1])
+        for (x0, y0), (x1, y1), i, j in zip(ring, ring[1:], ends, ends[1:], strict=False):
+            own = slice(min(i, j), max(i, j))
+            crossed[own] ^= x[own] < x0 + (x1 - x0) * (y[own] - y0) / ((y1 - y0) or 1.0)
+    found = np.empty_like(crossed)
+    found[order] = crossed
     return found

@@ -245,3 +245,66 @@ def test_a_damaged_geojson_is_told(tmp_path):
         (tmp_path / "bad.geojson").write_text(text)
         with pytest.raises(InputError, match=r"bad\.geojson"):
             daskgp.interpolate(TABLE, grid(), target="temp", mask=str(tmp_path / "bad.geojson"))
+
+
+def test_fill_values_are_no_differences_from_a_background():
+    table = rows()
+    table.loc[:19, "temp"] = -9999.0
+    given = {"target": "temp", "features": FIELD, "method": "exact", **PLANE}
+    maps = daskgp.interpolate(table, grid(), background=first_guess(), **given)
+    wanted = daskgp.interpolate(table[20:], grid(), background=first_guess(), **given)
+    np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-8)
+
+
+def test_files_and_lazy_frames_have_backgrounds_and_masks(tmp_path):
+    frames = pytest.importorskip("dask.dataframe")
+    table = rows().drop(columns="height")
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    first_guess().to_dataset(name="guess").to_netcdf(tmp_path / "guess.nc", engine="scipy")
+    wanted = xr.DataArray(LON < 7.1, {"lon": LON}, ("lon",))
+    more = {"mask": wanted, "min_neighbours": 2}
+    here = daskgp.interpolate(table, grid(), background=first_guess(), **more)
+    assert 0 < here.temp.notnull().sum() < here.temp.size
+    for source in (str(tmp_path / "rows.csv"), frames.from_pandas(table, npartitions=3)):
+        guess = str(tmp_path / "guess.nc")
+        there = daskgp.interpolate(source, grid(), background=guess, **more)
+        np.testing.assert_allclose(there.temp, here.temp, atol=1e-8)
+
+
+def test_a_gappy_file_has_a_mask(tmp_path):
+    cube().to_netcdf(tmp_path / "cube.nc", engine="scipy")
+    wanted = xr.DataArray(LON < 7.1, {"lon": LON}, ("lon",))
+    there = daskgp.interpolate(str(tmp_path / "cube.nc"), mask=wanted)
+    np.testing.assert_allclose(there.sst, cube().gp.interpolate(mask=wanted).sst, atol=1e-8)
+
+
+def test_dates_written_as_numbers_have_neighbours():
+    days = pd.date_range("2021-01-01", periods=60)
+    table = rows().assign(day=days.strftime("%Y%m%d").astype(int)).drop(columns="height")
+    there = {"lon": LON, "lat": LAT, "day": days[:1]}
+    maps = daskgp.interpolate(table, there, min_neighbours=1)
+    as_times = daskgp.interpolate(table.assign(day=days), there, min_neighbours=1)
+    np.testing.assert_allclose(maps.temp, as_times.temp, atol=1e-6)
+    assert maps.temp.notnull().any()
+
+
+def test_masks_end_half_a_step_beyond_their_coordinates():
+    wanted = xr.DataArray([True, True, True], {"lon": [8.0, 7.0, 6.0]}, ("lon",))
+    maps = daskgp.interpolate(rows().drop(columns="height"), grid(), mask=wanted)
+    inside = maps.temp.notnull().all("lat")
+    np.testing.assert_array_equal(inside, (LON >= 5.5) & (LON <= 8.5))
+
+
+def test_polygons_know_longitudes_by_either_convention():
+    ring = np.array([[-10, 40], [-5, 40], [-5, 50], [-10, 50], [-10, 40]], float)
+    shape = region.Polygons((ring,), ("lon", "lat"))
+    lon = xr.DataArray([-7.0, 353.0, 7.0], dims="row")
+    found = shape.at({"lon": lon, "lat": xr.full_like(lon, 45.0)})
+    assert [*found.values] == [True, True, False]
+
+
+def test_the_features_of_polygons_are_found_by_name():
+    for features in (("nav_lat", "year", "nav_lon"), ("y", "year", "x"), ("Northing", "Easting")):
+        across, up = region._across(features)
+        assert across in ("nav_lon", "x", "Easting")
+        assert up in ("nav_lat", "y", "Northing")

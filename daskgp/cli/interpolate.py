@@ -1,0 +1,146 @@
+"""The command ``daskgp interpolate``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from daskgp.cli.methods import MODELS
+from daskgp.cli.options import (
+    NewGrid,
+    fill_option,
+    fill_values,
+    geographic_option,
+    names_or_false,
+    names_or_none,
+    new_grid_options,
+    store_options,
+)
+from daskgp.cli.run import command, result, since
+from daskgp.errors import SettingError
+
+
+@command()
+@click.argument("source")
+@click.argument("output", metavar="OUTPUT")
+@click.option(
+    "--target", metavar="NAME", help="Column to map.  [default: the only one that is no feature]"
+)
+@click.option(
+    "--features",
+    metavar="A,B,C",
+    help="What it depends on.  [default: all that both SOURCE and grid have]",
+)
+@new_grid_options
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Method: auto, which is exact for up to 2,000 values and vecchia for more, "
+    f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.  [default: auto]",
+)
+@click.option("--kernel", metavar="KERNEL", help="Such as matern32.  [default: that of the method]")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of --model, such as n_inducing=512. Repeatable.",
+)
+@click.option(
+    "--background",
+    metavar="NAME",
+    help="First guess: a variable of SOURCE and grid, or a grid of one variable in a file.",
+)
+@click.option(
+    "--mask",
+    metavar="NAME",
+    help="Where the map is wanted: a GeoJSON file of polygons, or a boolean variable of the grid.",
+)
+@click.option("--max-std", type=float, metavar="S", help="Leave out cells that are less certain.")
+@click.option(
+    "--min-neighbours",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Leave out cells with fewer rows within half the correlation.",
+)
+@click.option("--include-noise", is_flag=True, help="Deviations of new values, not of the field.")
+@geographic_option
+@fill_option
+@store_options("source", "like")
+def interpolate(
+    source: str,
+    output: str,
+    target: str | None,
+    features: str | None,
+    grid: NewGrid,
+    model: str | None,
+    kernel: str | None,
+    assignments: tuple[str, ...],
+    background: str | None,
+    mask: str | None,
+    max_std: float | None,
+    min_neighbours: int | None,
+    include_noise: bool,
+    geographic: str | None,
+    fill: tuple[str, ...],
+) -> None:
+    """Map a target of SOURCE on a grid, into the new netCDF file or Zarr group OUTPUT.
+
+    SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is
+    --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc or NAME.zarr,
+    gets mean and standard deviation.
+    """
+    from daskgp.maps.covering import grid_over
+    from daskgp.maps.kriging import interpolate as run
+    from daskgp.output import labelled
+
+    began = time.perf_counter()
+    labelled.refuse_taken(output)
+    settings: dict[str, Any] = {"fill_values": fill_values(fill)}
+    if geographic is not None:
+        settings["geographic"] = names_or_false(geographic)
+    how = _method(model, kernel, assignments, settings)
+    like: Any = grid.like
+    if grid.resolution is not None or grid.extent is not None:
+        like = grid_over(source, grid.steps, grid.ends, grid.like)
+    maps, fitted = run(
+        source,
+        like,
+        target=target,
+        features=names_or_none(features),
+        background=background,
+        mask=mask,
+        max_std=max_std,
+        min_neighbours=min_neighbours,
+        include_noise=include_noise,
+        return_model=True,
+        **how,
+    )
+    labelled.write(maps, output)
+    name = next(iter(maps.data_vars))
+    result(
+        map=output,
+        target=name,
+        features=list(fitted.solved_.feature_names),
+        method=type(fitted).__name__,
+        rows=int(fitted.n_rows_),
+        cells=int(maps[name].size),
+        known=int(maps[name].notnull().sum()),
+        seconds=since(began),
+    )
+
+
+def _method(
+    model: str | None, kernel: str | None, assignments: tuple[str, ...], more: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the method and the settings that options describe."""
+    from daskgp.cli.settings import build_estimator
+
+    if model is None or model == "auto":
+        if assignments:
+            raise SettingError("--set gives settings of a method: name it with --model")
+        return more | {"kernel": kernel}
+    text = () if kernel is None else (f"kernel={kernel}",)
+    return {"method": build_estimator(model, (*assignments, *text), more=more)}

@@ -1,0 +1,99 @@
+"""Maps in one line on the command line, against those of Python."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import daskgp
+from tests.commands import files, refused, succeed
+
+GRID = ("--resolution", "lon=0.5,lat=0.5", "--extent", "lon=5:9,lat=45:48")
+THERE = {"lat": np.arange(45, 48.1, 0.5), "lon": np.arange(5, 9.1, 0.5)}
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"lon": rng.uniform(5, 9, 60), "lat": rng.uniform(45, 48, 60)})
+    rows["temp"] = np.sin(rows.lon) + np.cos(rows.lat) + 0.1 * rng.standard_normal(60)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    return rows
+
+
+@pytest.mark.parametrize("ending", ["nc", "zarr"])
+def test_a_csv_becomes_a_map(table, tmp_path, ending):
+    found = succeed("interpolate", tmp_path / "rows.csv", tmp_path / f"map.{ending}", *GRID)
+    wanted = daskgp.interpolate(table, THERE)
+    with xr.open_dataset(tmp_path / f"map.{ending}") as maps:
+        assert maps.temp.dims == ("lat", "lon")
+        np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-6)
+        np.testing.assert_allclose(maps.temp_std, wanted.temp_std, atol=1e-6)
+    assert (found["target"], found["method"], found["rows"]) == ("temp", "ExactGP", 60)
+    assert (found["cells"], found["known"]) == (63, 63)
+    assert {one.name for one in tmp_path.iterdir()} == {"rows.csv", f"map.{ending}"}
+
+
+def test_options_are_those_of_python(table, tmp_path):
+    ring = [[4, 44], [7.25, 44], [7.25, 49], [4, 49], [4, 44]]
+    (tmp_path / "half.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    lon, lat = np.linspace(4, 10, 4), np.linspace(44, 49, 6)
+    guess = xr.DataArray(2 * lon[:, None] - lat, {"lon": lon, "lat": lat}, ("lon", "lat"))
+    guess.to_dataset(name="guess").to_netcdf(tmp_path / "guess.nc")
+    given = ("--background", tmp_path / "guess.nc", "--mask", tmp_path / "half.geojson")
+    given += ("--max-std", 0.5, "--min-neighbours", 2, "--include-noise")
+    given += ("--model", "sgpr", "--set", "n_inducing=20", "--kernel", "matern32")
+    found = succeed("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID, *given)
+    how = {"max_std": 0.5, "min_neighbours": 2, "include_noise": True, "method": "sgpr"}
+    how |= {"n_inducing": 20, "kernel": "matern32", "mask": str(tmp_path / "half.geojson")}
+    wanted = daskgp.interpolate(table, THERE, background=guess, **how)
+    with xr.open_dataset(tmp_path / "map.nc") as maps:
+        np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-6)
+    assert found["known"] == int(wanted.temp.notnull().sum()) < 63
+
+
+def test_gaps_of_a_file_are_filled(table, tmp_path):
+    maps = daskgp.interpolate(table, THERE)
+    gappy = maps[["temp"]].where(maps.temp_std < maps.temp_std.median())
+    gappy.to_netcdf(tmp_path / "gappy.nc")
+    found = succeed("interpolate", tmp_path / "gappy.nc", tmp_path / "whole.nc")
+    assert found["rows"] < found["known"] == found["cells"] == 63
+    again = succeed(
+        "interpolate", tmp_path / "rows.csv", tmp_path / "like.nc", "--like", tmp_path / "gappy.nc",
+        "--target", "temp", "--features", "lon,lat",
+    )  # fmt: skip
+    assert again["cells"] == 63
+
+
+def test_what_does_not_fit_is_refused_in_one_line(table, tmp_path):
+    source, output = tmp_path / "rows.csv", tmp_path / "map.nc"
+    for words, said in (
+        (("map.tif", *GRID), "end its name in .nc or .zarr"),
+        (("s3://bucket/map.nc", *GRID), "is not on this machine"),
+        ((tmp_path / "no" / "map.nc", *GRID), "no folder"),
+        ((source.with_name("rows.csv.nc"), "--like", tmp_path / "no.nc"), "does not exist"),
+        ((output, *GRID, "--background", tmp_path / "no.nc"), "does not exist"),
+        ((output,), "give one as like= (--like or --resolution)"),
+        ((output, *GRID, "--set", "n_inducing=3"), "name it with --model"),
+        ((output, "--resolution", "lon=0.5,lta=0.5"), "did you mean 'lat'?"),
+        ((output, *GRID, "--target", "tmep"), "tmep"),
+    ):
+        assert said in refused("interpolate", source, *words)
+    before = files(tmp_path)
+    output.write_bytes(b"mine")
+    assert "exists already" in refused("interpolate", source, output, *GRID)
+    assert files(tmp_path) == before | {"map.nc": b"mine"}
+
+
+def test_a_full_disk_leaves_nothing(table, tmp_path, monkeypatch):
+    def full(maps, path, **how):
+        with open(path, "wb") as file:
+            file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", full)
+    line = refused("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID)
+    assert "the disk is full: free some space" in line
+    assert {one.name for one in tmp_path.iterdir()} == {"rows.csv"}
