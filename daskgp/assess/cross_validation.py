@@ -172,6 +172,9 @@ def cross_validated(
         if columns is not None:
             X, y, _ = stack.enter_context(columns.converted(f"{url}-named", recipe.progress))
             beside = {}
+            if wanted is not None and columns.tells_apart(wanted.groups):
+                labels = columns.labels(wanted.groups, len(X), f"{url}-labels", recipe.progress)
+                wanted = wanted._replace(groups=labels)
         if y is None:
             raise InputError("cross_validate requires y, but the target y is None")
         settings, classes = (recipe.geographic, recipe.fill_values), recipe.codes is not None

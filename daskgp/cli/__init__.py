@@ -22,11 +22,12 @@ class Commands(UserDict[str, str]):
     """Commands by name, each read from the module of this name when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(import_module(f"daskgp.cli.{self.data[name]}"), name)
+        module = self.data[name]
+        return getattr(import_module(f"daskgp.cli.{module}"), module)
 
 
-NAMES = "check convert fit info interpolate plan predict prepare score update workflow"
-COMMANDS = Commands({name: name for name in NAMES.split()})
+NAMES = "check convert cross-validate fit info interpolate plan predict prepare score update workflow"
+COMMANDS = Commands({name: name.replace("-", "_") for name in NAMES.split()})
 
 
 @click.group(cls=Main, commands=COMMANDS, invoke_without_command=True)

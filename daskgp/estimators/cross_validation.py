@@ -66,7 +66,9 @@ def cross_validate(
         to the nearest one that is trained on are distributed as those of the places to all rows
         [Milà et al. 2022].
     groups : str, int or array-like (n,), optional
-        Column of X, or labels of the rows: those of a group are held out together.
+        Column of X, or labels of the rows: those of a group are held out together.  Of a source
+        whose columns are named, any column, such as the names of stations; it is no feature unless
+        ``features`` has it.
     time : str or int, optional
         Column of X along which the rows are cut into one more part than folds: fold i is fitted to
         what lies before part i + 1 and tested on that part.  A single fold holds out the last
@@ -127,6 +129,8 @@ def cross_validate(
     beside = named_beside(**noise, **columns, lower=lower, upper=upper)
     settings = model.geographic, model.fill_values
     source = named.columns_of(X, y, features, mask, beside, *settings)
+    if source is not None and isinstance(groups, str):
+        source = source.without(groups)
     reading.refuse_other_order(X, groups=groups)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from daskgp import data
 from daskgp.checks import shown
@@ -19,6 +22,8 @@ from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import Columns
 from daskgp.runtime.progress import ShowProgress
+
+logger = logging.getLogger("daskgp")
 
 
 class Named(NamedTuple):
@@ -65,6 +70,50 @@ class Named(NamedTuple):
         levels = {name: each for name, each in pairs if each}
         known: dict[str, Any] = {"units": own, "levels": levels, "takes_new": columns.takes_new}
         return self._replace(features=features, geographic=place, **known)
+
+    def without(self, name: str) -> Named:
+        """Return the source whose default features leave out a column."""
+        if self.features is not None:
+            return self
+        targets = (self.target,) if isinstance(self.target, str) else tuple(self.target)
+        _refuse_datasets(self.source)
+        with sources.open_table(self.source, targets) as table:
+            if name not in table.columns:
+                known = ", ".join(table.columns)
+                raise InputError(f"groups={name!r} is no column of the source, which has {known}")
+            gone = {name, *targets, *self._beside}
+            kept = [one for one in table.defaults if one not in gone]
+        return self._replace(features=kept)
+
+    @property
+    def _beside(self) -> set[str]:
+        """Columns that are beside y."""
+        given = [self.mask, self.y_std, self.y_variance, self.weight, self.trials, self.exposure]
+        given += [self.offset, self.lower, self.upper]
+        listed = (one if _are_names(one) else [one] for one in given)
+        return {name for names in listed for name in names if isinstance(name, str)}
+
+    def tells_apart(self, groups: Any) -> bool:
+        """Return whether groups are a column that is no feature."""
+        return isinstance(groups, str) and self.features is not None and groups not in self.features
+
+    def labels(self, name: str, rows: int, url: str, progress: ShowProgress) -> np.ndarray:
+        """Return the values (n,) of a column that is no feature, at the rows that are converted.
+
+        They are converted a second time beside the features, at a URL of their own.
+        """
+        beside = self._replace(features=[*self.features, name])
+        with beside.converted(url, progress) as (X, _, _):
+            found = np.asarray(X[:, X.shape[1] - 1], np.float64)
+        if len(found) != rows:
+            raise InputError(
+                f"groups={name!r} is known in {len(found)} of {rows} rows alone: fill it, or leave "
+                "the others out"
+            )
+        missing = int(np.isnan(found).sum())
+        if missing:
+            logger.warning("%d of %d rows have no %r and are left out", missing, rows, name)
+        return found
 
     @contextmanager
     def converted(
