@@ -26,7 +26,9 @@ class Commands(UserDict[str, str]):
         return getattr(import_module(f"daskgp.cli.{module}"), module)
 
 
-NAMES = "check convert cross-validate fit info interpolate plan predict prepare score update workflow"
+NAMES = """
+check convert cross-validate fit info interpolate plan predict prepare score update workflow
+"""
 COMMANDS = Commands({name: name.replace("-", "_") for name in NAMES.split()})
 
 
