@@ -162,7 +162,8 @@ geographic_option = click.option(
 mask_option = click.option(
     "--mask",
     metavar="NAME",
-    help="Of a grid: leave out cells where this variable is NaN, false or an integer 0.",
+    help="Of a grid: leave out cells where this variable is NaN, false or an integer 0; of all: "
+    "rows or cells outside the polygons of this GeoJSON file.",
 )
 fill_option = click.option(
     "--fill",

@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
-from daskgp.data import feature_units, grids, reading
+from daskgp.data import feature_units, grids, polygons, reading
 from daskgp.data.categories import Levels
 from daskgp.data.expected import Column
 from daskgp.data.stores import chunk_marks, groups, remote
@@ -430,7 +430,8 @@ def opened(
         Names of the coordinates or variables that are the features.
     mask : str, optional
         Variable over some dimensions of the grid.  Cells where it is NaN, or False or 0 if it holds
-        booleans or integers, are left out.
+        booleans or integers, are left out.  Or the path of a GeoJSON file, outside whose polygons
+        cells are left out.
     units : tuple of str
         Units of the features of the model, in which times are given.
     trained_on : mapping
@@ -481,10 +482,16 @@ def _gridded(
     own = grids.units_of(X, features)
     said = tuple(wanted or unit for wanted, unit in zip(units or own, own, strict=True))
     others = [*beside, *(() if mask is None else (mask,))]
-    whole = grid
+    whole, masks = grid, X
+    if mask is not None and polygons.is_path(mask):
+        masks = _inside(X, mask, features, grid.dims)
     for name in others:
         what = "mask" if name == mask else "variable"
-        part = grids.grid_of(X, (name,), stored, what=what)
+        part = (
+            grids.grid_of(masks, (name,), stored and masks is X, what=what)
+            if name == mask
+            else grids.grid_of(X, (name,), stored, what=what)
+        )
         odd = [str(dim) for dim in part.dims if dim not in grid.dims]
         if odd:
             raise InputError(
@@ -494,12 +501,18 @@ def _gridded(
         whole = dataclasses.replace(whole, parts=(*whole.parts, *part.parts))
     zeros = None
     if mask is not None:
-        refuse_float_mask(X[mask], url)
-        zeros = masks_zeros(X[mask])
+        refuse_float_mask(masks[mask], url)
+        zeros = masks_zeros(masks[mask])
     names = (*features, *others)
-    return Gridded(
-        url, whole, _steps(X, whole, names), names, zeros, (*said, *("" for _ in others))
-    )
+    steps = _steps(X, whole, tuple(name for name in names if masks is X or name != mask))
+    return Gridded(url, whole, steps, names, zeros, (*said, *("" for _ in others)))
+
+
+def _inside(X: Any, path: str, features: tuple[str, ...], dims: Any) -> xr.Dataset:
+    """Return whether cells are inside the polygons of a file, as a variable of its name."""
+    region = polygons.polygons_in(path, features)
+    found = region.among(*(X[name].reset_coords(drop=True).compute() for name in region.features))
+    return found.transpose(*(dim for dim in dims if dim in found.dims)).to_dataset(name=path)
 
 
 def _with_places(X: Any, features: tuple[str, ...]) -> Any:

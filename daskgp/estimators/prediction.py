@@ -550,7 +550,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             predicted.
         mask : str, optional
             Variable of the grid; cells where it is NaN, or False or 0 if it holds booleans or
-            integers, are not predicted.  Nor are cells without a feature.
+            integers, are not predicted.  Nor are cells without a feature.  Or the path of a
+            GeoJSON file, outside whose polygons cells are not predicted.
         variance : bool
             Whether a map has the variance, too.
         quantiles : sequence of float, optional

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import fsspec
 import numpy as np
 import xarray as xr
 
+from daskgp import data
 from daskgp.checks import shown
+from daskgp.data.polygons import Polygons, polygons_in
 from daskgp.errors import InputError
-from daskgp.models.columns import KINDS, kind_of_name
 
 Names: TypeAlias = tuple[str, ...]
-HOLD = {"Polygon": 0, "MultiPolygon": 1}
-"""Geometries that have an inside, and how deep their polygons lie."""
-ACROSS = ("x", "easting", "east", "eastings", "projection_x_coordinate")
-UP = ("y", "northing", "north", "northings", "projection_y_coordinate")
-"""Names of projected coordinates, across a map and up."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +44,26 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Polygons:
-    """The inside of polygons: where a ray crosses their rings an odd number of times."""
+class Inside:
+    """The inside of polygons."""
 
-    rings: tuple[np.ndarray, ...]
-    dims: tuple[Hashable, Hashable]
+    polygons: Polygons
 
     def at(self, places: dict[Hashable, Any]) -> xr.DataArray:
         """Return whether places are inside, by their coordinates across and up."""
-        x, y = xr.broadcast(*(places[dim] for dim in self.dims))
-        found = inside(self.rings, np.ravel(x), np.ravel(y))
-        if kind_of_name(str(self.dims[0])) == KINDS[0]:  # from -180 or from 0, to the same meridian
-            for turn in (-360.0, 360.0):
-                found |= inside(self.rings, np.ravel(x) + turn, np.ravel(y))
-        return xr.DataArray(found.reshape(x.shape), dims=x.dims)
+        return self.polygons.among(*(places[dim] for dim in self.dims))
+
+    @property
+    def dims(self) -> tuple[Hashable, ...]:
+        """Features that say where a place is."""
+        return self.polygons.features
 
 
 @dataclass(frozen=True)
 class Region:
     """A region, at rows of a source and cells of a map."""
 
-    shape: Field | Polygons
+    shape: Field | Inside
 
     def rows(self, source: Any, target: str) -> Any:
         """Return the source without the targets of rows outside."""
@@ -105,7 +98,11 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
     if isinstance(mask, str) and mask in grid.variables:
         mask = grid[mask]
     if isinstance(mask, str):
-        return Region(Polygons(rings_of(mask), _across(features)))
+        if not data.exists(mask):
+            raise InputError(
+                f"mask {mask!r} is neither a variable of the grid nor a file: check its name"
+            )
+        return Region(Inside(polygons_in(mask, features)))
     if not isinstance(mask, xr.DataArray):
         raise InputError(
             f"mask is {shown(mask)}: give a DataArray of booleans, the name of a variable of the "
@@ -122,77 +119,3 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
             f"over some of {', '.join(features)}"
         )
     return Region(Field(mask.astype(bool)))
-
-
-def _across(features: Names) -> tuple[str, str]:
-    """Return the features across and up a map."""
-    for pair in (
-        [[one for one in features if kind_of_name(one) == kind] for kind in KINDS],
-        [[one for one in features if one.lower() in names] for names in (ACROSS, UP)],
-    ):
-        if [len(own) for own in pair] == [1, 1]:
-            return pair[0][0], pair[1][0]
-    raise InputError(
-        "mask is a file of polygons, and it is not clear which features they are over: name them "
-        f"lon and lat, or x and y; they are {', '.join(features)}"
-    )
-
-
-def rings_of(path: str) -> tuple[np.ndarray, ...]:
-    """Return the rings (k, 2) of the polygons in a GeoJSON file."""
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8") as file:
-            said = json.load(file)
-    except FileNotFoundError:
-        raise InputError(
-            f"mask {path!r} is neither a variable of the grid nor a file: check its name"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: it is no GeoJSON ({error})") from None
-    rings = tuple(_rings(said))
-    if not rings or any(ring.ndim != 2 or ring.shape[1] < 2 or len(ring) < 4 for ring in rings):
-        raise InputError(
-            f"{path} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
-            "geometries"
-        )
-    return tuple(ring[:, :2] for ring in rings)
-
-
-def _rings(said: Any) -> Iterator[np.ndarray]:
-    """Yield the rings in what a GeoJSON file says."""
-    if not isinstance(said, dict):
-        return
-    for key in ("features", "geometries"):
-        for one in said.get(key) or ():
-            yield from _rings(one)
-    yield from _rings(said.get("geometry"))
-    if said.get("type") in HOLD:
-        polygons = said["coordinates"] if HOLD[said["type"]] else [said["coordinates"]]
-        for polygon in polygons:
-            for ring in polygon:
-                try:
-                    yield np.asarray(ring, np.float64)
-                except (TypeError, ValueError):
-                    yield np.empty(0)
-
-
-def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return whether points (n,) are inside of rings, those within others being holes.
-
-    Examples
-    --------
-    >>> ring = np.array([[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]], float)
-    >>> inside((ring,), np.array([1.0, 5.0]), np.array([1.0, 1.0]))
-    array([ True, False])
-    """
-    order = np.argsort(y)  # an edge is crossed by rays between its ends alone
-    x, y = x[order], y[order]
-    crossed = np.zeros(len(x), bool)
-    for ring in rings:
-        ends = np.searchsorted(y, ring[:, 1])
-        for (x0, y0), (x1, y1), i, j in zip(ring, ring[1:], ends, ends[1:], strict=False):
-            own = slice(min(i, j), max(i, j))
-            crossed[own] ^= x[own] < x0 + (x1 - x0) * (y[own] - y0) / ((y1 - y0) or 1.0)
-    found = np.empty_like(crossed)
-    found[order] = crossed
-    return found

@@ -10,8 +10,8 @@ import xarray as xr
 import daskgp
 import daskgp.xarray
 from daskgp import kernels
+from daskgp.data import polygons
 from daskgp.errors import InputError, SettingError
-from daskgp.maps import region
 
 LON, LAT = np.linspace(5.0, 9.0, 9), np.linspace(45.0, 48.0, 7)
 FIELD = ("lon", "lat")
@@ -172,7 +172,7 @@ def test_holes_are_outside():
     rng = np.random.default_rng(0)
     x, y = rng.uniform(-1, 5, (2, 500))
     wanted = (abs(x - 2) < 2) & (abs(y - 2) < 2) & ~((abs(x - 1.5) < 0.5) & (abs(y - 1.5) < 0.5))
-    np.testing.assert_array_equal(region.inside((outer, hole), x, y), wanted)
+    np.testing.assert_array_equal(polygons.inside((outer, hole), x, y), wanted)
 
 
 def test_each_node_of_a_tree_is_a_map():
@@ -297,14 +297,13 @@ def test_masks_end_half_a_step_beyond_their_coordinates():
 
 def test_polygons_know_longitudes_by_either_convention():
     ring = np.array([[-10, 40], [-5, 40], [-5, 50], [-10, 50], [-10, 40]], float)
-    shape = region.Polygons((ring,), ("lon", "lat"))
-    lon = xr.DataArray([-7.0, 353.0, 7.0], dims="row")
-    found = shape.at({"lon": lon, "lat": xr.full_like(lon, 45.0)})
-    assert [*found.values] == [True, True, False]
+    shape = polygons.Polygons((ring,), ("lon", "lat"))
+    found = shape.hold(np.array([-7.0, 353.0, 7.0]), np.full(3, 45.0))
+    assert [*found] == [True, True, False]
 
 
 def test_the_features_of_polygons_are_found_by_name():
     for features in (("nav_lat", "year", "nav_lon"), ("y", "year", "x"), ("Northing", "Easting")):
-        across, up = region._across(features)
+        across, up = polygons.across_and_up(features)
         assert across in ("nav_lon", "x", "Easting")
         assert up in ("nav_lat", "y", "Northing")

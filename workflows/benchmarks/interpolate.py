@@ -11,8 +11,8 @@ which are filled; ``rows`` has places at random in a square, and as many cells. 
 waves, drawn by a seed, with noise of a tenth of their variance.  ``size`` is the number of known
 values.  Scores are of the field without noise, where nothing was known.
 
-``gstools`` and ``pykrige`` fit a Gaussian variogram with a nugget to ``rows``, and krige from all of
-them, or from the nearest 100 (``pykrige-100``).
+``gstools`` and ``pykrige`` fit a Gaussian variogram with a nugget to ``rows``, and krige from all
+of them, or from the nearest 100 (``pykrige-100``).
 """
 
 import time

@@ -19,7 +19,7 @@ import numpy as np
 
 from daskgp import checks, data
 from daskgp.checks import shown
-from daskgp.data import feature_units, grids, whole_dates
+from daskgp.data import feature_units, grids, polygons, whole_dates
 from daskgp.data.categories import CATEGORIES, Coding, Levels
 from daskgp.data.categories import check as check_levels
 from daskgp.data.convert import layout, sources
@@ -161,7 +161,8 @@ def convert(
         these names, which `fit` takes where its likelihood does.
     mask : str, optional
         Variable of a grid. Points where it is NaN, or False or 0 if it holds booleans or integers,
-        are left out.
+        are left out.  Or, for any source, the path of a GeoJSON file (.geojson, .json) over
+        longitude and latitude, or x and y, outside whose polygons rows are left out.
     geographic : pair of str or int, or False, optional
         Features that are longitude and latitude, in degrees, which the store then says: fits take
         distances on the sphere.  Default those of a grid whose CF attributes are ``standard_name``
@@ -338,7 +339,15 @@ class _Asked(NamedTuple):
     @property
     def mask(self) -> str | None:
         """Variable of a grid that says which points to leave out."""
-        return self.choices.get("mask", (None,))[0]
+        given = self.choices.get("mask", (None,))[0]
+        return None if given is not None and polygons.is_path(given) else given
+
+    def region(self, features: Names) -> polygons.Polygons | None:
+        """Return the polygons that rows lie in, if a mask is the path of some."""
+        given = self.choices.get("mask", (None,))[0]
+        if given is None or not polygons.is_path(given):
+            return None
+        return polygons.polygons_in(given, features)
 
     def arrays(self) -> dict[str, tuple[_Column, ...]]:
         """Return the columns of the arrays beside y, by the names of the arrays.
@@ -507,6 +516,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         if (
             not table.gridded
             and kept is not None
+            and asked.mask is not None
             and kept.choices.get("mask", (None,))[0] == asked.mask
         ):
             asked = asked.unmasked()  # that of grids before
@@ -535,14 +545,14 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
         place = _place(table, chosen, asked.geographic, kept)
         levels = {name: kind.levels for name, kind in kinds.items() if isinstance(kind, Coding)}
         made = Layout(chosen, table.targets, units, True, place, asked.choices, levels)
-        zeros = _masks_zeros(table, asked.mask, what)
+        zeros, region = _masks_zeros(table, asked.mask, what), asked.region(chosen)
         clocks = tuple(feature_units.conversion(unit, units[name]) for name, unit in own.items())
         if kept is not None:
             pairs = zip(kinds.items(), clocks, strict=True)
             as_given = {name: kind if how is None else TIMES for (name, kind), how in pairs}
             before = layout.first_ends(url, kept, kinds)
             blocks = compared(blocks, as_given, before, what, f"the dataset {url}")
-        yield _Plan(table, made, blocks, clocks, what, arrays, zeros, missing)
+        yield _Plan(table, made, blocks, clocks, what, arrays, zeros, region, missing)
 
 
 def _kinds(
@@ -713,6 +723,8 @@ class _Plan(NamedTuple):
     """Columns of each array beside y."""
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
+    region: polygons.Polygons | None
+    """What rows lie in, None for everywhere."""
     missing: _Missing
 
     def copy(self, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
@@ -735,7 +747,7 @@ class _Plan(NamedTuple):
             writer.append(X, y if table.targets else None, *self._beside(X, y, more, rows))
             rows += len(X)
         if rows == 0:
-            masked = "masked or " if self.zeros is not None else ""
+            masked = "masked or " if self.zeros is not None or self.region else ""
             why = (
                 f"all {skipped} points of the target are {masked}NaN" if skipped else "it is empty"
             )
@@ -785,6 +797,10 @@ class _Plan(NamedTuple):
         if self.zeros is not None:
             mask = block[:, -1]
             wanted &= ~np.isnan(mask) & (mask != 0 if self.zeros else True)
+        if self.region is not None:
+            wanted &= self.region.hold(
+                *(block[:, self.layout.features.index(name)] for name in self.region.features)
+            )
         return wanted
 
 

@@ -1,0 +1,143 @@
+"""Polygons of GeoJSON files, which rows and cells lie in or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import fsspec
+import numpy as np
+import xarray as xr
+
+from daskgp.data.stores import remote
+from daskgp.errors import InputError
+from daskgp.models.columns import KINDS, kind_of_name
+
+Names: TypeAlias = tuple[str, ...]
+ENDINGS = (".geojson", ".json")
+HOLD = {"Polygon": 0, "MultiPolygon": 1}
+"""Geometries that have an inside, and how deep their polygons lie."""
+ACROSS = ("x", "easting", "east", "eastings", "projection_x_coordinate")
+UP = ("y", "northing", "north", "northings", "projection_y_coordinate")
+"""Names of projected coordinates, across a map and up."""
+
+
+def is_path(mask: str) -> bool:
+    """Return whether a mask is the path of polygons rather than the name of a variable."""
+    return mask.lower().endswith(ENDINGS)
+
+
+@dataclass(frozen=True)
+class Polygons:
+    """Polygons over two features, across a map and up.
+
+    Inside is where a ray crosses their rings an odd number of times.
+    """
+
+    rings: tuple[np.ndarray, ...]
+    features: tuple[str, str]
+
+    def hold(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return whether points (n,) are inside; longitudes are from -180 or from 0 degrees."""
+        found = inside(self.rings, x, y)
+        if kind_of_name(self.features[0]) == KINDS[0]:
+            for turn in (-360.0, 360.0):
+                found |= inside(self.rings, x + turn, y)
+        return found
+
+    def among(self, x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
+        """Return whether labelled places are inside, over the dimensions of both."""
+        x, y = xr.broadcast(x, y)
+        found = self.hold(np.ravel(x), np.ravel(y)).reshape(x.shape)
+        return xr.DataArray(found, dims=x.dims)
+
+
+def polygons_in(path: str, features: Names) -> Polygons:
+    """Return the polygons in a GeoJSON file.
+
+    Parameters
+    ----------
+    path : str
+    features : tuple of str
+        Names, among which are longitude and latitude, or x and y.
+
+    Raises
+    ------
+    InputError
+        If the file has no polygons, or it is not clear which features they are over.
+    """
+    return Polygons(_rings_in(path), across_and_up(features))
+
+
+def across_and_up(features: Names) -> tuple[str, str]:
+    """Return the features across and up a map."""
+    for pair in (
+        [[one for one in features if kind_of_name(one) == kind] for kind in KINDS],
+        [[one for one in features if one.lower() in names] for names in (ACROSS, UP)],
+    ):
+        if [len(own) for own in pair] == [1, 1]:
+            return pair[0][0], pair[1][0]
+    raise InputError(
+        "mask is a file of polygons, and it is not clear which features they are over: name them "
+        f"lon and lat, or x and y; they are {', '.join(features)}"
+    )
+
+
+def _rings_in(path: str) -> tuple[np.ndarray, ...]:
+    """Return the rings (k, 2) of the polygons in a GeoJSON file."""
+    try:
+        with fsspec.open(path, "rt", encoding="utf-8", **(remote.options(path) or {})) as file:
+            said = json.load(file)
+    except FileNotFoundError:
+        raise InputError(f"mask {path} does not exist: check the path") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: it is no GeoJSON ({error})") from None
+    rings = tuple(_rings(said))
+    if not rings or any(ring.ndim != 2 or ring.shape[1] < 2 or len(ring) < 4 for ring in rings):
+        raise InputError(
+            f"{path} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
+            "geometries"
+        )
+    return tuple(ring[:, :2] for ring in rings)
+
+
+def _rings(said: Any) -> Iterator[np.ndarray]:
+    """Yield the rings in what a GeoJSON file says."""
+    if not isinstance(said, dict):
+        return
+    for key in ("features", "geometries"):
+        for one in said.get(key) or ():
+            yield from _rings(one)
+    yield from _rings(said.get("geometry"))
+    if said.get("type") in HOLD:
+        polygons = said["coordinates"] if HOLD[said["type"]] else [said["coordinates"]]
+        for polygon in polygons:
+            for ring in polygon:
+                try:
+                    yield np.asarray(ring, np.float64)
+                except (TypeError, ValueError):
+                    yield np.empty(0)
+
+
+def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return whether points (n,) are inside of rings, those within others being holes.
+
+    Examples
+    --------
+    >>> ring = np.array([[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]], float)
+    >>> inside((ring,), np.array([1.0, 5.0]), np.array([1.0, 1.0]))
+    array([ True, False])
+    """
+    order = np.argsort(y)  # an edge is crossed by rays between its ends alone
+    x, y = x[order], y[order]
+    crossed = np.zeros(len(x), bool)
+    for ring in rings:
+        ends = np.searchsorted(y, ring[:, 1])
+        for (x0, y0), (x1, y1), i, j in zip(ring, ring[1:], ends, ends[1:], strict=False):
+            own = slice(min(i, j), max(i, j))
+            crossed[own] ^= x[own] < x0 + (x1 - x0) * (y[own] - y0) / ((y1 - y0) or 1.0)
+    found = np.empty_like(crossed)
+    found[order] = crossed
+    return found
