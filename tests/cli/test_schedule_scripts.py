@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import yaml
-from commands import ONE_THREAD, dataset, one_line, rows
+from commands import ONE_THREAD, dataset, one_line, rows, stop_when
 
 import daskgp
 
@@ -239,6 +239,30 @@ def test_a_file_counts_once_when_a_run_was_killed_around_its_append(appended, jo
     assert n_rows(job) == 100
     assert [path.name for path in (job / "done").iterdir()] == ["1.csv"]
     assert not [*(job / "taking").iterdir()]
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("reached", ["taking/1.csv.rows", "done/1.csv", "maps/140.zarr"])
+def test_rows_count_once_after_a_kill_anywhere(reached, job):
+    for name in ("1", "2"):
+        table(job / "inbox" / f"{name}.csv", int(name))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, **ONE_THREAD, "PATH": path, "SETTLE": "0"}
+    process = subprocess.Popen(
+        ["bash", str(SCRIPTS / "watch.sh"), str(job), *MAP],
+        start_new_session=True,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    stop_when(process, (job / reached).exists)
+    assert run("flock", job / "job.lock", "true").returncode == 0  # its children have ended
+    _, beat = watch(job, *MAP)
+    assert (beat["exit"], beat["rows"], n_rows(job)) == (0, 140, 140)
+    assert sorted(path.name for path in (job / "done").iterdir()) == ["1.csv", "2.csv"]
+    assert np.isfinite(xr.open_zarr(job / "latest.zarr")["mean"]).all()
 
 
 @pytest.fixture
