@@ -61,6 +61,8 @@ ENOUGH = 50_000
 """Rows of a target, about, that tell its noise variance."""
 SAMPLED = (7, 45)
 """Seed of the rows that tell it where there are more."""
+PIECE = 4_096
+"""Most of these in a task."""
 
 
 class Sums(NamedTuple):
@@ -444,9 +446,14 @@ class Long(RowsInTurns):
         """
         cheaper = replace(posterior, method=posterior.method.at_own_rows())
         share = np.minimum(ENOUGH / self.counts, 1.0)
-        task = partial(_sums, long, noise, self.base, share)
         shared = (node("posterior", cheaper),)
-        some = reduce(Sums.plus, map_all(task, self.spans, self.executor, "noise", shared))
+        task: Callable[..., list[Sums]] = partial(_sums, long, noise, self.base, share)
+        pieces: Sequence[Any] = self.spans
+        if (share < 1.0).any():  # few rows of each task: those that are near go together
+            drawn = map_all(partial(_drawn, long, noise, share), self.spans, self.executor, "drawn")
+            pieces = _joined(drawn).near(posterior)
+            task = partial(_sums_of, self.base, self.times)
+        some = reduce(Sums.plus, map_all(task, pieces, self.executor, "noise", shared))
         return some.of_all(self.counts)
 
 
@@ -552,6 +559,41 @@ def _beyond(noise: np.ndarray, base: float) -> np.ndarray:
     return np.maximum(noise - base, base)
 
 
+class Drawn(NamedTuple):
+    """Rows in the long form: X (n, d), y (n,), and their noise variances, learned and all (n,)."""
+
+    X: np.ndarray
+    y: np.ndarray
+    learned: np.ndarray
+    total: np.ndarray
+
+    def near(self, posterior: Posterior) -> list[Drawn]:
+        """Return pieces of rows that are near one another."""
+        groups = sites.near_groups(posterior.scaled(self.X)[:, :-1])
+        order = np.concatenate(groups)
+        pieces = np.array_split(order, max(1, -(-len(order) // PIECE)))
+        return [Drawn(*(own[piece] for own in self)) for piece in pieces]
+
+
+def _joined(parts: list[Drawn]) -> Drawn:
+    """Return the rows of all parts."""
+    return Drawn(*(np.concatenate(own) for own in zip(*parts, strict=True)))
+
+
+def _drawn(long: data.Rows, noise: np.ndarray, share: np.ndarray, span: Span) -> list[Drawn]:
+    """Return the rows of a span that are drawn, a share (p,) of those of each target."""
+    p = len(noise)
+    X, y = long.raw(*span)
+    known = scaling.complete_rows(X, y[:, :1])
+    which = X[:, -1].astype(int)
+    if (share < 1.0).any():
+        keys = sampling.row_keys(SAMPLED, span.start // p, span.rows // p) / 2.0**64
+        known &= np.repeat(keys, p) < share[which]
+    with np.errstate(divide="ignore"):  # rows of weight 0 miss their targets
+        variances = [values[known] for values in _variances(long, noise, span)]
+    return [Drawn(np.asarray(X[known]), np.asarray(y[known, 0]), *variances)]
+
+
 def _sums(
     long: data.Rows,
     noise: np.ndarray,
@@ -560,17 +602,15 @@ def _sums(
     span: Span,
     posterior: Posterior,
 ) -> list[Sums]:
-    p = len(noise)
-    X, y = long.raw(*span)
-    known = scaling.complete_rows(X, y[:, :1])
+    (rows,) = _drawn(long, noise, share, span)
+    return _sums_of(base, len(noise), rows, posterior)
+
+
+def _sums_of(base: float, p: int, rows: Drawn, posterior: Posterior) -> list[Sums]:
+    X, y, learned, total = rows
     which = X[:, -1].astype(int)
-    if (share < 1.0).any():
-        keys = sampling.row_keys(SAMPLED, span.start // p, span.rows // p) / 2.0**64
-        known &= np.repeat(keys, p) < share[which]
-    X, y, which = X[known], y[known, 0], which[known]
     with single_blas_thread(), np.errstate(divide="ignore"):
         found = posterior.moments(X, "variance")
-        learned, total = (values[known] for values in _variances(long, noise, span))
     total = base + _beyond(total, base)
     assert found.variance is not None
     own = learned / total

@@ -579,7 +579,7 @@ def _joining(
     assert likelihood is not None
     first, second, value = np.zeros(len(y)), np.ones(len(y)), 0.0
     alone = posterior.method.why_no_joint() is not None or posterior.theta.varying is not None
-    for group in _near(posterior.scaled(X)):
+    for group in near_groups(posterior.scaled(X)):
         with single_blas_thread():
             want: Want = "variance" if alone else "covariance"
             prior = posterior.moments(X[group], want, gaussian=True)
@@ -593,7 +593,7 @@ def _joining(
     return *sited(known, first, second, unit), value
 
 
-def _near(X: np.ndarray) -> list[np.ndarray]:
+def near_groups(X: np.ndarray) -> list[np.ndarray]:
     """Return groups of rows X (n, d) that are near one another."""
     spread = np.ptp(X, axis=0) if len(X) else np.zeros(X.shape[1])
     columns = np.argsort(spread, kind="stable")[::-1][:LEADING]
