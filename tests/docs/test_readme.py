@@ -51,6 +51,8 @@ def test_there_are_no_other_python_blocks():
 def test_commands_exist():
     assert check_commands(README) == {
         "convert",
+        "cross-validate",
+        "interpolate",
         "plan",
         "fit",
         "predict",
