@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +12,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import gridded, grids
 from daskgp.errors import InputError
-from daskgp.maps.rows import without_fills
+from daskgp.maps.rows import along, check_axes, without_fills
 
 logger = logging.getLogger("daskgp")
 
@@ -108,19 +107,15 @@ def of(
             f"{short[0]}=0)"
         )
     ordered = background.sortby(list(background.dims))
-    at_rows = {dim: _along(source, dim) for dim in ordered.dims}
-    found = ordered.interp({**at_rows})
+    at_rows = {dim: along(source, dim) for dim in ordered.dims}
+    at_cells = {dim: grid[dim] for dim in ordered.dims}
+    for places in (at_rows, at_cells):
+        check_axes("background", ordered, places)
+    found = ordered.interp(at_rows)
     rows = (
         found.to_numpy()
         if hasattr(source, "iloc")
         else found.drop_vars([name for name in found.coords if name not in source.coords])
     )
-    cells = ordered.interp({dim: grid[dim] for dim in ordered.dims})
+    cells = ordered.interp(at_cells)
     return AtRows(rows), cells.drop_vars([name for name in cells.coords if name not in grid.coords])
-
-
-def _along(source: Any, dim: Hashable) -> Any:
-    """Return the places of rows along a dimension."""
-    if hasattr(source, "iloc"):
-        return xr.DataArray(source[dim].to_numpy(), dims="row")
-    return source[dim]

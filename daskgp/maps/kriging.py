@@ -134,7 +134,7 @@ def interpolate(
         source = grids.as_dataset(source)
     background = backgrounds.opened(background)
     asked = _asked(source, like, target, features, background)
-    attributes, known = _said(asked)
+    attributes, known = _said(asked, min_neighbours)
     model = _model(method, kernel, known, settings)
     asked, inside, added = _prepared(asked, mask, background, model.fill_values)
     logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))
@@ -142,7 +142,7 @@ def interpolate(
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
     mean, std = model.predict(grid, return_std=True, include_noise=include_noise)
-    kept = [] if inside is None else [inside.cells(mean)]
+    kept = [] if inside is None else [inside.cells(asked.grid)]
     if max_std is not None:
         kept.append(std <= max_std)
     if min_neighbours is not None:
@@ -250,13 +250,22 @@ def _grid(like: Any) -> xr.Dataset:
     )
 
 
-def _said(asked: Asked) -> tuple[Mapping[str, Any], int]:
-    """Return the attributes of the target, and the number of its values."""
+def _said(asked: Asked, min_neighbours: int | None) -> tuple[Mapping[str, Any], int]:
+    """Return the attributes of the target, and the number of its values.
+
+    InputError without any, or for neighbours that text cannot be.
+    """
     known = 0
     with sources.open_table(asked.source, (asked.target,), asked.features) as table:
         kinds = table.kinds((asked.target,))
         for block in table.read(kinds, rows.READ, sources.shown(asked.source)):
             known += int(np.isfinite(block[:, 0]).sum())
+        texts = () if min_neighbours is None else tuple(table.levels(asked.features))
+    if texts:
+        raise InputError(
+            f"min_neighbours goes with features that are numbers or times, and {texts[0]!r} is "
+            "text: leave one of them out, or use max_std"
+        )
     if not known:
         raise InputError(f"target {asked.target!r} has no value: there is nothing to interpolate")
     return table.attributes.get(asked.target, {}), known

@@ -13,6 +13,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data.polygons import Polygons, polygons_in
 from daskgp.errors import InputError
+from daskgp.maps.rows import along, check_axes
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -25,6 +26,7 @@ class Field:
 
     def at(self, places: dict[Hashable, Any]) -> xr.DataArray:
         """Return whether places are inside, by the coordinates along each dimension."""
+        check_axes("mask", self.wanted, places)
         there = xr.DataArray(True)
         for dim in self.dims:
             axis = np.sort(self.wanted[dim].values)
@@ -67,12 +69,10 @@ class Region:
 
     def rows(self, source: Any, target: str) -> Any:
         """Return the source without the targets of rows outside."""
+        own = self.shape.at({dim: along(source, dim) for dim in self.shape.dims})
         if hasattr(source, "iloc"):
-            places = {dim: xr.DataArray(source[dim], dims="row") for dim in self.shape.dims}
-            own = self.shape.at(places)
             kept = source[own.to_numpy()]
         else:
-            own = self.shape.at({dim: source[dim] for dim in self.shape.dims})
             kept = source.assign({target: source[target].where(own)})
         if not own.any():
             raise InputError(
@@ -80,9 +80,9 @@ class Region:
             )
         return kept
 
-    def cells(self, maps: xr.DataArray) -> xr.DataArray:
-        """Return whether the cells of a map are inside."""
-        return self.shape.at({dim: maps[dim] for dim in self.shape.dims})
+    def cells(self, grid: xr.Dataset) -> xr.DataArray:
+        """Return whether the cells of a grid are inside."""
+        return self.shape.at({dim: grid[dim] for dim in self.shape.dims})
 
 
 def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,6 +72,33 @@ def _times(days: np.ndarray) -> np.ndarray:
     known = np.isfinite(days)
     microseconds = np.round(np.where(known, days, 0.0) * MICROSECONDS).astype("timedelta64[us]")
     return np.where(known, np.datetime64(0, "us") + microseconds, np.datetime64("NaT"))
+
+
+def along(source: Any, name: Hashable) -> xr.DataArray:
+    """Return the values of a column, those of a data frame over the dimension ``row``."""
+    if not hasattr(source, "iloc"):
+        return source[name]
+    column = source[name]
+    if getattr(column.dtype, "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    return xr.DataArray(column.to_numpy(), dims="row")
+
+
+def check_axes(what: str, field: xr.DataArray, places: Mapping[Hashable, xr.DataArray]) -> None:
+    """Raise InputError for coordinates of a field that places cannot be found among."""
+    for dim, own in places.items():
+        axis = field.indexes[dim]
+        if not len(axis):
+            raise InputError(f"{what} has no values along {dim!r}: give one that covers the rows")
+        if not axis.is_unique:
+            raise InputError(f"{what} has a coordinate twice along {dim!r}: keep one of both")
+        times = [one.dtype.kind in "Mm" for one in (axis, own)]
+        if times[0] != times[1]:
+            raise InputError(
+                f"{what} has {'times' if times[0] else axis.dtype} along {dim!r} and the rows or "
+                f"the grid have {'times' if times[1] else own.dtype}: give both as times, or both "
+                "as numbers"
+            )
 
 
 def without_fills(values: np.ndarray, target: str, fill_values: Any) -> np.ndarray:

@@ -307,3 +307,31 @@ def test_the_features_of_polygons_are_found_by_name():
         across, up = polygons.across_and_up(features)
         assert across in ("nav_lon", "x", "Easting")
         assert up in ("nav_lat", "y", "Northing")
+
+
+def test_times_are_found_among_times_alone():
+    days = pd.date_range("2021-01-01", periods=60, tz="UTC")
+    table = rows().assign(day=days).drop(columns="height")
+    there = {"lon": LON, "lat": LAT, "day": days[:2].tz_localize(None)}
+    ends = {"day": days[[0, -1]].tz_localize(None)}
+    level = xr.DataArray(np.ones(2), ends, ("day",))
+    given = {"target": "temp", "background": level, "mask": level > 0}
+    assert daskgp.interpolate(table, there, **given).temp.notnull().any()
+    numbers = table.assign(day=days.strftime("%Y%m%d").astype(int))
+    for what in ("background", "mask"):
+        with pytest.raises(InputError, match=f"{what} has times along 'day'"):
+            daskgp.interpolate(numbers, there, target="temp", **{what: given[what]})
+
+
+def test_coordinates_that_are_there_twice_are_told():
+    twice = xr.DataArray(np.ones(3), {"lon": [4.0, 6.0, 6.0]}, ("lon",))
+    for given in ({"background": twice}, {"mask": twice > 0}):
+        with pytest.raises(InputError, match="a coordinate twice along 'lon'"):
+            daskgp.interpolate(TABLE, grid(), target="temp", **given)
+
+
+def test_text_has_no_neighbours():
+    table = rows().assign(kind="a").drop(columns="height")
+    there = grid().assign(kind=(FIELD, np.full((9, 7), "a")))
+    with pytest.raises(InputError, match="'kind' is text"):
+        daskgp.interpolate(table, there, target="temp", min_neighbours=1)
