@@ -74,6 +74,8 @@ def refuse_other_number(y: Any, names: Sequence[str]) -> None:
     shape = getattr(y, "shape", None) if grids.is_xarray(y) else np.shape(y)
     if len(names) < 2 or shape is None or (grids.is_xarray(y) and not grids.is_table(y)):
         return
+    if grids.is_xarray(y) and len(names) in shape:  # its dimensions tell which way it lies
+        return
     count = 1 if len(shape) < 2 else shape[1]
     if count != len(names):
         raise InputError(
