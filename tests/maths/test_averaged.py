@@ -351,7 +351,7 @@ def test_a_footprint_wraps_a_kernel_once():
         ),
         (
             lambda: on_columns(Averaged() * Coregion("radius"), ("x", "radius"), range(2)),
-            "footprint 'radius', which holds codes",
+            "footprint 'radius', which holds text or codes",
         ),
         (
             lambda: on_columns(
