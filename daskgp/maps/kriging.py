@@ -96,7 +96,8 @@ def interpolate(
         Number of rows that a cell needs within the distance at which the correlation of the learned
         kernel is half-way down; others have no values.
     include_noise : bool
-        Whether the deviation is that of new values, in place of that of the field.
+        Whether the deviation is that of new values, in place of that of the field; always so with a
+        likelihood of counts, classes or amounts, whose map is of rates, probabilities or amounts.
     return_model : bool
         Whether to return the fitted model, too.
     **settings
@@ -141,6 +142,7 @@ def interpolate(
     model.fit(asked.source, asked.target, features=list(asked.features))
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
+    include_noise = include_noise or _has_link(model)
     mean, std = model.predict(grid, return_std=True, include_noise=include_noise)
     kept = [] if inside is None else [inside.cells(asked.grid)]
     if max_std is not None:
@@ -183,6 +185,12 @@ def _check(
         positive("max_std", max_std)
     if min_neighbours is not None:
         whole("min_neighbours", min_neighbours, 1)
+
+
+def _has_link(model: GaussianProcess) -> bool:
+    """Return whether the mean of new values is another one than that of the field."""
+    likelihood, f = model.solved_.likelihood, np.array([[0.3]])
+    return likelihood is not None and not np.allclose(likelihood.response(f, np.zeros(1))[0], f)
 
 
 def _asked(source: Any, like: Any, target: str | None, features: Any, background: Any) -> Asked:

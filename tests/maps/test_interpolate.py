@@ -335,3 +335,14 @@ def test_text_has_no_neighbours():
     there = grid().assign(kind=(FIELD, np.full((9, 7), "a")))
     with pytest.raises(InputError, match="'kind' is text"):
         daskgp.interpolate(table, there, target="temp", min_neighbours=1)
+
+
+def test_counts_are_mapped_as_rates():
+    table = rows().drop(columns="height")
+    table["temp"] = np.random.default_rng(0).poisson(np.exp(table.temp)).astype(float)
+    how = {"method": "vecchia", "likelihood": "poisson", "return_model": True}
+    maps, model = daskgp.interpolate(table, grid(), **how)
+    mean, std = model.predict(grid(), return_std=True, include_noise=True)
+    np.testing.assert_array_equal(maps.temp, mean)
+    np.testing.assert_array_equal(maps.temp_std, std)
+    assert (maps.temp > 0).all()
