@@ -1,6 +1,8 @@
 """Settings shared by all tests."""
 
 import gc
+import shutil
+import subprocess
 import tempfile
 import zlib
 from collections import defaultdict
@@ -212,6 +214,18 @@ def temporary(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path, request):
+    """A file system of 8 MiB, or of the ``DISK`` of a module, where one may be mounted."""
+    folder, size = tmp_path / "disk", getattr(request.module, "DISK", "8m")
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture

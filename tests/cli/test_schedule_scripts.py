@@ -265,18 +265,6 @@ def test_rows_count_once_after_a_kill_anywhere(reached, job):
     assert np.isfinite(xr.open_zarr(job / "latest.zarr")["mean"]).all()
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 8 MiB, where one may be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 @LINUX
 @pytest.mark.slow
 def test_a_full_disk_is_told_in_one_line_and_the_next_run_goes_on(fitted, small_disk):

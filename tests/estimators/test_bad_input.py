@@ -366,16 +366,7 @@ def re_any(line, *parts):
     return any(part in line for part in parts)
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 256 KiB, where one may be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+DISK = "256k"
 
 
 def test_a_disk_that_is_full(data, fitted, small_disk, tmp_path, scheduler):

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import subprocess
 
 import dask
 import dask.array as da
@@ -142,18 +141,6 @@ def test_a_missing_chunk_is_warned_of(data, caplog):
     lost = "no usable rows: file.*train.zarr/X lacks 1 of 8 chunks, which read as missing values: w"
     with pytest.raises(InputError, match=lost):
         model.fit(*daskgp.open_dataset(data))
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 8 MiB, where one may be mounted."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def fill(folder, free):
