@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from daskgp.data import axes, gridded, grids
 from daskgp.data.convert import sources
 from daskgp.data.convert.table import TIMES, add_ends, check_known, no_ends
 from daskgp.data.feature_units import DAYS
+from daskgp.errors import InputError
 from daskgp.maps.rows import READ
 from daskgp.models.columns import kind_of_name
 
@@ -46,6 +48,12 @@ def grid_over(
         kinds, ends = table.kinds(named), no_ends(len(named))
         for block in table.read(kinds, READ, sources.shown(source)):
             add_ends(ends, block)
+    missing = next((name for name in resolution if ends[0, named.index(name)] == np.inf), None)
+    if missing is not None and missing not in extent:
+        raise InputError(
+            f"{sources.shown(source)} has no value of {missing!r}, so that nothing says where the "
+            f"grid lies: give rows, or its ends in extent (--extent {missing}=LOW:HIGH)"
+        )
     ranges = dict(zip(named, map(tuple, ends.T.tolist()), strict=True))
     units = tuple(table.unit(name) or DAYS * (kinds[name] == TIMES) for name in named)
     by_kind = {kind_of_name(name): name for name in named}

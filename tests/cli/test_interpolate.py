@@ -97,3 +97,12 @@ def test_a_full_disk_leaves_nothing(table, tmp_path, monkeypatch):
     line = refused("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID)
     assert "the disk is full: free some space" in line
     assert {one.name for one in tmp_path.iterdir()} == {"rows.csv"}
+
+
+def test_a_table_without_rows_is_told(tmp_path):
+    (tmp_path / "empty.csv").write_text("lon,lat,temp\n")
+    given = ("interpolate", tmp_path / "empty.csv", tmp_path / "map.nc", "--target", "temp")
+    said = refused(*given, "--resolution", "lon=0.5,lat=0.5")
+    assert "has no value of 'lon', so that nothing says where the grid lies" in said
+    assert "there is nothing to interpolate" in refused(*given, *GRID)
+    assert not (tmp_path / "map.nc").exists()
