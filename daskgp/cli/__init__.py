@@ -27,7 +27,8 @@ class Commands(UserDict[str, str]):
 
 
 NAMES = """
-check convert cross-validate fit info interpolate plan predict prepare score update workflow
+check convert cross-validate fit forget info interpolate plan predict prepare score update
+workflow
 """
 COMMANDS = Commands({name: name.replace("-", "_") for name in NAMES.split()})
 

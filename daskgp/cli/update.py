@@ -60,9 +60,9 @@ def update(
     began = time.perf_counter()
     fills = fill_values(fill)
     cluster.check()
-    with _repeatable(), locks.hold(model_store, *lock, resume=True) as claim:
+    with repeatable(), locks.hold(model_store, *lock, resume=True) as claim:
         pending = look(model_store, data, ignore_errors, window, along, not hold, fills)
-        growth = pending.growth
+        growth = pending.change
         estimator = pending.gp
         if growth.changes or not hold:
             big = cluster.chosen or not hold or pending.pays_a_cluster
@@ -82,7 +82,7 @@ def update(
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
+def repeatable() -> Iterator[None]:
     """Add to an interrupt that the command may be repeated."""
     try:
         yield

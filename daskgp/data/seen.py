@@ -145,6 +145,11 @@ class Dataset:
         names = tuple(self.rows.arrays)
         return Source(self.url, len(self.rows), step, self.marks, found, names, start or 0)
 
+    def unseen(self) -> Source:
+        """Return the store as one of which no rows were seen."""
+        step, names = row_step(self.rows.X), tuple(self.rows.arrays)
+        return Source(self.url, 0, step, self.marks[:0], np.zeros(0, np.uint32), names)
+
 
 def place_of(X: Any, y: Any) -> str | None:
     """Return the URL of the dataset store that X and y are the whole of; None for other rows.

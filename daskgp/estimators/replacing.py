@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sklearn.base import clone
 
 from daskgp import data
-from daskgp.data.rows import GIVEN
+from daskgp.data.rows import GIVEN, Beside
 from daskgp.data.stores import checkpoints, locks, models
 from daskgp.errors import SettingError
 from daskgp.estimators import saving
@@ -20,42 +20,45 @@ from daskgp.runtime.executor import Executor
 from daskgp.update import growing
 from daskgp.update.changing import elsewhere
 
+C = TypeVar("C", bound=growing.Growth | growing.Loss)
+
 
 @dataclass(frozen=True, eq=False)
-class Pending:
-    """An update of the model in a store, whose lock is held, by what a dataset store has for it."""
+class Pending(Generic[C]):
+    """A change of the model in a store, whose lock is held, by rows of a dataset store."""
 
     url: str
     gp: GaussianProcess
-    growth: growing.Growth
+    change: C
 
     @property
     def pays_a_cluster(self) -> bool:
         """True if the rows are so much work that it pays to start a cluster."""
-        growth = self.growth
-        count = growth.new + growth.old.stop - growth.old.start
-        return store.effort(growth.fit.posterior, count) > store.SMALL
+        return store.effort(self.change.fit.posterior, self.change.count) > store.SMALL
 
     def write(self, claim: locks.Claim, executor: Executor) -> None:
-        """Add new rows to the model, take out old ones, and write it in the place of the old."""
-        gp, growth = self.gp, self.growth
+        """Add rows to the model or take some out, and write it in the place of the old."""
+        gp, change = self.gp, self.change
         spare = models.next_rows(self.url)
         home = Home(
-            models.rows_url(self.url, growth.fit.rows_in),
+            models.rows_url(self.url, change.fit.rows_in),
             models.rows_url(self.url, spare),
-            growth.recipe.store,
+            change.recipe.store,
         )
-        growth = replace(growth, fit=replace(growth.fit, home=home))
-        fit = growth.taken(executor, gp._more)
+        change = replace(change, fit=replace(change.fit, home=home))
+        fit = change.taken(executor, gp._more)
         kept = fit.posterior.rows
         if kept is not None and kept.lies_at(str(home.spare)):
             fit = replace(fit, rows_in=spare)
         gp._fitted = fit
         gp._fitted = saving.save_in_place(gp._model_to_save(), self.url, claim)
 
-    def retrain(self, claim: locks.Claim, executor: Executor) -> GaussianProcess:
+    def retrain(
+        self: Pending[growing.Growth], claim: locks.Claim, executor: Executor
+    ) -> GaussianProcess:
         """Train on all rows from where the model is, write the result in its place, return it."""
-        growth, old = self.growth, self.gp
+        growth: growing.Growth = self.change
+        old = self.gp
         others = elsewhere(growth.fit, growth.dataset.url)
         if others:
             raise SettingError(
@@ -88,7 +91,7 @@ def look(
     along: str | None = None,
     refit: bool = False,
     fill_values: Any = "auto",
-) -> Pending:
+) -> Pending[growing.Growth]:
     """Return what there is to do to update a model store, whose lock is held, from a dataset.
 
     ``refit`` it is for ``retrain``.  ``fill_values`` are those of the fit unless others are given.
@@ -99,14 +102,37 @@ def look(
         If rows that the model has seen are no longer what they were.
     """
     gp = load_one(url)
-    beside = dict.fromkeys(GIVEN, False) if ignore_errors else {}
-    given = *data.open_dataset(dataset), beside, window, along, refit
     recipe = gp.recipe()
     if fill_values != "auto":
         recipe = recipe.changed(fill_values=fill_values)
-    growth = growing.look(recipe, gp._fitted, *given)
-    if growth is None:
+    given = _rows(dataset, ignore_errors)
+    growth = growing.look(recipe, gp._fitted, *given, window, along, refit)
+    return _pending(url, gp, growth, dataset)
+
+
+def look_back(url: str, dataset: str, ignore_errors: bool = False) -> Pending[growing.Loss]:
+    """Return what there is to do to take rows of a dataset out of a model store, which is locked.
+
+    Raises
+    ------
+    SettingError
+        If the method cannot take out rows.
+    StoreError
+        If rows that the model has seen are no longer what they were.
+    """
+    gp = load_one(url)
+    loss = growing.look_back(gp.recipe(), gp._fitted, *_rows(dataset, ignore_errors))
+    return _pending(url, gp, loss, dataset)
+
+
+def _rows(dataset: str, ignore_errors: bool) -> tuple[Any, Any, Beside]:
+    """Return X, y and what is not taken beside it of a dataset store."""
+    return *data.open_dataset(dataset), dict.fromkeys(GIVEN, False) if ignore_errors else {}
+
+
+def _pending(url: str, gp: GaussianProcess, change: C | None, dataset: str) -> Pending[C]:
+    if change is None:
         raise SettingError(
             f"{dataset} is a single file: give a store that is a folder, or is in a bucket"
         )
-    return Pending(str(url).rstrip("/"), gp, growth)
+    return Pending(str(url).rstrip("/"), gp, change)

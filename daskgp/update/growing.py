@@ -79,6 +79,11 @@ class Growth:
         return slice(begin, max(begin, min(self.start, self.first)))
 
     @property
+    def count(self) -> int:
+        """Number of rows that are to be read."""
+        return self.new + self.old.stop - self.old.start
+
+    @property
     def changes(self) -> bool:
         """True if there is anything to do."""
         return self.new > 0 or self.old.stop > self.old.start
@@ -122,8 +127,7 @@ class Growth:
 
     def part(self, rows: slice) -> tuple[Any, Any, Beside]:
         """Return X, y and what is beside it of some rows."""
-        own = {k: one[rows] if getattr(one, "ndim", 0) else one for k, one in self.beside.items()}
-        return self.X[rows], self.y[rows], own
+        return part_of(self.X, self.y, self.beside, rows)
 
     def sources(self, executor: Executor, start: int) -> tuple[seen.Source, ...]:
         """Return all dataset stores of which rows were seen, with all rows of this one."""
@@ -134,6 +138,12 @@ class Growth:
         """Return a fit that notes which rows of the dataset it took last."""
         last = fit.seen[-1] | {"store": self.dataset.url, "span": [start, stop]}
         return replace(fit, seen=[*fit.seen[:-1], last])
+
+
+def part_of(X: Any, y: Any, beside: Beside, rows: slice) -> tuple[Any, Any, Beside]:
+    """Return X, y and what is beside it of some rows."""
+    own = {k: one[rows] if getattr(one, "ndim", 0) else one for k, one in beside.items()}
+    return X[rows], y[rows], own
 
 
 def look(
@@ -246,6 +256,8 @@ def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Fit:
     source = next((one for one in fit.known_sources if one.url == url), None)
     if source is None:
         return changing.changed(recipe, fit, X, y, beside, forget=True)
+    if not source.rows:
+        raise InputError(f"the model has no rows of {url}: there is nothing to forget")
     if (source.start, source.rows) != (0, len(X)):
         part = f"[{source.start}:{source.rows}]"
         raise InputError(
@@ -253,12 +265,90 @@ def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Fit:
             f"give those to forget, such as X{part}, y{part}"
         )
     own = _beside(recipe, y, beside, source)
-    fit = changing.changed(recipe, fit, X, y, own, forget=True)
+    return _without(recipe, fit, (X, y, own), source)
+
+
+def _without(recipe: Recipe, fit: Fit, rows: tuple[Any, Any, Beside], source: seen.Source) -> Fit:
+    """Return a fit without rows, that notes that it has none of a dataset store any more."""
+    fit = changing.changed(recipe, fit, *rows, forget=True)
+    others = (one for one in fit.known_sources if one.url != source.url)
     return replace(
         fit,
-        seen=[*fit.seen[:-1], fit.seen[-1] | {"store": url}],
-        sources=tuple(one.emptied() if one is source else one for one in fit.known_sources),
+        seen=[*fit.seen[:-1], fit.seen[-1] | {"store": source.url}],
+        sources=(*others, source.emptied()),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """Rows of a dataset store that a fit is to be without, none if they were taken out before.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    fit : Fit
+    X, y : dask arrays
+        The rows.
+    beside : mapping
+        What they have beside y, as ``data.rows_of`` takes it; False for none.
+    source : Source
+        What the fit notes of the store.
+    size : int
+        Number of rows of the store.
+    """
+
+    recipe: Recipe
+    fit: Fit
+    X: Any
+    y: Any
+    beside: Beside
+    source: seen.Source
+    size: int
+
+    @property
+    def count(self) -> int:
+        """Number of rows that are to be read."""
+        return len(self.X)
+
+    @property
+    def changes(self) -> bool:
+        """True if there is anything to do."""
+        return self.count > 0
+
+    def taken(self, executor: Executor, more: More = changing.changed) -> Fit:
+        """Return the fit without the rows."""
+        return _without(self.recipe, self.fit, (self.X, self.y, self.beside), self.source)
+
+
+def look_back(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Loss | None:
+    """Return the rows of a dataset store that a fit is to be without; None for other rows.
+
+    Those of a store that the fit has seen are the ones that it has, those of another one all.
+
+    Raises
+    ------
+    StoreError
+        If rows that the fit has seen are no longer what they were.
+    SettingError
+        If the method cannot take out rows.
+    """
+    fit = changing.with_totals(recipe, fit, forget=True)
+    url = seen.place_of(X, y)
+    if url is None:
+        return None
+    joint = fit.posterior.joint
+    rows = data.rows_of(X, y, None, True, columns=recipe.columns, joint=joint)
+    source = _source(fit, url, rows)
+    if source is not None and source.url != url and len(rows) < source.rows:
+        source = None  # a part of that store
+    if source is None:
+        own = _beside(recipe, y, beside, None)
+        return Loss(recipe, fit, X, y, own, seen.dataset_at(url, rows).unseen(), len(rows))
+    source.check(seen.dataset_at(url, rows, source.arrays), HERE)
+    fit, source = _renamed(fit, source, url), replace(source, url=url)
+    own = _beside(recipe, y, beside, source)
+    part = part_of(X, y, own, slice(source.start, source.rows))
+    return Loss(recipe, fit, *part, source, len(rows))
 
 
 def _check_window(recipe: Recipe, fit: Fit, window: Any, along: Any, refit: bool) -> None:
