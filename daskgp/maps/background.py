@@ -18,6 +18,9 @@ logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 
+WHOLE = 1e-4
+"""Share of a step within which a place is one of the field's own: coordinates may be rounded."""
+
 
 class AtRows(NamedTuple):
     """Values of a background at the rows of a source, NaN outside of it."""
@@ -111,11 +114,23 @@ def of(
     at_cells = {dim: grid[dim] for dim in ordered.dims}
     for places in (at_rows, at_cells):
         check_axes("background", ordered, places)
-    found = ordered.interp(at_rows)
+    found = _interpolated(ordered, at_rows)
     rows = (
         found.to_numpy()
         if hasattr(source, "iloc")
         else found.drop_vars([name for name in found.coords if name not in source.coords])
     )
-    cells = ordered.interp(at_cells)
+    cells = _interpolated(ordered, at_cells)
     return AtRows(rows), cells.drop_vars([name for name in cells.coords if name not in grid.coords])
+
+
+def _interpolated(field: xr.DataArray, places: dict[Any, Any]) -> xr.DataArray:
+    """Interpolate a field linearly between its values, of which those of no weight may be missing.
+
+    A cell of its own, beside land that has no value, keeps its value: zero times NaN is NaN.
+    """
+    known = field.notnull()
+    if field.chunks is None and bool(known.all()):
+        return field.interp(places)
+    weight = known.astype(np.float64).interp(places)
+    return field.fillna(0).interp(places) / weight.where(weight > 1 - WHOLE)

@@ -92,6 +92,18 @@ def test_a_background_may_be_a_variable_of_both():
     np.testing.assert_allclose(by_name.temp.transpose(*FIELD), by_field.temp.transpose(*FIELD))
 
 
+def test_cells_beside_land_of_a_background_on_the_same_grid_keep_it(caplog):
+    sea = (2 * grid().lon - grid().lat).rename("temp")
+    sea = sea.where((abs(sea.lon - 7) > 1) | (abs(sea.lat - 46.5) > 0.6))
+    gappy = (sea + 0.1 * np.sin(sea.lon)).where(sea.lat != sea.lat[3]).rename("temp")
+    rounded = sea.assign_coords({dim: sea[dim].astype(np.float32) for dim in FIELD})
+    for guess in (sea, rounded, sea.chunk()):
+        maps = daskgp.interpolate(gappy, target="temp", background=guess, method="exact", **PLANE)
+        assert "outside the background" not in caplog.text
+        np.testing.assert_array_equal(maps.temp.notnull().transpose(*sea.dims), sea.notnull())
+        assert float(abs(maps.temp - sea).max()) < 0.3
+
+
 def test_rows_outside_a_background_are_left_out_and_told(caplog):
     half = first_guess().sel(lon=slice(0, 6.5))
     table = rows().drop(columns="height")
