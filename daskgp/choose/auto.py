@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import dask
@@ -20,7 +21,7 @@ from daskgp.assess.leaderboard import HeldOut, Leaderboard, Trial
 from daskgp.assess.refits import scratch
 from daskgp.checks import choice, place, positive, shown, whole
 from daskgp.choose import profile as profiling
-from daskgp.choose.candidates import Candidate, full_size, methods, plan_of
+from daskgp.choose.candidates import CANDIDATES, Candidate, full_size, methods, plan_of
 from daskgp.choose.held_out import folds_of
 from daskgp.choose.profile import LIKELIHOODS
 from daskgp.choose.search import Search
@@ -34,6 +35,7 @@ from daskgp.estimators import settings_of_fit
 from daskgp.estimators.attributes import Learned, offered_unless
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.prediction import FittedGP
+from daskgp.estimators.requirements import alike, defaults
 from daskgp.estimators.settings import check_settings, kernel_of
 from daskgp.fit import separate, targets
 from daskgp.fit.plan import Plan
@@ -41,10 +43,11 @@ from daskgp.fit.work import check_sites
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.likelihoods import by_name
+from daskgp.runtime import interrupts
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import Amount, ShowProgress, progress_line
-from daskgp.train.callbacks import Callback, calling, until
-from daskgp.typing import Device
+from daskgp.train.callbacks import Callback, calling
+from daskgp.typing import Device, LikelihoodName, Mean, UnseenName
 
 if TYPE_CHECKING:
     from daskgp.data.folds import Parts
@@ -53,6 +56,18 @@ logger = logging.getLogger("daskgp")
 
 Task = Literal["interpolate", "gaps", "forecast"]
 Metric = Literal["nlpd", "crps", "rmse"]
+ASKED = (
+    "mean",
+    "likelihood",
+    "targets",
+    "footprint",
+    "unseen",
+    "fixed",
+    "limits",
+    "prior",
+    "target_transform",
+)
+"""Settings of all candidates that say what the data are."""
 TRIALS = "-trials"
 """End of the URL of the trials that are kept beside a checkpoint."""
 
@@ -64,7 +79,8 @@ class AutoGP(FittedGP):
     Kernels are compared by the exact GP on few rows, then methods on samples that grow from round
     to round, then sizes of the best one, all by scores of rows that were held out as the task asks.
     The last fit is of all rows.  Decisions follow from expected times, so that the same seed makes
-    the same choice unless the machine is slower and the deadline comes in between.
+    the same choice unless the machine is slower and the deadline comes in between.  Ctrl-C ends
+    the search and takes the best so far; another one ends the fit.
 
     Parameters
     ----------
@@ -85,6 +101,12 @@ class AutoGP(FittedGP):
         Column of X that the task "forecast" cuts; default the one whose unit is a time.
     kernel : Kernel or str, optional
         Kernel of all candidates; default a choice.
+    mean : str, list of str, or fitted regressor
+        Mean function of all candidates, as in ``SGPR``; "auto" compares none with a linear trend.
+    likelihood : str
+        Likelihood of all candidates, as in ``SGPR``; "auto" is that which the target suggests.
+    targets, footprint, unseen, fixed, limits, prior, target_transform
+        As in ``SGPR``, of all candidates.  Those that do not take them are left out.
     device, store, random_state, progress, geographic, fill_values
         As in ``SGPR``.
 
@@ -121,6 +143,15 @@ feature_names_in_, n_rows_ : as of ``best_``
     candidates: Sequence[Any] | Sequence[str] | str | None = None
     time: str | int | None = None
     kernel: Kernel | str | None = None
+    mean: Mean | Literal["auto"] = "auto"
+    likelihood: LikelihoodName | Literal["auto"] | str = "auto"
+    targets: Literal["separate", "joint"] = "separate"
+    footprint: Sequence[str] | str | int | None = None
+    unseen: UnseenName = "error"
+    fixed: Sequence[str] | str | Mapping[str, float | Sequence[float]] | None = None
+    limits: Mapping[str, Sequence[float]] | None = None
+    prior: Mapping[str, Any] | None = None
+    target_transform: Literal["log", "sqrt", "boxcox"] | None = None
     device: Device = "auto"
     store: str | None = None
     random_state: int = 0
@@ -222,6 +253,31 @@ feature_names_in_, n_rows_ : as of ``best_``
         began = time.monotonic()
         self._check(places)
         _refuse_start(start, y)
+        running: list[Trials] = []
+        with interrupts.first(partial(_end, running)):
+            found, last, board = self._searched(X, y, checkpoint, beside, places, began, running)
+            trials = running[0]
+            with trials.until(trials.deadline - self._after) as deadline:
+                last._fit(X, y, checkpoint, keep, beside)
+        if deadline.passed and not trials.ended:
+            logger.info("the deadline has ended the last training early")
+        self._learn(last, board, found.held_out)
+        return self
+
+    def _searched(
+        self,
+        X: Any,
+        y: Any,
+        checkpoint: Place | None,
+        beside: Beside | None,
+        places: Any,
+        began: float,
+        running: list[Trials],
+    ) -> tuple[Tried, GaussianProcess, Leaderboard]:
+        """Return the trial chosen, the estimator of the last fit, and all trials.
+
+        The trials are put into ``running`` before the first one.
+        """
         executor = Executor.current(self.progress, self.device)
         with ExitStack() as stack:
             url = stack.enter_context(scratch(self.store))
@@ -230,10 +286,11 @@ feature_names_in_, n_rows_ : as of ``best_``
             given = X, y, beside or {}, settings, executor, tuple(COLUMNS)
             rows = rows_at(f"{url}-rows", *given, silent=True)
             _check_columns(rows, executor)
-            _refuse_gaps(rows, executor)
+            if self.targets != "joint":
+                _refuse_gaps(rows, executor)
             _check_places(places, rows)
             column = self._time_column(rows)
-            profile = profiling.of_rows(rows, column, executor)
+            profile = profiling.of_rows(rows, column, executor, self._told)
             self._check_metric(profile)
             for finding in profile.findings:
                 logger.info("%s", finding)
@@ -245,30 +302,34 @@ feature_names_in_, n_rows_ : as of ``best_``
             rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
             with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
                 trials = Trials(rules, rows, parts, profile, url, executor, began, kept, advance)
+                running.append(trials)
                 search = Search(trials)
                 found = search.chosen(self._common(), several)
-            board = search.leaderboard(found)
-            if not found.mostly_better(trials.of_mean):
-                logger.warning(
-                    "no method predicts most held-out rows better than their mean (%s %.4g "
-                    "against %.4g): the features may say nothing about the target",
-                    self.metric,
-                    found.trial.score,
-                    trials.of_mean.trial.score,
-                )
+            if trials.ended and not found.candidate.holds:  # it would be trained anew
+                found = trials.best_held or found
             last = self._last(found, rows, trials)
-            trains = found.candidate.estimator.optimizer is not None
-            if trains and last.optimizer is None:
-                board = board.with_finding(
-                    "the time budget left no training on all rows: hyper-parameters are those of "
-                    f"the chosen trial, on {found.trial.rows:,} rows"
-                )
-        with until(trials.deadline - self._after) as deadline:
-            last._fit(X, y, checkpoint, keep, beside)
-        if deadline.passed:
-            logger.info("the deadline has ended the last training early")
-        self._learn(last, board, found.held_out)
-        return self
+            return found, last, self._judged(search, found, last)
+
+    def _judged(self, search: Search, found: Tried, last: GaussianProcess) -> Leaderboard:
+        """Return all trials, with what has to be said of the one chosen."""
+        board, trials = search.leaderboard(found), search.trials
+        if not found.mostly_better(trials.of_mean):
+            logger.warning(
+                "no method predicts most held-out rows better than their mean (%s %.4g "
+                "against %.4g): the features may say nothing about the target",
+                self.metric,
+                found.trial.score,
+                trials.of_mean.trial.score,
+            )
+        if trials.ended:
+            number = len(trials.tried) - 1
+            return board.with_finding(f"Ctrl-C has ended the search after {number} trials")
+        if found.candidate.estimator.optimizer is not None and last.optimizer is None:
+            return board.with_finding(
+                "the time budget left no training on all rows: hyper-parameters are those of "
+                f"the chosen trial, on {found.trial.rows:,} rows"
+            )
+        return board
 
     def _last(self, found: Tried, rows: data.Rows, trials: Trials) -> GaussianProcess:
         """Return the estimator of the last fit: trained again where the budget has room for it."""
@@ -299,7 +360,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     def _steps(self, candidate: Candidate, rows: data.Rows, trials: Trials) -> Candidate:
         """Return a method of few steps with its default sizes, where the budget has room for it."""
-        left = self.time_budget - trials.spent
+        left = min(self.time_budget - trials.spent, trials.deadline - time.monotonic())
         for one in full_size(candidate) if self.candidates is None else ():
             plan = plan_of(one.estimator, rows, trials.executor)
             if one.seconds(plan, trials.executor.threads(), rows) <= left and trials.fits(
@@ -312,6 +373,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Return True if left-out rows are like the places that predictions are for."""
         known = rows.y_variance is not None or candidate.estimator.calibrate is not None
         able = candidate.estimator._model().why_no_loo() is None and candidate.gaussian
+        able = able and not candidate.joint
         return able and not known and self.task == "interpolate" and self.metric != "rmse"
 
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
@@ -456,7 +518,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         executor = Executor.current(self.progress)
         given = None, executor.shares_memory, None, beside, self.geographic, tuple(COLUMNS)
         rows = data.rows_of(X, y, *given)
-        profile = profiling.of_sizes(rows)
+        profile = profiling.of_sizes(rows, self._told)
         several = self._given(profile.likelihood if profile.columns else None)
         plans: list[tuple[Plan, GaussianProcess]] = []
         for one in several or methods(profile, self._common(), len(rows)):
@@ -486,7 +548,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         kernel_of(self.kernel)
         valid.numbers_of(self.fill_values)
         self._bytes()
-        self._given()
+        if self._given() is None:
+            self._check_asked()
         if places is not None and self.task != "gaps":
             raise SettingError("places are those of gaps: set task='gaps', or leave places out")
         if self.time is not None and self.task != "forecast":
@@ -494,6 +557,16 @@ feature_names_in_, n_rows_ : as of ``best_``
                 f"time={shown(self.time)} has no effect with task={self.task!r}: set "
                 "task='forecast', or leave time out"
             )
+
+    def _check_asked(self) -> None:
+        """Raise SettingError for settings of candidates that none of those there are takes."""
+        refused = list[SettingError]()
+        for kind in CANDIDATES:
+            try:
+                return check_settings(kind(**self._common()))
+            except SettingError as error:
+                refused.append(error)
+        raise refused[0]
 
     def _check_metric(self, profile: profiling.Profile) -> None:
         """Raise SettingError for a score that such targets do not have."""
@@ -542,7 +615,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                 own.set_params(progress=False)
                 if self.kernel is not None:
                     own.set_params(kernel=self.kernel)
-                own.set_params(fill_values=self.fill_values)
+                own.set_params(fill_values=self.fill_values, **self._asked())
             elif isinstance(one, str) and ESTIMATORS.knows(one):
                 own = self._by_name(ESTIMATORS[one])
                 if likelihood is not None:
@@ -569,7 +642,17 @@ feature_names_in_, n_rows_ : as of ``best_``
     def _common(self) -> dict[str, Any]:
         """Return the settings of all candidates."""
         names = ("kernel", "device", "store", "random_state", "geographic", "fill_values")
-        return {name: getattr(self, name) for name in names} | {"progress": False}
+        return {name: getattr(self, name) for name in names} | self._asked() | {"progress": False}
+
+    def _asked(self) -> dict[str, Any]:
+        """Return the settings of candidates that say what the data are, where asked for."""
+        usual, own = defaults(type(self)), {name: getattr(self, name) for name in ASKED}
+        return {name: value for name, value in own.items() if not alike(value, usual[name])}
+
+    @property
+    def _told(self) -> str | None:
+        """Likelihood that is asked for; None if the target tells it."""
+        return None if self.likelihood == "auto" else self.likelihood
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -593,7 +676,9 @@ feature_names_in_, n_rows_ : as of ``best_``
         if checkpoint is None:
             return None
         own = self.get_params(deep=False).items()
-        settings = {name: self._plain(value) for name, value in own if name not in NOT_OF_TRIALS}
+        asked = self._asked()  # others are left out, as earlier versions had none
+        named = ((name, value) for name, value in own if name not in ASKED or name in asked)
+        settings = {name: self._plain(value) for name, value in named if name not in NOT_OF_TRIALS}
         columns = f"[{rows.feature_names}, {rows.target_names}, {len(rows)}, {profile.text}]"
         identity = {"settings": settings, "data": str(dask.base.tokenize(columns, profile.token))}
         return KeptTrials(f"{checkpoint.url}{TRIALS}", identity, checkpoint.claim)
@@ -642,6 +727,14 @@ def _check_places(places: Any, rows: data.Rows) -> None:
         )
 
 
+def _end(running: Sequence[Trials]) -> None:
+    """End a search, or the last training, with the best so far; KeyboardInterrupt before one."""
+    if not running:
+        raise KeyboardInterrupt
+    logger.warning("Ctrl-C: the best so far is fitted to all rows; another Ctrl-C ends the fit")
+    running[0].end()
+
+
 def _remove_folds(url: str, parts: Parts) -> None:
     for number in range(len(parts.folds)):
         data.remove(f"{url}-fold-{number}")
@@ -680,9 +773,9 @@ def _refuse_gaps(rows: data.Rows, executor: Executor) -> None:
         what = ", ".join(f"{name} has {count}" for name, count in pairs)
     raise InputError(
         f"the targets have rows of their own ({what} of {len(rows)} rows), and AutoGP chooses one "
-        "method for rows that all share: choose a method, such as VecchiaGP (--model vecchia), "
-        "which fits each to its own rows or, with targets='joint', all together, "
-        f"{separate.ALONE}, or leave out rows in which one is missing, such as by dropna()"
+        "method for rows that all share: set targets='joint', which takes all values together, "
+        "choose a method, such as VecchiaGP (--model vecchia), which fits each target to its own "
+        f"rows, {separate.ALONE}, or leave out rows in which one is missing, such as by dropna()"
     )
 
 

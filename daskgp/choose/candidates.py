@@ -24,14 +24,17 @@ from daskgp.estimators.settings import check_settings
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.svgp import SVGP
 from daskgp.estimators.vecchia import VecchiaGP
-from daskgp.fit import conditionals, means, work
+from daskgp.fit import conditionals, joint, means, work
 from daskgp.fit.arrange.blocks import DEFAULT_ROWS
 from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel
+from daskgp.kernels.averaged import averages
 from daskgp.runtime.executor import Executor
 from daskgp.typing import LikelihoodName
 
+CANDIDATES = (SGPR, VecchiaGP, LMA, ExactGP, SVGP)
+"""Classes of the methods that are tried."""
 EXACT_ROWS, FEW_ROWS = 20_000, 2_000
 """Most rows of the exact GP, and of those that are not given their neighbours beside it."""
 SCALES_FEATURES = 4
@@ -46,6 +49,12 @@ COMMON = (
     "progress",
     "geographic",
     "noise_variance",
+    "targets",
+    "footprint",
+    "unseen",
+    "fixed",
+    "limits",
+    "prior",
 )
 """Settings that do not tell candidates apart."""
 
@@ -130,11 +139,14 @@ class Candidate:
 
     def began(self, kernel: Kernel | None, noise_variance: float | None) -> Candidate:
         """Return the candidate with hyper-parameters to start from."""
-        if kernel is None or noise_variance is None:
+        own: dict[str, Any] = {"kernel": kernel}
+        if kernel is None or (noise_variance is None and not self.joint):
             return self
-        if not self.gaussian:
-            return self.having(kernel=kernel)
-        return self.having(kernel=kernel, noise_variance=noise_variance)
+        if self.gaussian and noise_variance is not None:
+            own["noise_variance"] = noise_variance
+        if next(averages(kernel), None) is not None:
+            own["footprint"] = None  # the kernel has it
+        return self.having(**own)
 
     def having(self, stage: str | None = None, **settings: Any) -> Candidate:
         """Return the candidate with other settings."""
@@ -152,7 +164,12 @@ class Candidate:
     @property
     def holds(self) -> bool:
         """True if hyper-parameters found on fewer rows can be held in a fit."""
-        return self.method not in STEPPED and not self.varies
+        return self.method not in STEPPED and not self.varies and not self.joint
+
+    @property
+    def joint(self) -> bool:
+        """True if several targets go together, each with a noise variance of its own."""
+        return bool(self.estimator.targets == "joint")
 
     @property
     def varies(self) -> bool:
@@ -219,8 +236,11 @@ def bytes_of(plan: Plan, executor: Executor) -> int:
 
 def hyperparameters_of(candidate: Candidate, rows: data.Rows) -> int:
     """Return the number of hyper-parameters, that of the noise included."""
-    kernel = candidate.estimator.recipe().kernel(rows).resolve(np.ones(rows.n_features), 1.0)
-    return 1 + len(kernel.parameter_names)
+    recipe, own = candidate.estimator.recipe(), 1
+    if candidate.joint:
+        own, (recipe, rows) = rows.n_targets, joint.planned(recipe, rows)
+    kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
+    return own + len(kernel.parameter_names)
 
 
 def drawn_share(candidate: Candidate, n: int, rows: data.Rows) -> float:
@@ -235,7 +255,10 @@ def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> 
     rows = replace(rows, trend=means.columns(estimator.mean, rows.feature_names))
     check_settings(estimator)
     recipe = estimator.recipe()
+    if recipe.targets == "joint":
+        recipe, rows = joint.planned(recipe, rows)
     work.check(recipe, rows, len(rows))
+    recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
     load = work.work_of(recipe, rows)
     work.refuse(load, executor.memory_per_task())
     return make_plan(load)
@@ -266,10 +289,12 @@ def structure(kernel: Kernel, features: Sequence[str]) -> str:
     return f"{kernel.name}{' (ard)' if several else ''}{on}"
 
 
-def structures(base: ExactGP, profile: Profile, first: Kernel) -> list[Candidate]:
+def structures(
+    base: ExactGP, profile: Profile, first: Kernel, trends: bool = True
+) -> list[Candidate]:
     """Return the kernels to compare with the default one, of which ``first`` is the order chosen.
 
-    Simple ones come first.
+    Simple ones come first.  With ``trends`` the mean function is chosen, too.
     """
     order = {"matern12": kernels.Matern12, "matern32": kernels.Matern32}.get(
         first.name, kernels.Matern52
@@ -283,7 +308,7 @@ def structures(base: ExactGP, profile: Profile, first: Kernel) -> list[Candidate
     if profile.varying > 1 and profile.alike:
         found.append(tried(order(), f"{first.name}, one lengthscale"))
     found.append(tried(kernels.RBF(ard=True), "rbf (ard)"))
-    if profile.kind == "measured":
+    if profile.kind == "measured" and trends:
         found.append(tried(order(ard=True), f"{first.name} (ard), linear trend", mean="linear"))
     places = tuple(j for j in range(len(profile.features)) if j not in profile.times)
     if profile.times and places:
@@ -302,7 +327,7 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
     if profile.varying <= SCALES_FEATURES and rows > FEW_ROWS:
         first.insert(0, VecchiaGP(**common))  # the fastest
     law = profile.likelihood
-    if law is not None and (profile.kind == "class" or profile.columns):
+    if law is not None and profile.settled:
         return [*_with_likelihood(law, first), *_stochastic(profile, law, common, rows)]
     found = [*first, *([LMA(**common)] if profile.kind == "measured" else [])]
     if rows <= EXACT_ROWS:
@@ -333,7 +358,7 @@ def _stochastic(
     if profile.weighted:
         return []
     few = min(FEW_INPUTS, max(rows // 2, 1))  # folds have fewer rows
-    own = SVGP(likelihood=likelihood, n_inducing=few, max_iter=FEW_STEPS, **common)
+    own = SVGP(n_inducing=few, max_iter=FEW_STEPS, **common | {"likelihood": likelihood})
     return [Candidate("method", own)]
 
 

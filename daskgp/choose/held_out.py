@@ -91,7 +91,7 @@ def constant(
     With numbers ``beside`` these it is that of a constant f.
     """
     X, y = _chosen_rows(parts, fold, share, seed, span)
-    if beside:
+    if beside or (profile.settled and profile.kind != "class"):
         return [_of_constant(profile, training[:, 0], beside, X, y, parts.rows.beside_in(y))]
     y = np.asarray(y[:, : training.shape[1]], np.float64)
     y = np.where(np.isfinite(y) & np.isfinite(X).all(axis=1)[:, None], y, np.nan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import dask
 import numpy as np
@@ -60,6 +60,8 @@ class Profile:
         What the target is.
     columns : tuple of str
         Numbers that rows have beside it, which its likelihood takes.
+    told : str, optional
+        Likelihood that is asked for; None if the target tells it.
     scatters : bool
         Whether counts vary more than a Poisson law of one rate says.
     repeated : float
@@ -88,6 +90,7 @@ class Profile:
     """Identity of the data."""
     scatters: bool = field(default=False, repr=False)
     columns: tuple[str, ...] = field(default=(), repr=False)
+    told: LikelihoodName | str | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False)
 
     @property
@@ -98,9 +101,17 @@ class Profile:
     @property
     def likelihood(self) -> LikelihoodName | None:
         """Likelihood of codes, counts and values between bounds; None for measured values."""
+        if self.told is not None:
+            return None if self.told == "gaussian" else cast(LikelihoodName, self.told)
         if self.kind == "count":
             return "negative-binomial" if self.scatters else "poisson"
         return LIKELIHOODS.get(self.kind)
+
+    @property
+    def settled(self) -> bool:
+        """True if all candidates have the likelihood of the target, and none is Gaussian."""
+        asked = self.told is not None or self.kind == "class" or bool(self.columns)
+        return asked and self.likelihood is not None
 
     @property
     def text(self) -> str:
@@ -110,7 +121,7 @@ class Profile:
     def with_tails(self, scores: np.ndarray) -> Profile:
         """Return the profile with what standardised residuals (n, p) of a trial say of tails."""
         z = scores[np.isfinite(scores)]
-        if self.kind != "measured" or len(z) < 100:
+        if self.kind != "measured" or self.told is not None or len(z) < 100:
             return self
         z = z - z.mean()
         kurtosis = float(np.mean(z**4) / max(np.mean(z**2) ** 2, np.finfo(float).tiny))
@@ -123,7 +134,9 @@ class Profile:
         return replace(self, heavy=True, findings=(*self.findings, finding))
 
 
-def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
+def of_rows(
+    rows: data.Rows, time: int | None, executor: Executor, told: str | None = None
+) -> Profile:
     """Return the profile of rows, from one pass over them and a sample."""
     spans = even_spans(rows)
     sums = sampling.describe(rows, spans, executor)
@@ -140,7 +153,7 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
     telling = repeats.telling(sums.inputs, sums.rows, X)
     constant = tuple(names[j] for j in np.flatnonzero(flat) if j not in rows.columns.sphere)
     discrete = tuple(names[j] for j in few)
-    kind = _kind(sums, y, rows)
+    kind: Kind = "measured" if told == "gaussian" else _kind(sums, y, rows)
     times = times_of(rows) if time is None else (time,)
     token, scatters = str(dask.base.tokenize(*sums.parts)), False
     if rows.beside:
@@ -160,18 +173,19 @@ def of_rows(rows: data.Rows, time: int | None, executor: Executor) -> Profile:
         token=token,
         scatters=scatters,
         columns=tuple(rows.beside),
+        told=told,
         weighted=rows.weight is not None,
     )
     return replace(found, findings=tuple(_findings(found, sums, per_place)))
 
 
-def of_sizes(rows: data.Rows) -> Profile:
+def of_sizes(rows: data.Rows, told: str | None = None) -> Profile:
     """Return what is known of rows without reading them."""
     kind = of_columns(rows.beside) or "measured"
     n, names, times, columns = len(rows), rows.feature_names, times_of(rows), tuple(rows.beside)
     weighted = rows.weight is not None
     found = Profile(n, names, (), (), kind, 0.0, times=times, columns=columns)
-    return replace(found, weighted=weighted)
+    return replace(found, told=told, weighted=weighted)
 
 
 def of_columns(names: Collection[str]) -> Kind | None:
@@ -248,6 +262,8 @@ def _findings(profile: Profile, sums: scaling.Sums, per_place: float) -> list[st
             f"about {100 * profile.repeated:.0f} % of the rows repeat the inputs of another, "
             f"{per_place:.3g} rows per place: their differences are noise"
         )
+    if profile.told is not None:
+        return findings
     if profile.kind == "class":
         findings.append("the target is 0 or 1: a Bernoulli likelihood")
     if profile.columns:

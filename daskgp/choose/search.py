@@ -70,9 +70,22 @@ class Search:
             candidates = self._possible(
                 [self._begun(one, start) for one in several if one.method not in out]
             )
-        best = self._preferred(self._rounds(candidates))
-        if given is None:
-            best = self._sized(self._with_other_kernels(best))
+        leaders = self._rounds(candidates)
+        best = self._preferred(leaders)
+        if given is not None:
+            return best
+        equals = [one for one in leaders if one is not best and not one.surely_worse(best)]
+        best = self._refined(best)
+        for one in equals:
+            other = self._refined(one)
+            best = other if best.surely_worse(other) else best
+        return best
+
+    def _refined(self, best: Tried) -> Tried:
+        """Return the best of a trial and those with other kernels and sizes, as these improve."""
+        best, before = self._with_other_kernels(best), None
+        while best is not before:
+            best, before = self._sized(best), best
         return best
 
     def _preferred(self, leaders: Sequence[Tried]) -> Tried:
@@ -93,7 +106,7 @@ class Search:
 
     def _best_structure(self, common: dict[str, Any]) -> Tried | None:
         """Return the trial of the exact GP with the kernel chosen; None where none is tried."""
-        if self.profile.kind == "class" or self.profile.columns:
+        if self.profile.settled:
             return None
         base = ExactGP(**common)
         rows = min(STRUCTURE_ROWS, self.trials.most_rows)
@@ -110,7 +123,7 @@ class Search:
         self.profile = self.profile.with_tails(first.held_out.score)
         if base.kernel is not None:
             return first
-        others = structures(base, self.profile, first.kernel)
+        others = structures(base, self.profile, first.kernel, "mean" not in common)
         found = whole([first, *self._trials(others, rows, STRUCTURE)])
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]
@@ -192,7 +205,12 @@ class Search:
             first = self._preferred(found)
             going = [first, *(one for one in found if one is not first)]
             left = [one.next() for one in going[:number]]
-            size = min(GROWTH * size, self.trials.most_rows)
+            size = self._larger(left[0], size)
+
+    def _larger(self, leader: Candidate, size: int) -> int:
+        """Return the rows of the next round: less than usual where only those are affordable."""
+        sizes = [min(factor * size, self.trials.most_rows) for factor in (GROWTH, 2)]
+        return next((one for one in sizes if self._affordable(leader, one, SEARCH)), sizes[-1])
 
     def _first_rows(self, candidates: Sequence[Candidate]) -> int:
         """Return the rows of the first round, all candidates of which are to be affordable."""
@@ -221,7 +239,11 @@ class Search:
 
     def _sized(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other sizes."""
-        return self._improved(best, sizes(best.next(), best.trial.rows))
+        tried = [(one.trial.method, one.trial.settings) for one in self.trials.tried]
+        others = sizes(best.next(), best.trial.rows)
+        return self._improved(
+            best, [one for one in others if (one.method, one.settings) not in tried]
+        )
 
     def _improved(self, best: Tried, candidates: Sequence[Candidate]) -> Tried:
         """Return the best of a trial and those of candidates that are surely better."""

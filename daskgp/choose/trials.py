@@ -162,6 +162,7 @@ class Trials:
     tried: list[Tried] = field(default_factory=list)
     spent: float = 0.0
     earlier: float = 0.0
+    ended: bool = False
     _played: dict[str, Any] = field(default_factory=dict)
     _samples: dict[int, int] = field(default_factory=dict)
     _deadlines: list[Deadline] = field(default_factory=list)
@@ -176,7 +177,7 @@ class Trials:
     @property
     def deadline(self) -> float:
         """Time of ``monotonic`` at which the budget is used up, that of earlier runs included."""
-        return self.began + self.rules.seconds - self.earlier
+        return -math.inf if self.ended else self.began + self.rules.seconds - self.earlier
 
     @property
     def end_of_search(self) -> float:
@@ -207,6 +208,27 @@ class Trials:
     def _at_a_time(self) -> int:
         """Number of trials that run at a time: one alone would leave most of a cluster idle."""
         return min(SIDE_BY_SIDE, self.executor.threads()) if self.executor.client else 1
+
+    def end(self) -> None:
+        """Begin no other trial, and end the training that goes on with its best point so far."""
+        self.ended = True
+        for deadline in self._deadlines:
+            deadline.at = -math.inf
+
+    @contextmanager
+    def until(self, at: float) -> Iterator[Deadline]:
+        """End the training in the block at a time of ``monotonic``, or at `end`."""
+        with until(at) as deadline:
+            self._deadlines.append(deadline)
+            deadline.at = -math.inf if self.ended else at  # it may have come since
+            yield deadline
+
+    @property
+    def best_held(self) -> Tried | None:
+        """Best trial of a method whose hyper-parameters can be held; None if there is none."""
+        held = [one for one in self.tried[1:] if one.candidate.holds and not one.trial.failed]
+        methods = [one for one in held if one.trial.stage != "structure"]
+        return min(methods, key=lambda one: one.mean, default=None)
 
     # -- what can be afforded --------------------------------------------------------------------
 
@@ -328,9 +350,7 @@ class Trials:
                 for trial in running:
                     yield trial.result()
         except BaseException:
-            self.began = -math.inf  # it is late for those that have not begun
-            for deadline in self._deadlines:
-                deadline.at = -math.inf
+            self.end()
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -367,14 +387,13 @@ class Trials:
                 X, y = data.open_dataset(sample)
                 size = max(size, len(X))
                 side = self._at_a_time > 1
-                with _silent(side), calling(None), until(self.end_of_search) as deadline:
-                    self._deadlines.append(deadline)
-                    deadline.at = self.end_of_search  # it may have come since
+                with _silent(side), calling(None), self.until(self.end_of_search) as deadline:
                     fitted = clone(quiet)
                     fitted._fit(X, y, keep=keep, of_part=True)
                     pieces.append(self._predicted(fitted.solved_, fold))
                 stopped |= deadline.passed
-                last = [fitted.kernel_, fitted.noise_variance_]
+                # joint targets have a noise variance each, which is found again
+                last = [fitted.kernel_, None if candidate.joint else fitted.noise_variance_]
         except DaskgpError as error:
             failed = " ".join(str(error).split())[:300]
             lasting = isinstance(error, Late) or not isinstance(error, RunError)

@@ -160,5 +160,6 @@ def _choice(fitted: GaussianProcess) -> dict[str, Any]:
         "kernel": best.kernel,
         "metric": board.metric,
         "score": best.score,
+        "scores": best.scores,
         "trials": len(board),
     }

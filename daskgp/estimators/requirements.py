@@ -86,7 +86,7 @@ def idle(estimator: Any) -> dict[str, Needs]:
     """Return the non-default settings that have no effect, and the condition that each misses."""
     idle_settings = {}
     for name, default in defaults(type(estimator)).items():
-        if _alike(getattr(estimator, name), default):
+        if alike(getattr(estimator, name), default):
             continue
         for needs in estimator.requirements.get(name, ()):
             if not needs.holds(estimator):
@@ -113,6 +113,7 @@ def defaults(kind: type) -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(kind).parameters.items()}
 
 
-def _alike(value: Any, default: Any) -> bool:
+def alike(value: Any, default: Any) -> bool:
+    """Return True if a setting has its default."""
     plain = isinstance(value, str | Number) and isinstance(default, str | Number)
     return value is default or (plain and value == default)

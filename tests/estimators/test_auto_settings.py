@@ -1,0 +1,171 @@
+"""Promises of AutoGP: candidates have the settings asked for, and Ctrl-C takes the best so far."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import daskgp
+from daskgp.choose import search as searching
+from daskgp.choose import trials as trying
+from daskgp.choose.candidates import Candidate
+from daskgp.errors import InputError, SettingError
+
+QUICK = {"time_budget": 20.0, "progress": False}
+
+
+def field(n=160, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 1, (n, 2))
+    f = np.sin(6 * X[:, 0]) + np.cos(5 * X[:, 1])
+    return X, f + 0.1 * rng.standard_normal(n), f
+
+
+def few(**settings):
+    return {**QUICK, "candidates": ["sgpr"], "kernel": "matern52", **settings}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mean": "zero"},
+        {"mean": ["x1"]},
+        {"likelihood": "student-t"},
+        {"fixed": {"noise_variance": 0.02}},
+        {"limits": {"lengthscale": (0.2, 0.4)}},
+        {"prior": {"lengthscale": "lognormal(0.3, sigma=0.5)"}},
+        {"unseen": "new"},
+    ],
+    ids=str,
+)
+def test_the_method_chosen_has_the_settings_asked_for(settings):
+    X, y, _ = field()
+    best = daskgp.AutoGP(**few(**settings)).fit(X, y).best_
+    for name, value in settings.items():
+        assert getattr(best, name) == value
+    if "limits" in settings:
+        assert all(0.2 <= ell <= 0.4 for ell in np.atleast_1d(best.kernel_.lengthscale))
+    if "fixed" in settings:
+        known = {one.name: one.value for one in best.hyperparameters_}
+        assert known["noise_variance"] == pytest.approx(0.02)
+
+
+def test_a_transform_of_the_target_is_scored_in_its_own_units():
+    X, y, _ = field()
+    model = daskgp.AutoGP(**few(target_transform="log")).fit(X, np.exp(y))
+    held = model.held_out_
+    found = np.sqrt(np.mean((held.y - held.mean) ** 2))
+    assert model.chosen_.scores["rmse"] == pytest.approx(found, rel=1e-9)
+    assert found < 0.5 * np.exp(y).std()
+
+
+def test_joint_targets_with_gaps_are_chosen_for_together():
+    X, y, f = field(80)
+    second = 0.8 * f + 1.0 + 0.05 * np.random.default_rng(1).standard_normal(len(f))
+    second[40:] = np.nan
+    Y = np.column_stack([y, second])
+    with pytest.raises(InputError, match="set targets='joint'"):
+        daskgp.AutoGP(**few()).fit(X, Y)
+    model = daskgp.AutoGP(**few(targets="joint", candidates=[daskgp.ExactGP(max_iter=5)])).fit(X, Y)
+    assert model.best_.targets == "joint"
+    assert np.shape(model.best_.noise_variance_) == (2,)
+    error = np.sqrt(np.mean((model.predict(X)[40:, 1] - 0.8 * f[40:] - 1.0) ** 2))
+    alone = daskgp.ExactGP("matern52", progress=False).fit(X[:40], second[:40]).predict(X[40:])
+    assert error < 0.8 * np.sqrt(np.mean((alone - 0.8 * f[40:] - 1.0) ** 2))
+
+
+@pytest.mark.slow
+def test_footprints_go_with_all_candidates():
+    X, _, f = field(60)
+    radius = np.where(np.arange(len(X)) % 2, 0.05, 0.0)
+    model = daskgp.AutoGP(
+        **few(footprint="x2", candidates=[daskgp.SGPR(n_inducing=20, max_iter=5)])
+    ).fit(np.column_stack([X, radius]), f)
+    assert model.best_.kernel_.name == "averaged"
+    points = np.column_stack([X[:9], np.zeros(9)])
+    np.testing.assert_allclose(model.predict(points), f[:9], atol=0.2)
+
+
+def test_a_gaussian_that_is_asked_for_is_taken_for_classes():
+    X, y, _ = field()
+    model = daskgp.AutoGP(**few(likelihood="gaussian")).fit(X, (y > 0).astype(float))
+    assert model.best_.likelihood == "gaussian"
+    assert not any("likelihood" in trial.settings for trial in model.leaderboard_)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"likelihood": "nope"}, "choose one of"),
+        ({"mean": "nope"}, "mean='nope'"),
+        ({"targets": "joint", "likelihood": "poisson"}, "targets='joint' has no effect"),
+        ({"target_transform": "cube"}, "target_transform='cube'"),
+    ],
+)
+def test_settings_that_no_candidate_takes_are_refused_before_any_work(settings, says):
+    with pytest.raises(SettingError, match=says):
+        daskgp.AutoGP(**QUICK, **settings).fit(None, None)
+
+
+def test_a_trend_of_no_column_is_refused_with_the_columns():
+    X, y, _ = field()
+    with pytest.raises(SettingError, match="columns of X are 'x0, x1'"):
+        daskgp.AutoGP(**QUICK, mean=["elevation"]).fit(X, y)
+
+
+def test_ctrl_c_fits_the_best_so_far(monkeypatch, caplog):
+    X, y, f = field(600)
+    run, count = trying.Trials._run, []
+
+    def interrupted(self, *given):
+        count.append(given)
+        if len(count) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return run(self, *given)
+
+    monkeypatch.setattr(trying.Trials, "_run", interrupted)
+    own = [daskgp.ExactGP(kernel, max_iter=4) for kernel in ("matern52", "matern12", "rbf")]
+    model = daskgp.AutoGP(**QUICK, candidates=own).fit(X, y)
+    assert len(count) == 2
+    assert any(
+        "Ctrl-C has ended the search after 2 trials" in one for one in model.leaderboard_.findings
+    )
+    assert "another Ctrl-C ends the fit" in caplog.text
+    assert model.best_.n_rows_ == 600
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_another_ctrl_c_ends_the_fit(monkeypatch):
+    X, y, _ = field()
+
+    def twice(self, *given):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(trying.Trials, "_run", twice)
+    with pytest.raises(KeyboardInterrupt):
+        daskgp.AutoGP(**few()).fit(X, y)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_fits_in_other_threads_leave_signals_alone():
+    X, y, _ = field()
+    found = []
+    work = threading.Thread(target=lambda: found.append(daskgp.AutoGP(**few()).fit(X, y)))
+    work.start()
+    work.join()
+    assert found[0].n_rows_ == len(y)
+
+
+def test_sizes_grow_as_long_as_they_help(monkeypatch):
+    X, y, _ = field(300)
+    small = Candidate("method", daskgp.SGPR("matern52", n_inducing=4, max_iter=3, progress=False))
+    monkeypatch.setattr(searching, "methods", lambda *given: [small])
+    model = daskgp.AutoGP(time_budget=300, progress=False, kernel="matern52").fit(X, y)
+    board = model.leaderboard_
+    sizes = [trial.settings["n_inducing"] for trial in board if trial.stage == "size"]
+    assert sorted(sizes) == [8, 16, 32, 64]  # each once
+    assert board.best.settings["n_inducing"] >= 16
