@@ -7,6 +7,7 @@ Estimators
     GPClassifier, around any of them with a likelihood; HurdleGP, around two, for many zeros
 Maps in one line
     interpolate; ``import daskgp.xarray`` gives Dataset and DataArray the accessor ``gp``
+    to_geotiff
 Data and models
     open_dataset, convert, prepare, variogram, load, storage_options, metrics, plot
 Before and around a fit
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         variogram,
     )
     from daskgp.maps.kriging import interpolate
+    from daskgp.output.labelled import to_geotiff
     from daskgp.runtime.connect import connect
 
     __version__: str
@@ -87,6 +89,7 @@ __all__ = [
     "prepare",
     "priors",
     "storage_options",
+    "to_geotiff",
     "variogram",
 ]
 
@@ -120,6 +123,7 @@ _HOMES = {
     "plan": "daskgp.estimators",
     "prepare": "daskgp.data.blocks.prepare",
     "storage_options": "daskgp.data.stores.remote",
+    "to_geotiff": "daskgp.output.labelled",
     "variogram": "daskgp.estimators",
 }
 

@@ -64,6 +64,7 @@ def test_the_exports_are_those_of_the_interface():
         "prepare",
         "priors",
         "storage_options",
+        "to_geotiff",
         "variogram",
         "load",
         "metrics",

@@ -86,13 +86,14 @@ def interpolate(
     geographic: str | None,
     fill: tuple[str, ...],
 ) -> None:
-    """Map a target of SOURCE on a grid, into the new netCDF file or Zarr group OUTPUT.
+    """Map a target of SOURCE on a grid, into the new file or Zarr group OUTPUT.
 
     SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is
-    --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc or NAME.zarr,
-    gets mean and standard deviation.
+    --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc, NAME.zarr or,
+    as a GeoTIFF, NAME.tif, gets mean and standard deviation.
     """
     from daskgp.maps.covering import grid_over
+    from daskgp.maps.kriging import asked_for
     from daskgp.maps.kriging import interpolate as run
     from daskgp.output import labelled
 
@@ -105,11 +106,15 @@ def interpolate(
     like: Any = grid.like
     if grid.resolution is not None or grid.extent is not None:
         like = grid_over(source, grid.steps, grid.ends, grid.like)
+    names = names_or_none(features)
+    if labelled.is_geotiff(output):
+        asked = asked_for(source, like, target, names, background)
+        labelled.check_geotiff(asked.coords, source if like is None else "the grid", output, 2)
     maps, fitted = run(
         source,
         like,
         target=target,
-        features=names_or_none(features),
+        features=names,
         background=background,
         mask=mask,
         max_std=max_std,

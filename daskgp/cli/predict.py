@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import click
 
@@ -29,6 +31,9 @@ from daskgp.typing import Device, UnseenName
 if TYPE_CHECKING:
     from daskgp.cli.record import Record
     from daskgp.output.job import Job, Written
+
+    Stored: TypeAlias = Callable[[Job, str], AbstractContextManager[Job]]
+    """How predictions go into a file by way of a store."""
 
 
 @command()
@@ -91,7 +96,8 @@ def predict(
     INPUT is a dataset store, of whose X OUTPUT gets mean and variance of y; or a grid, a Zarr group
     or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
     mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.  If both
-    are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.
+    are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.  OUTPUT
+    of a grid may be a GeoTIFF, such as map.tif, with a band of each.
 
     The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
     has gained, and whatever an earlier run left undone.
@@ -125,15 +131,16 @@ def predict(
         beside = job.checked_beside(posterior, **given)
         settings = resume, model_store, verify, mask, arrays, model._windows
         asked = job.Job(posterior, source, output, *settings, beside=beside)
-        if not csv.is_csv(output):
+        stored = csv.stored if csv.is_csv(output) else _as_geotiff(output)
+        if stored is None:
             figures = _into_store(asked, cluster, run, lock)
         elif record or any(lock):
             raise SettingError(
-                "--record, --wait and --clear-lock are for stores, a csv has neither a record nor "
+                "--record, --wait and --clear-lock are for stores, a file has neither a record nor "
                 "a lock: leave them out"
             )
         else:
-            figures = run.done(*_into_csv(asked, cluster))
+            figures = run.done(*_into_file(asked, cluster, stored))
     result(**figures)
 
 
@@ -155,13 +162,20 @@ def _into_store(job: Job, cluster: Workers, run: Record, lock: Lock) -> dict[str
             return run.done(*write_held(job, executor, claim, run.begin))
 
 
-def _into_csv(job: Job, cluster: Workers) -> Written:
-    """Predict the rows of a csv into another."""
+def _as_geotiff(output: str) -> Stored | None:
+    """Return how predictions become a GeoTIFF; None for an output of another name."""
+    from daskgp.output import geotiff, labelled
+
+    return geotiff.stored if labelled.is_geotiff(output) else None
+
+
+def _into_file(job: Job, cluster: Workers, stored: Stored) -> Written:
+    """Predict the rows of a csv into another, or a grid into a GeoTIFF."""
     from daskgp.fit.scratch import scratch_rows
-    from daskgp.output import csv, store
+    from daskgp.output import store
 
     try:
-        with scratch_rows(None) as url, csv.stored(job, url) as inner:
+        with scratch_rows(None) as url, stored(job, url) as inner:
             much = store.needs_cluster(inner, cluster.chosen)
             with cluster.executor_if(much, job.posterior.device) as executor:
                 return store.write(inner, executor)

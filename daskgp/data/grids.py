@@ -20,7 +20,7 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 
-from daskgp.data import expected, feature_units, moments, reading, valid
+from daskgp.data import crs, expected, feature_units, moments, reading, valid
 from daskgp.data.categories import Coding, Levels, names_of
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
@@ -57,6 +57,20 @@ def _in_days(values: np.ndarray) -> np.ndarray:
     """Return dates as days since 1970, all else as it is."""
     dates = values.dtype.kind == "M" or feature_units.calendar_of(values) is not None
     return _as_float(values) if dates else values
+
+
+def reference_of(X: xr.DataArray | xr.Dataset) -> tuple[str, dict[str, Any]]:
+    """Return the name of the variable that says the reference system of a grid, and its attributes.
+
+    It is the one that a variable names as its ``grid_mapping``, or the first; "" without any.
+    """
+    known = as_dataset(X).variables
+    saying = [str(name) for name, own in known.items() if crs.says_one(own.ndim, own.attrs)]
+    named = [
+        own.attrs.get("grid_mapping", own.encoding.get("grid_mapping")) for own in known.values()
+    ]
+    first = next((name for name in (*named, *saying) if name in saying), "")
+    return first, dict(known[first].attrs) if first else {}
 
 
 def labelled(

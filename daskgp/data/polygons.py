@@ -11,6 +11,7 @@ import fsspec
 import numpy as np
 import xarray as xr
 
+from daskgp.data import crs
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
@@ -19,9 +20,6 @@ Names: TypeAlias = tuple[str, ...]
 ENDINGS = (".geojson", ".json")
 HOLD = {"Polygon": 0, "MultiPolygon": 1}
 """Geometries that have an inside, and how deep their polygons lie."""
-ACROSS = ("x", "easting", "east", "eastings", "projection_x_coordinate")
-UP = ("y", "northing", "north", "northings", "projection_y_coordinate")
-"""Names of projected coordinates, across a map and up."""
 
 
 def is_path(mask: str) -> bool:
@@ -73,12 +71,9 @@ def polygons_in(path: str, features: Names) -> Polygons:
 
 def across_and_up(features: Names) -> tuple[str, str]:
     """Return the features across and up a map."""
-    for pair in (
-        [[one for one in features if kind_of_name(one) == kind] for kind in KINDS],
-        [[one for one in features if one.lower() in names] for names in (ACROSS, UP)],
-    ):
-        if [len(own) for own in pair] == [1, 1]:
-            return pair[0][0], pair[1][0]
+    found = crs.across_and_up({name: {} for name in features})
+    if found is not None:
+        return found
     raise InputError(
         "mask is a file of polygons, and it is not clear which features they are over: name them "
         f"lon and lat, or x and y; they are {', '.join(features)}"

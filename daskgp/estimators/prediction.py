@@ -23,7 +23,7 @@ from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
-from daskgp.data import axes, named_beside, named_targets, reading
+from daskgp.data import axes, geotiffs, named_beside, named_targets, reading
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -37,6 +37,7 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.output import csv as to_csv
+from daskgp.output import geotiff as to_geotiff
 from daskgp.output import job as outputs
 from daskgp.output import store as to_store
 from daskgp.output.job import Job, Written
@@ -535,7 +536,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         stopped can be repeated.  Of a grid mean and standard deviation are written with its
         coordinates, as a map that ``xarray.open_zarr`` opens.  One run at a time writes an output;
         its lock is an object beside it.  From a csv to a csv, its columns get mean and standard
-        deviation of a new observation beside them, all at once at the end.
+        deviation of a new observation beside them, all at once at the end; so do the bands of a
+        GeoTIFF, see `daskgp.to_geotiff`.
 
         Parameters
         ----------
@@ -543,7 +545,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
             Dataset store, which need not have a ``y``; or a grid that has the features by name, a
             Zarr group, a netCDF file or an xarray object; or a csv with a column per feature.
         output : str
-            Prediction store to create; or, from a csv, a csv on this machine.
+            Prediction store to create; or, on this machine, a csv from a csv, or a GeoTIFF (.tif)
+            from a grid.
         resume : bool
             Whether to finish an output that was begun with the same model and input.  Where the
             input has grown since, at the end of its rows or of a dimension, what is new is
@@ -609,15 +612,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
         given = resume, None, verify, mask, wanted, self._windows
         job = Job(self.solved_, source, str(output), *given, beside=beside)
         executor = Executor.current(self.progress, self.solved_.device)
-        if not to_csv.is_csv(output):
+        is_csv = to_csv.is_csv(output)
+        if not (is_csv or geotiffs.is_geotiff(output)):
             return to_store.write(job, executor, wait, clear_lock)
         if wait or clear_lock:
-            raise SettingError("wait and clear_lock are for the lock of a store: a csv has none")
-        with (
-            scratch_rows(self.store) as url,
-            to_csv.stored(job, url, self.progress) as inner,
-        ):
-            return to_store.write(inner, executor)
+            raise SettingError("wait and clear_lock are for the lock of a store: a file has none")
+        with scratch_rows(self.store) as url:
+            by_way_of = (
+                to_csv.stored(job, url, self.progress) if is_csv else to_geotiff.stored(job, url)
+            )
+            with by_way_of as inner:
+                return to_store.write(inner, executor)
 
     def is_predicted(
         self,

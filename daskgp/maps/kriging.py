@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -38,6 +38,12 @@ class Asked(NamedTuple):
     target: str
     features: Names
     grid: xr.Dataset
+
+    @property
+    def coords(self) -> Mapping[Hashable, xr.DataArray]:
+        """Coordinates of the map."""
+        dims = {dim for name in self.features for dim in self.grid[name].dims}
+        return {name: own for name, own in self.grid.coords.items() if {*own.dims} <= dims}
 
 
 def interpolate(
@@ -134,7 +140,7 @@ def interpolate(
     if grids.is_xarray(source):
         source = grids.as_dataset(source)
     background = backgrounds.opened(background)
-    asked = _asked(source, like, target, features, background)
+    asked = asked_for(source, like, target, features, background)
     attributes, known = _said(asked, min_neighbours)
     model = _model(method, kernel, known, settings)
     asked, inside, added = _prepared(asked, mask, background, model.fill_values)
@@ -193,7 +199,7 @@ def _has_link(model: GaussianProcess) -> bool:
     return likelihood is not None and not np.allclose(likelihood.response(f, np.zeros(1))[0], f)
 
 
-def _asked(source: Any, like: Any, target: str | None, features: Any, background: Any) -> Asked:
+def asked_for(source: Any, like: Any, target: str | None, features: Any, background: Any) -> Asked:
     """Return source, target, features and grid by what is given and what is there."""
     with sources.open_table(source, () if target is None else (target,)) as table:
         columns = table.columns

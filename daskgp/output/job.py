@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from numbers import Real
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.checks import shown, whole
+from daskgp.data import gridded
 from daskgp.data.prediction_store import Outputs
 from daskgp.errors import SettingError, StoreError
 from daskgp.models.pathwise import FREQUENCIES
@@ -53,6 +55,13 @@ class Job(NamedTuple):
     windows: Callable[[Executor], Any] | None = None
     made_of: str | None = None
     beside: Mapping[str, float | str] = MappingProxyType({})
+
+    def grid(self) -> AbstractContextManager[gridded.Gridded]:
+        """Open the grid that is predicted; InputError unless it can be."""
+        known, beside = self.posterior, tuple(self.columns.values())
+        units, others = (known.wanted_units, known.trained_on), known.unseen == "new"
+        own = known.feature_names, self.mask, *units, beside, known.categories, others
+        return gridded.opened(self.source, *own)
 
     @property
     def columns(self) -> dict[str, str]:

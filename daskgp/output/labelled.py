@@ -1,4 +1,4 @@
-"""Labelled maps in netCDF files and Zarr groups, which appear once they are whole."""
+"""Labelled maps in netCDF files, Zarr groups and GeoTIFFs, which appear once they are whole."""
 
 from __future__ import annotations
 
@@ -6,18 +6,100 @@ import os
 import shutil
 import uuid
 import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
+from daskgp.checks import shown
+from daskgp.data import geotiffs, gridded, grids
 from daskgp.data.stores import groups
-from daskgp.errors import SettingError, StoreError
+from daskgp.errors import InputError, SettingError, StoreError
 
-ENDINGS = (".nc", ".zarr")
+is_geotiff = geotiffs.is_geotiff
+ENDINGS = (".nc", ".zarr", *geotiffs.ENDINGS)
+
+
+def to_geotiff(
+    maps: Any, path: str | os.PathLike[str], *, bands: str | Sequence[str] = (), crs: Any = None
+) -> None:
+    """Write maps to a new cloud-optimised GeoTIFF, of which each variable is a band.
+
+    Bands have the names of the variables and their units, NaN where nothing is known, and the type
+    of the maps.  North is up and west on the left, whatever the order of the coordinates;
+    longitudes from 0 to 360 degrees become those from -180 to 180 where they then are in a row.
+    Maps are read along their chunks, so that those of a store may be larger than memory, and the
+    file appears once it is whole.
+
+    Parameters
+    ----------
+    maps : Dataset, DataArray or str
+        Maps over two dimensions, evenly spaced longitude and latitude, or x and y, such as those of
+        `interpolate`; or the path of a prediction store, a Zarr group or a netCDF file with such.
+    path : str
+        New file, which ends in .tif or .tiff.
+    bands : str or sequence of str
+        Further dimensions, such as "time", of whose values each is a band; those of targets,
+        quantiles, samples and classes are so in any case.
+    crs : str or int, optional
+        Coordinate reference system, such as "EPSG:32632"; default that which the ``spatial_ref`` of
+        the maps says, or EPSG:4326 of longitudes and latitudes.
+
+    Raises
+    ------
+    InputError
+        If maps are not evenly spaced, have more dimensions or another system than ``crs``, or
+        rioxarray and rasterio, of the extra ``geo``, are missing.
+    SettingError, StoreError
+        If the name has another ending or is taken, or the disk is full.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, rasterio, xarray as xr, daskgp
+    >>> axes = {"lat": np.arange(45, 48, 0.5), "lon": np.arange(5, 9, 0.5)}
+    >>> maps = xr.Dataset({"temp": (("lat", "lon"), np.ones((6, 8)), {"units": "K"})}, axes)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     daskgp.to_geotiff(maps, f"{folder}/map.tif")
+    ...     with rasterio.open(f"{folder}/map.tif") as file:
+    ...         file.descriptions, file.units, file.bounds.top, file.crs.to_string()
+    (('temp',), ('K',), 47.75, 'EPSG:4326')
+    """
+    path = os.fspath(path)
+    if not geotiffs.is_geotiff(path):
+        raise SettingError(f"{path} is not the name of a GeoTIFF: end it in .tif or .tiff")
+    refuse_taken(path)
+    along = (bands,) if isinstance(bands, str) else tuple(bands)
+    with ExitStack() as stack:
+        if grids.is_xarray(maps):
+            fields, what = grids.as_dataset(maps), "the map"
+        elif isinstance(maps, str | os.PathLike):
+            what = os.fspath(maps)
+            with gridded.readable(what):
+                fields = stack.enter_context(gridded.open_grid(what))
+        else:
+            raise InputError(
+                f"maps is {shown(maps)}: give a Dataset or a DataArray, or the path of a store or "
+                "a file of maps"
+            )
+        if fields.attrs.get("complete") is False:
+            raise StoreError(f"{what} is not complete: predict it to its end, with --resume")
+        if "row" in fields.dims and not fields.coords:
+            raise InputError(f"{what} holds predictions of rows, which are no map: predict a grid")
+        geotiffs.write(fields, geotiffs.layout_of(fields, what, along, crs), path, what)
+
+
+def check_geotiff(coords: Mapping[Any, Any], what: str, path: str, bands: int) -> None:
+    """Raise an error unless a map with some bands, on a grid with these coordinates, can be one."""
+    grid = grids.labelled({}, coords, ())
+    layout = geotiffs.layout_of(grid, what)
+    geotiffs.check_room(path, geotiffs.bytes_of(layout, bands))
 
 
 def refuse_taken(path: str) -> None:
     """Raise an error unless maps can be written to a new file or group of this name."""
     if not path.lower().endswith(ENDINGS):
-        raise SettingError(f"cannot tell the format of {path}: end its name in .nc or .zarr")
+        raise SettingError(f"cannot tell the format of {path}: end its name in .nc, .zarr or .tif")
+    if geotiffs.is_geotiff(path):
+        geotiffs.packages()
     if "://" in path:
         raise SettingError(
             f"{path} is not on this machine: write the map here and copy it, or fit a model and "
@@ -31,13 +113,16 @@ def refuse_taken(path: str) -> None:
 
 
 def write(maps: Any, path: str) -> None:
-    """Write a Dataset to a new netCDF file or Zarr group, by the ending of its name.
+    """Write a Dataset to a new netCDF file, Zarr group or GeoTIFF, by the ending of its name.
 
     Raises
     ------
     SettingError, StoreError
         If the name has another ending or is taken, or the disk is full.
     """
+    if geotiffs.is_geotiff(path):
+        to_geotiff(maps, path)
+        return
     refuse_taken(path)
     ending = path[path.rindex(".") :]
     part = f"{path[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"

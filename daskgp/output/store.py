@@ -221,9 +221,7 @@ def _grid_work(job: Job) -> Iterator[Work]:
     wanted, known = job.outputs, job.posterior
     if wanted.quantiles or wanted.exceedance is not None:
         known.outer(True).check("quantiles and probabilities")
-    units, beside = (known.wanted_units, known.trained_on), tuple(job.columns.values())
-    own = known.feature_names, job.mask, *units, beside, known.categories, known.unseen == "new"
-    with gridded.opened(job.source, *own) as grid:
+    with job.grid() as grid:
         steps = prediction_store.steps_of_map(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)

@@ -70,7 +70,7 @@ def test_gaps_of_a_file_are_filled(table, tmp_path):
 def test_what_does_not_fit_is_refused_in_one_line(table, tmp_path):
     source, output = tmp_path / "rows.csv", tmp_path / "map.nc"
     for words, said in (
-        (("map.tif", *GRID), "end its name in .nc or .zarr"),
+        (("map.png", *GRID), "end its name in .nc, .zarr or .tif"),
         (("s3://bucket/map.nc", *GRID), "is not on this machine"),
         ((tmp_path / "no" / "map.nc", *GRID), "no folder"),
         ((source.with_name("rows.csv.nc"), "--like", tmp_path / "no.nc"), "does not exist"),
@@ -85,6 +85,26 @@ def test_what_does_not_fit_is_refused_in_one_line(table, tmp_path):
     output.write_bytes(b"mine")
     assert "exists already" in refused("interpolate", source, output, *GRID)
     assert files(tmp_path) == before | {"map.nc": b"mine"}
+
+
+def test_a_geotiff_has_a_band_of_each(table, tmp_path):
+    rasterio = pytest.importorskip("rasterio")
+    given = ("interpolate", tmp_path / "rows.csv", tmp_path / "map.tif")
+    found = succeed(*given, *GRID)
+    wanted = daskgp.interpolate(table, THERE)
+    with rasterio.open(tmp_path / "map.tif") as file:
+        assert file.descriptions == ("temp", "temp_std")
+        assert tuple(file.bounds) == (4.75, 44.75, 9.25, 48.25)
+        for own, one in zip(file.read(), (wanted.temp, wanted.temp_std), strict=True):
+            np.testing.assert_allclose(own[::-1], one, atol=1e-6)
+    assert found["cells"] == 63
+    uneven = xr.Dataset(coords={"lon": [5.0, 6, 9], "lat": [45.0, 46]})
+    uneven.to_netcdf(tmp_path / "uneven.nc")
+    assert "exists already" in refused(*given, *GRID)
+    (tmp_path / "map.tif").unlink()
+    line = refused(*given, "--like", tmp_path / "uneven.nc")
+    assert "'lon' of the grid is not evenly spaced" in line
+    assert {one.name for one in tmp_path.iterdir()} == {"rows.csv", "uneven.nc"}
 
 
 def test_a_full_disk_leaves_nothing(table, tmp_path, monkeypatch):

@@ -680,7 +680,7 @@ def test_an_extent_beyond_the_poles_is_refused():
 
 
 @pytest.mark.parametrize(
-    "ending", [".nc", ".NC4", ".netcdf", ".tif", ".parquet", ".zarr.zip", ".csv.gz"]
+    "ending", [".nc", ".NC4", ".netcdf", ".png", ".parquet", ".zarr.zip", ".csv.gz"]
 )
 def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
     name = f"{tmp_path}/out{ending}"

@@ -1,0 +1,157 @@
+"""Coordinate reference systems: what grids and rows say of theirs, and whether two are the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from daskgp.errors import InputError
+from daskgp.models.columns import KINDS, kind_of_name
+
+Attributes: TypeAlias = Mapping[str, Any]
+
+NAME = "spatial_ref"
+"""Name of the variable of a grid that says its system, where it has none of its own."""
+WKT = ("crs_wkt", "spatial_ref")
+"""Attributes with its well-known text."""
+SAYING = (*WKT, "grid_mapping_name")
+"""Attributes of a variable that says a reference system."""
+PLANE = ("x", "y")
+"""Kinds of projected coordinates."""
+ACROSS = ("x", "easting", "east", "eastings", "projection_x_coordinate", "grid_longitude")
+UP = ("y", "northing", "north", "northings", "projection_y_coordinate", "grid_latitude")
+"""Names of them, across a map and up; those of a rotated pole are no places on the globe."""
+OF_AXES = {"X": "x", "Y": "y"}
+"""Kinds by the CF attribute ``axis``."""
+
+
+def says_one(ndim: int, attributes: Attributes) -> bool:
+    """Return whether a variable is there to say a reference system."""
+    return not ndim and any(key in attributes for key in SAYING)
+
+
+def wkt_of(attributes: Attributes) -> str:
+    """Return the well-known text of a system by its attributes, "" where it is not known."""
+    said = next((str(attributes[key]) for key in WKT if attributes.get(key)), "")
+    if said or not attributes:
+        return said
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        return ""
+    try:
+        return str(CRS.from_cf(dict(attributes)).to_wkt())
+    except (CRSError, KeyError):
+        return ""
+
+
+def name_of(wkt: str) -> str:
+    """Return the name in a well-known text, with its code where it says one.
+
+    Examples
+    --------
+    >>> name_of('PROJCS["WGS 84 / UTM zone 32N",GEOGCS["WGS 84"],AUTHORITY["EPSG","32632"]]')
+    'WGS 84 / UTM zone 32N (EPSG:32632)'
+    """
+    first = re.search(r'"([^"]*)"', wkt)
+    code = _code(wkt)
+    return (first[1] if first else wkt[:40]) + (f" ({code})" if code else "")
+
+
+def _code(wkt: str) -> str:
+    """Return the code of the whole of a text, such as EPSG:32632; "" without one."""
+    found = re.search(r'(?:AUTHORITY|ID)\["?(\w+)"?,"?(\w+)"?\]\s*\]\s*$', wkt)
+    return f"{found[1].upper()}:{found[2]}" if found else ""
+
+
+def is_geographic(wkt: str) -> bool:
+    """Return whether a system is of degrees east and north."""
+    return bool(re.match(r"\s*(BOUND|COMPOUND\w*|COMPD_CS)?\W*(GEOG|GEODCRS|GEODETIC)", wkt, re.I))
+
+
+def same(one: str, other: str) -> bool:
+    """Return whether places in two systems, of which neither is "", can be compared.
+
+    Longitudes and latitudes are, whatever their ellipsoid.
+
+    Examples
+    --------
+    >>> same('GEOGCS["WGS 84"]', 'GEOGCRS["ETRS89"]'), same('GEOGCS["A"]', 'PROJCS["A"]')
+    (True, False)
+    """
+    if one == other or (is_geographic(one) and is_geographic(other)):
+        return True
+    if is_geographic(one) != is_geographic(other):
+        return False
+    codes = _code(one), _code(other)
+    if all(codes):
+        return codes[0] == codes[1]
+    try:
+        from pyproj import CRS
+        from pyproj.exceptions import CRSError
+    except ImportError:
+        names = (
+            re.sub(r"\W|_", "", name_of(wkt).partition(" (")[0]).lower() for wkt in (one, other)
+        )
+        return len({*names}) == 1
+    try:
+        return bool(CRS(one).equals(CRS(other), ignore_axis_order=True))
+    except CRSError:
+        return False
+
+
+def refuse_other(own: Attributes, known: Attributes, what: str, where: str) -> None:
+    """Raise InputError for places in another reference system than those before.
+
+    Parameters
+    ----------
+    own, known : mapping of str to object
+        Attributes that say each; none if it is not known, which is not compared.
+    what, where : str
+        What has each of them.
+    """
+    pair = wkt_of(own), wkt_of(known)
+    if all(pair) and not same(*pair):
+        raise InputError(
+            f"{what} is in {name_of(pair[0])}, {where} in {name_of(pair[1])}: reproject one of "
+            "them, such as by rioxarray's grid.rio.reproject, or correct its spatial_ref"
+        )
+
+
+def across_and_up(axes: Mapping[str, Attributes]) -> tuple[str, str] | None:
+    """Return the names of the axes across and up a map; None where that is not clear.
+
+    Parameters
+    ----------
+    axes : mapping of str to mapping
+        CF attributes of axes by their names.
+    """
+    return _pair(axes, KINDS) or _pair(axes, PLANE)
+
+
+def are_degrees(axes: Mapping[str, Attributes]) -> bool:
+    """Return whether axes have longitude and latitude, see ``across_and_up``."""
+    return _pair(axes, KINDS) is not None
+
+
+def _pair(axes: Mapping[str, Attributes], kinds: tuple[str, str]) -> tuple[str, str] | None:
+    """Return the names of the only axes of two kinds."""
+    own = {name: _kind(name, attributes) for name, attributes in axes.items()}
+    across, up = ([name for name, kind in own.items() if kind == one] for one in kinds)
+    return (across[0], up[0]) if len(across) == len(up) == 1 else None
+
+
+def _kind(name: str, attributes: Attributes) -> str | None:
+    """Return whether an axis is longitude, latitude, x or y by its attributes, else its name."""
+    standard = str(attributes.get("standard_name", "")).lower()
+    unit = str(attributes.get("units", "")).lower()
+    for kind, direction in zip(KINDS, ("east", "north"), strict=True):
+        if standard == kind or re.fullmatch(f"degrees?_{direction}", unit):
+            return kind
+    names = {name.lower(), standard}
+    of_plane = [kind for kind, own in zip(PLANE, (ACROSS, UP), strict=True) if names & {*own}]
+    return (
+        of_plane[0] if of_plane else kind_of_name(name) or OF_AXES.get(str(attributes.get("axis")))
+    )
