@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,27 @@ def killed_before(change, store, *words):
     return subprocess.run(
         script, capture_output=True, text=True, timeout=120, env={**os.environ, **ONE_THREAD}
     )
+
+
+class Page(HTMLParser):
+    """Tags, their balance, and what they refer to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
 
 
 def rows(n=300, d=2, seed=0):

@@ -27,7 +27,7 @@ class Commands(UserDict[str, str]):
 
 
 NAMES = """
-check convert cross-validate fit forget info interpolate plan predict prepare score update
+check convert cross-validate fit forget info interpolate plan predict prepare report score update
 workflow
 """
 COMMANDS = Commands({name: name.replace("-", "_") for name in NAMES.split()})

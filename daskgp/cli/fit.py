@@ -68,8 +68,8 @@ def fit(
     """
     began = time.perf_counter()
     cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))
+    from daskgp.cli.pages import reporter
     from daskgp.cli.profile import counted
-    from daskgp.cli.report import reporter
     from daskgp.cli.settings import build_estimator, search_settings
     from daskgp.cli.sources import training_rows
     from daskgp.data.rows import GIVEN

@@ -1,291 +1,96 @@
-"""Report of a fit: one HTML file with all that it shows inside it."""
+"""The command ``daskgp report``."""
 
 from __future__ import annotations
 
-import base64
-import importlib.metadata
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from functools import partial
-from html import escape
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import ExitStack
+from typing import Any
 
-import numpy as np
-from scipy.special import ndtri
+import click
 
-from daskgp.data import feature_units, grids
-from daskgp.data.stores import objects, remote
-from daskgp.errors import InputError
-from daskgp.predict import hyperparameter_map
-
-if TYPE_CHECKING:
-    from daskgp.assess.leaderboard import HeldOut, Leaderboard
-    from daskgp.estimators import GaussianProcess
-
-MOST_DOTS = 2_000
-MAP_SIDE = 60
-LEVELS = (0.5, 0.8, 0.95)
-STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.55 system-ui, sans-serif; color: #22293b; background: #fff; margin: 0; }
-main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
-h1 { font-size: 1.6rem; margin: 0.5rem 0 0.25rem; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 0.5rem; }
-p.sub, figcaption, td.note { color: #5b6478; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
-th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; border-bottom: 1px solid #e4e7ee; }
-th { color: #5b6478; font-weight: 600; } tr.chosen td { font-weight: 600; background: #fdf4e8; }
-div.wide { overflow-x: auto; } figure { margin: 1rem 0; }
-figure img { max-width: 100%; height: auto; }
-pre { background: #f4f6fa; padding: 0.75rem 1rem; overflow-x: auto; font-size: 0.85rem; }
-@media print { h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
-"""
+from daskgp.cli.cluster import Workers
+from daskgp.cli.options import (
+    SETTINGS,
+    cluster_options,
+    column_options,
+    device_option,
+    store_options,
+)
+from daskgp.cli.run import command, result, since
+from daskgp.cli.score import TARGET
+from daskgp.errors import SettingError
+from daskgp.typing import Device
 
 
-def reporter(path: str | None) -> Callable[[Any, str, str], None]:
-    """Return the function that writes a report to a path; one that does nothing without a path.
+@command()
+@click.argument("model_store", metavar="MODEL")
+@click.argument("test", required=False)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="HTML file to write; one that exists is replaced.  [default: MODEL with .html]",
+)
+@column_options(TARGET)
+@device_option
+@store_options("test", model="model_store")
+@cluster_options
+def report(
+    model_store: str,
+    test: str | None,
+    output: str | None,
+    columns: dict[str, Any],
+    device: Device | None,
+    cluster: Workers,
+) -> None:
+    """Write a report of the fitted MODEL, one HTML page with tables and figures.
 
-    Raises
-    ------
-    InputError
-        If a report cannot be written there.
+    With TEST, rows that MODEL was not fitted to, it has the scores and the calibration of `daskgp
+    check`, too.  TEST is a dataset store; or, with --target, any source of `daskgp convert`.
     """
-    if path is None:
-        return lambda estimator, model, source: None
-    refuse(path)
-    return partial(write_report, path)
+    from daskgp.assess.check import refuse
+    from daskgp.cli import pages
+    from daskgp.estimators import load_one
+
+    began = time.perf_counter()
+    path = output or f"{model_store.rstrip('/').removesuffix('.zarr')}.html"
+    pages.refuse(path, "--output")
+    cluster.check()
+    model = load_one(model_store, device)
+    if test is None:
+        _refuse_columns(columns)
+        if cluster.chosen:
+            raise SettingError(
+                "--scheduler, --workers and --memory-limit are for the rows of TEST: name them "
+                "after MODEL, or leave the options out"
+            )
+        held, more = None, {}
+    else:
+        refuse(model.solved_, 8)
+        checked, more = _checked(model, test, columns, cluster)
+        held = test, checked
+    pages.write_report(path, model, model_store, pages.source_of(model), held)
+    result(report=path, model=model_store, **more, seconds=since(began))
 
 
-def refuse(path: str) -> None:
-    """Raise InputError if a report cannot be written to a path, before any work."""
-    from daskgp import plot
-
-    plot.canvas.check_matplotlib()
-    fs, address = remote.filesystem(path)
-    if fs.isdir(address):
-        raise InputError(f"--report {path} is a folder: give the name of a file, such as fit.html")
-    folder = os.path.dirname(os.path.abspath(path))
-    if "://" not in path and not os.path.isdir(folder):
-        raise InputError(f"--report {path}: there is no folder {folder}: make it first")
+def _refuse_columns(columns: dict[str, Any]) -> None:
+    """Raise SettingError for options that name columns of TEST, where there is none."""
+    for name, value in columns.items():
+        if value != SETTINGS.get(name):
+            option = {"fill_values": "fill"}.get(name, name).replace("_", "-")
+            raise SettingError(f"--{option} is for the rows of TEST: name them after MODEL")
 
 
-def write_report(path: str, estimator: Any, model: str, source: str) -> None:
-    """Write the report of a fitted estimator, whole or not at all.
+def _checked(
+    model: Any, test: str, columns: dict[str, Any], cluster: Workers
+) -> tuple[Any, dict[str, int]]:
+    """Return what a check of other rows finds, and what was left out of them."""
+    from daskgp.cli.sources import rows_to_compare
+    from daskgp.estimators import check
+    from daskgp.fit.scratch import scratch_rows
 
-    Parameters
-    ----------
-    path : str
-        File to write; one that exists is replaced.
-    estimator : GaussianProcess or AutoGP
-        A loaded model has no held-out rows, of which these parts are left out.
-    model, source : str
-        Its store and its training data, as the user has named them.
-    """
-    best: GaussianProcess = getattr(estimator, "best_", estimator)
-    parts = [_head(best, model, source), _data(best)]
-    board = best._board
-    if board is not None:
-        parts.append(_tried(board))
-    held_out = vars(estimator).get("held_out_")
-    if held_out is not None and len(held_out.y):
-        parts += [_calibration(held_out), _unsure(best, held_out)]
-    parts += [_parameters(best), _settings(best), _use(model)]
-    title = f"daskgp: {escape(best.solved_.target_names[0])}"
-    text = (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>'
-        '\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{''.join(parts)}</main>\n</body>\n"
-        "</html>\n"
-    )
-    objects.replace(path, text.encode())
-
-
-# -- parts -----------------------------------------------------------------------------------
-
-
-def _head(best: GaussianProcess, model: str, source: str) -> str:
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    version = importlib.metadata.version("daskgp")
-    targets = escape(", ".join(best.solved_.target_names))
-    return (
-        f"<h1>Gaussian process of {targets}</h1>\n"
-        f'<p class="sub">{escape(type(best).__name__)} fitted to {best.n_rows_:,} rows of '
-        f"{escape(source)}, kept in {escape(model)}. daskgp {escape(version)}, {now}.</p>\n"
-    )
-
-
-def _data(best: GaussianProcess) -> str:
-    posterior = best.solved_
-    ranges: Sequence[Any] = best.solved_.ranges
-    units = posterior.feature_units or ("",) * posterior.n_features
-    rows = [
-        (name, units[j], *(_end(ranges, j, side, units[j]) for side in (0, 1)))
-        for j, name in enumerate(posterior.feature_names)
-    ]
-    findings = () if best._board is None else best._board.findings
-    items = "".join(f"<li>{escape(text)}</li>\n" for text in findings)
-    remarks = f"<ul>\n{items}</ul>\n" if items else ""
-    return _section("Data") + _table(("feature", "unit", "from", "to"), rows) + remarks
-
-
-def _end(ranges: Sequence[Any], j: int, side: int, unit: str) -> str:
-    pair = ranges[j] if j < len(ranges) else None
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        return ""
-    value = pair[side]
-    return feature_units.text_of(value, unit) if isinstance(value, int | float) else str(value)
-
-
-def _tried(board: Leaderboard) -> str:
-    from daskgp import plot
-
-    best = board.best
-    rows = board.to_rows()
-    names = [name for name in rows[0] if name != "chosen"]
-    cells = [[row[name] for name in names] for row in rows]
-    chosen = [row["chosen"] == "*" for row in rows]
-    figure = _figure(
-        lambda path: plot.choice(board, path=path),
-        "Scores of all trials with their standard errors",
-        "Trials on more rows stand above those on fewer; the one in colour was chosen.",
-    )
-    return (
-        _section("What was tried")
-        + f"<p>{escape(best.label)} with kernel {escape(best.kernel)} was chosen: {board.metric} "
-        f"{best.score:.4g} ± {best.error:.2g} on rows that were held out of a fit to "
-        f"{best.rows:,} rows; less is better.</p>\n" + _table(names, cells, chosen) + figure
-    )
-
-
-def _calibration(held_out: HeldOut) -> str:
-    from daskgp import plot
-
-    known = np.isfinite(held_out.score)
-    share = np.abs(held_out.score[known])
-    if not len(share):
-        return ""
-    rows = [
-        (f"{100 * level:.0f} %", f"{100 * np.mean(share <= ndtri(0.5 + level / 2)):.1f} %")
-        for level in LEVELS
-    ]
-    y, mean, variance = (
-        values.ravel() for values in (held_out.y, held_out.mean, held_out.variance)
-    )
-    figure = _figure(
-        lambda path: plot.calibration(y, mean, variance, path=path),
-        "Share of held-out values inside predictive intervals against their level",
-        "On the diagonal intervals are right; below it they are too narrow.",
-    )
-    return (
-        _section("Calibration")
-        + "<p>Intervals of predictions of held-out rows, before the last fit.</p>\n"
-        + _table(("interval", "held-out values inside"), rows)
-        + figure
-    )
-
-
-def _unsure(best: GaussianProcess, held_out: HeldOut) -> str:
-    from daskgp import plot
-
-    few = slice(None, None, -(-len(held_out.y) // MOST_DOTS))
-    X, std = held_out.X[few], np.sqrt(held_out.variance[few, 0])
-    names = best.solved_.feature_names
-    if not np.isfinite(std).any():
-        return ""
-    figure = _figure(
-        lambda path: plot.spread(X, std, names=names, path=path),
-        "Standard deviation of predictions of held-out rows over the features",
-        "Where predictions are unsure: standard deviation of held-out rows, noise included.",
-    )
-    return _section("Where it is unsure") + figure
-
-
-def _parameters(best: GaussianProcess) -> str:
-    table = best.hyperparameters_
-    remarks = "".join(f"<p>{escape(text)}</p>\n" for text in table.remarks)
-    names = ("name", "value", "standard error", "unit")
-    return _section("Hyper-parameters") + _table(names, table.texts()) + remarks + _map(best)
-
-
-def _map(best: GaussianProcess) -> str:
-    """Return maps of hyper-parameters that vary over two features; nothing for others."""
-    from daskgp import plot
-
-    posterior = best.solved_
-    if posterior.theta.varying is None:
-        return ""
-    knots = hyperparameter_map.at_knots(posterior)
-    sides = {str(name): values.values for name, values in knots.coords.items()}
-    if len(sides) != 2:  # their ranges are among the remarks
-        return ""
-    texts = posterior.feature_units or ("",) * posterior.n_features
-    units = dict(zip(posterior.feature_names, texts, strict=True))
-    axes = {
-        name: (name, np.linspace(at.min(), at.max(), MAP_SIDE), {"units": units[name]})
-        for name, at in reversed(sides.items())
-    }
-    fields = hyperparameter_map.at_places(posterior, grids.labelled({}, axes, tuple(axes)))
-    return _figure(
-        lambda path: plot.hyperparameter_map(fields, path=path),
-        "Maps of the hyper-parameters that vary over space",
-        "Hyper-parameters between the knots, in the units of the data.",
-    )
-
-
-def _settings(best: GaussianProcess) -> str:
-    return _section("Settings") + f"<pre>{escape(repr(best))}</pre>\n"
-
-
-def _use(model: str) -> str:
-    store = escape(model)
-    return (
-        _section("How to use it") + f"<pre>daskgp predict {store} places.zarr predictions.zarr\n"
-        f"daskgp info {store}\n\n"
-        f"import daskgp\nmodel = daskgp.load({escape(repr(model))})\n"
-        "mean, std = model.predict(X, return_std=True, include_noise=True)</pre>\n"
-    )
-
-
-# -- pieces ----------------------------------------------------------------------------------
-
-
-def _section(title: str) -> str:
-    return f"<h2>{escape(title)}</h2>\n"
-
-
-def _table(names: Iterable[str], rows: Iterable[Iterable[Any]], marked: Sequence[bool] = ()) -> str:
-    """Return a table, without columns that say nothing in any row."""
-    texts = [[_cell(value) for value in row] for row in rows]
-    names = list(names)
-    kept = [j for j in range(len(names)) if any(row[j] for row in texts)]
-    head = "".join(f'<th scope="col">{escape(names[j])}</th>' for j in kept)
-    lines = []
-    for i, row in enumerate(texts):
-        cells = "".join(f"<td>{escape(row[j])}</td>" for j in kept)
-        mark = ' class="chosen"' if i < len(marked) and marked[i] else ""
-        lines.append(f"<tr{mark}>{cells}</tr>\n")
-    body = "".join(lines)
-    return (
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n'
-        "</table></div>\n"
-    )
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _figure(draw: Callable[[str], Any], alt: str, caption: str) -> str:
-    with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
-        path = os.path.join(folder, "figure.svg")
-        draw(path)
-        with open(path, "rb") as file:
-            content = base64.b64encode(file.read()).decode()
-    return (
-        f'<figure><img alt="{escape(alt)}" src="data:image/svg+xml;base64,{content}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>\n"
-    )
+    rows = rows_to_compare(model, test, columns)
+    with ExitStack() as stack:
+        url = stack.enter_context(scratch_rows(model.store))
+        X, y, more = stack.enter_context(rows(url))
+        stack.enter_context(cluster.executor(model.solved_.device))
+        return check(model, X, y), more

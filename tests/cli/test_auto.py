@@ -3,12 +3,11 @@
 import json
 import subprocess
 import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import zarr
-from commands import invoke, one_line, refused, succeed
+from commands import Page, invoke, one_line, refused, succeed
 
 import daskgp
 from daskgp.cli.settings import build_estimator, seconds_of
@@ -36,27 +35,6 @@ def fitted(table):
         "fit", table, folder / "m.zarr", "--target", "y", "--report", report, "--workers", 1, *QUICK
     )
     return said, folder / "m.zarr", report.read_text()
-
-
-class Page(HTMLParser):
-    """Tags, their balance, and what they refer to."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.text = [], [], ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def test_a_fit_without_a_model_chooses_one(fitted):

@@ -16,8 +16,8 @@ from sklearn.base import clone
 import daskgp
 from daskgp import VecchiaGP, kernels
 from daskgp.cli.fit import _choice
+from daskgp.cli.pages import write_report
 from daskgp.cli.profile import varying_of
-from daskgp.cli.report import write_report
 from daskgp.cli.settings import build_estimator
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.fit import varying
