@@ -244,8 +244,9 @@ def _held_against(best: GaussianProcess, test: str, found: Check) -> list[str]:
                 "are too narrow.",
             )
         )
-    names = best.solved_.feature_names
-    parts += residual_maps(found.sample, names, best.solved_.geographic, best.solved_.target_names)
+    own = best.solved_
+    how = own.feature_names, own.geographic, own.target_names
+    parts += residual_maps(found.sample, *how)
     parts.append(_rows_of("By region", found.regions))
     if found.distances:
         title = f"By distance to {found.distance}"

@@ -56,6 +56,8 @@ def report(
     pages.refuse(path, "--output")
     cluster.check()
     model = load_one(model_store, device)
+    held: tuple[str, Any] | None = None
+    more: dict[str, int] = {}
     if test is None:
         _refuse_columns(columns)
         if cluster.chosen:
@@ -63,7 +65,6 @@ def report(
                 "--scheduler, --workers and --memory-limit are for the rows of TEST: name them "
                 "after MODEL, or leave the options out"
             )
-        held, more = None, {}
     else:
         refuse(model.solved_, 8)
         checked, more = _checked(model, test, columns, cluster)
