@@ -214,10 +214,11 @@ def of_trend(posterior: Posterior) -> Table:
     per = [f"/{_whole(unit or name)}" for name, unit in units]
     said = () if posterior.scaling.transform is not None else posterior.target_units
     uses = np.isfinite([1.0, *trend.scale])  # constant columns are left out
+    bare = posterior.likelihood is not None and not posterior.likelihood.standardised
     rows = []
     for k, target in enumerate(posterior.target_names):
         of = f" of {target}" if len(posterior.target_names) > 1 else ""
-        unit = (said[k] if said else "") or _target(posterior)
+        unit = NO_UNIT if bare else (said[k] if said else "") or _target(posterior)
         each = [unit, *(_whole(unit) + by for by in per)]
         rows += [
             Hyperparameter(names[i] + of, float(values[i, k]), float(errors[i, k]), each[i])

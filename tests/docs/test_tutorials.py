@@ -86,22 +86,28 @@ def test_soundings_are_as_good_as_their_errors_tell(tutorial):
         assert all(near) is right
 
 
-@pytest.mark.slow
-def test_counts_have_the_scatter_that_they_were_made_with(tutorial):
+def test_counts_are_predicted_better_from_places_and_people(tutorial):
+    pytest.importorskip("libpysal")
     names = tutorial("counts")
-    poisson, negative = names["scores"].to_numpy()
-    assert negative[0] > poisson[0]
-    assert negative[1] < poisson[1]
-    assert 0.88 < negative[2] < 0.98
-    assert negative[3] < poisson[3]
-    (size,) = (row for row in names["model"].hyperparameters_ if row.name == "size")
-    assert abs(size.value - 8) < 2 * size.standard_error
-    lengths = {
-        name: [row.value for row in model.hyperparameters_ if "lengthscale" in row.name]
-        for name, model in names["models"].items()
-    }
-    assert max(lengths["poisson"]) < 12 < 20 < min(lengths["negative-binomial"])
-    assert 0.88 < names["inside"] < 0.99
+    log_score, rmse, inside = (names["scores"][key] for key in names["scores"])
+    told = {"place": -4.13, "regression": -3.99, "place and people": -3.94}
+    for name, value in told.items():
+        assert log_score[name] == pytest.approx(value, abs=0.015)
+    assert max(log_score["region"], log_score["five nearest"]) < log_score["place"]
+    assert rmse["regression"] < rmse["place and people"] < rmse["place"]
+    assert inside["regression"] == pytest.approx(0.9, abs=0.005)
+    assert inside["place and people"] == pytest.approx(0.93, abs=0.01)
+    place, people, chance = (
+        {row.name: row for row in model.hyperparameters_}
+        for model in (*names["models"].values(), names["chance"])
+    )
+    assert place["variance"].value == pytest.approx(0.015, abs=0.001)
+    left = people["variance"]
+    assert left.value == pytest.approx(0.0006, abs=2e-4)
+    assert left.standard_error == pytest.approx(left.value, rel=0.5)
+    assert people["size"].value == pytest.approx(450, rel=0.1)
+    assert chance["lengthscale"].value == pytest.approx(3.3, abs=0.4)
+    assert names["sure"].sum() < 20 < (names["ratio"] > 1.1).sum()
 
 
 @pytest.mark.slow

@@ -847,6 +847,7 @@ def test_a_trend_is_integrated_over():
         model = kind(likelihood="poisson", mean="linear", progress=False).fit(X, y)
         slope = next(row for row in model.trend_ if row.name == "x0")
         assert abs(slope.value - 1.5) < 3 * slope.standard_error
+        assert slope.unit == "1/x0"  # f is the logarithm of a rate, whatever is counted
 
 
 def test_classes_have_probabilities_that_are_lazy_for_lazy_rows():
