@@ -352,3 +352,35 @@ def test_the_folder_of_temporary_rows_may_be_on_s3(server, cluster, tmp_path):
         there = daskgp.LMA(**settings, store="s3://bucket/rows").fit(X, Y)
         here = daskgp.LMA(**settings, store=str(tmp_path)).fit(X, Y)
     np.testing.assert_array_equal(there.predict(X[:9]), here.predict(X[:9]))
+
+
+@pytest.mark.slow
+def test_an_icechunk_repository_on_s3_gets_one_commit_a_run(server, model, cluster):
+    ic = pytest.importorskip("icechunk")
+    places = xr.Dataset(coords={"x0": np.linspace(0, 3, 8), "x1": np.linspace(0, 3, 6)})
+    places["z"] = (("x0", "x1"), np.zeros((8, 6)))
+    places.to_zarr(
+        "s3://bucket/places.zarr", encoding={"z": {"chunks": (4, 3)}}, consolidated=False
+    )
+    url = "s3://bucket/maps.icechunk"
+    done = succeed("predict", model, "s3://bucket/places.zarr", f"{url}/a", "--scheduler", cluster)
+    assert done["rows"] == 48
+    succeed("predict", model, "s3://bucket/places.zarr", "s3://bucket/plain.zarr")
+    storage = ic.s3_storage(
+        bucket="bucket",
+        prefix="maps.icechunk",
+        endpoint_url=server.url,
+        allow_http=True,
+        force_path_style=True,
+        from_env=True,
+    )
+    repository = ic.Repository.open(storage)
+    assert len([*repository.ancestry(branch="main")]) == 2
+    session = repository.readonly_session("main")
+    made = xr.open_zarr(session.store, group="a", consolidated=False)
+    xr.testing.assert_equal(made.load(), xr.open_zarr("s3://bucket/plain.zarr").load())
+    odd = ("--destination-options", "default_cache_type=none")
+    line = refused("predict", model, "s3://bucket/places.zarr", f"{url}/b", *odd)
+    assert (
+        "option default_cache_type of s3://bucket/maps.icechunk is none that Icechunk takes" in line
+    )

@@ -97,7 +97,8 @@ def predict(
     or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
     mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.  If both
     are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.  OUTPUT
-    of a grid may be a GeoTIFF, such as map.tif, with a band of each.
+    of a grid may be a GeoTIFF, such as map.tif, with a band of each.  In an Icechunk repository,
+    NAME.icechunk or NAME.icechunk/GROUP, a run is one commit.
 
     The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
     has gained, and whatever an earlier run left undone.
@@ -147,16 +148,10 @@ def predict(
 def _into_store(job: Job, cluster: Workers, run: Record, lock: Lock) -> dict[str, Any]:
     """Predict into a store under its lock, with a record of the run; return its figures."""
     from daskgp.data import prediction_store
-    from daskgp.data.stores import locks
-    from daskgp.output.store import needs_cluster, work_of, write_held
+    from daskgp.output.store import held, needs_cluster, write_held
 
-    output, resume = job.output, job.resume
-    with work_of(job):
-        pass  # errors of the input come before the lock is taken
-    if lock.clear_lock:
-        prediction_store.refuse_taken(output, resume)  # before a lock is cleared in vain
-    with locks.hold(output, *lock, resume) as claim:
-        prediction_store.refuse_taken(output, resume)  # before a cluster is started for it
+    with held(job, *lock) as (job, claim):
+        prediction_store.refuse_taken(job.output, job.resume)  # before a cluster is started for it
         much = needs_cluster(job, cluster.chosen)  # left to be computed
         with cluster.executor_if(much, job.posterior.device) as executor, run.kept(claim):
             return run.done(*write_held(job, executor, claim, run.begin))

@@ -27,7 +27,8 @@ from daskgp.data.coordinates import REMEDY
 from daskgp.data.gridded import Gridded, Index, Region, counts_of, region_of
 from daskgp.data.reading import behind
 from daskgp.data.rows import COLUMNS, UNITS, column_names
-from daskgp.data.stores import chunk_marks, groups
+from daskgp.data.stores import chunk_marks, groups, transactions
+from daskgp.data.stores.remote import Inside, Place
 from daskgp.errors import InputError, StoreError
 
 FORMAT, VERSION = "daskgp-predictions", 2
@@ -144,7 +145,7 @@ class Inputs(NamedTuple):
         pairs = zip(("rows",) if self.grid is None else self.dims, region, strict=True)
         return what + ", ".join(f"{dim} {cut.start} to {cut.stop - 1}" for dim, cut in pairs)
 
-    def target(self, url: str, group: zarr.Group) -> Target:
+    def target(self, url: Place, group: zarr.Group) -> Target:
         """Return the store that predictions go to."""
         return Target(url, _afresh(group), self.grid is not None)
 
@@ -275,9 +276,19 @@ def of_grid(
 class ChunkWriter(NamedTuple):
     """Predicted arrays by name, and those with one entry per chunk, which travel to the tasks."""
 
-    url: str
+    url: Place
     values: dict[str, zarr.Array]
     flags: dict[str, zarr.Array]
+
+    @property
+    def changes(self) -> Any:
+        """What was written in a copy of a fork; None for plain stores."""
+        return transactions.changes_in(self.flags[MARK])
+
+    def copied(self) -> ChunkWriter:
+        """Return a writer to a copy of the fork that its arrays are in."""
+        values, flags = transactions.copied((self.values, self.flags))
+        return self._replace(values=values, flags=flags)
 
     def tail(self, name: str) -> Index:
         """Return the sizes of the dimensions that an array has beside those of the input."""
@@ -313,7 +324,7 @@ class Target:
     that it had are kept.  One of rows is done as a whole, or not.
     """
 
-    url: str
+    url: Place
     group: zarr.Group
     is_map: bool
 
@@ -403,7 +414,8 @@ class Target:
     def writer(self) -> ChunkWriter:
         """Return what tasks write chunks with, as large as the store is now."""
         values = {name: groups.array_of(self.group, name) for name in self.names}
-        return ChunkWriter(self.url, values, self._flags())
+        name = self.url.named() if isinstance(self.url, Inside) else self.url
+        return ChunkWriter(name, values, self._flags())
 
     def refuse_shared(self, inputs: Inputs) -> None:
         """Raise StoreError for arrays of which two tasks would write one chunk, or shard."""
@@ -419,6 +431,11 @@ class Target:
                         f"task writes {wanted}, so that tasks would lose each other's values: "
                         f"rewrite it in {kind} of {wanted}, or {REMEDY}"
                     )
+
+    def merge(self, changes: Any) -> None:
+        """Take what tasks wrote in copies of the fork that the store is in."""
+        if isinstance(self.url, transactions.Transaction):
+            self.url.merge(changes)
 
     def say(self, attributes: Mapping[str, Any]) -> None:
         """Change attributes of the store, whose consolidated metadata stay as they are."""
@@ -469,16 +486,17 @@ class Target:
         group = groups.open_group(self.url, "prediction store")
         found = group.attrs.asdict()
         whole = {**found, **notes, "complete": True} == found
-        return whole and (not self.is_map or group.metadata.consolidated_metadata is not None)
+        consolidated = group.metadata.consolidated_metadata is not None
+        return whole and (not self.is_map or consolidated or not _consolidates(group))
 
 
-def opened(url: str) -> Target:
+def opened(url: Place) -> Target:
     """Open a prediction store to be read."""
     group = _afresh(groups.open_group(url, "prediction store"))
     return Target(url, group, CHUNKS in group)
 
 
-def steps_of_map(url: str) -> Index | None:
+def steps_of_map(url: Place) -> Index | None:
     """Return the cells of a chunk of the map at a URL, None where there is no whole one."""
     if groups.vacant(url):
         return None
@@ -489,7 +507,7 @@ def steps_of_map(url: str) -> Index | None:
 
 
 def open_or_create(
-    url: str,
+    url: Place,
     inputs: Inputs,
     model: Model,
     notes: dict[str, Any],
@@ -522,7 +540,7 @@ def open_or_create(
     return inputs.target(url, groups.open_group(url, "prediction store", mode="r+"))
 
 
-def find_complete(url: str, inputs: Inputs, model: Model) -> Target | None:
+def find_complete(url: Place, inputs: Inputs, model: Model) -> Target | None:
     """Return the prediction store if all of it was written, None if it is missing or unfinished.
 
     Raises
@@ -538,7 +556,7 @@ def find_complete(url: str, inputs: Inputs, model: Model) -> Target | None:
     return _existing(url, inputs, model)
 
 
-def refuse_taken(url: str, resume: bool) -> bool:
+def refuse_taken(url: Place, resume: bool) -> bool:
     """Return True for predictions to resume, False for a free URL; StoreError for all else."""
     if groups.vacant(url):
         groups.refuse_ending(url, "predictions")
@@ -551,7 +569,7 @@ def refuse_taken(url: str, resume: bool) -> bool:
     return True
 
 
-def _existing(url: str, inputs: Inputs, model: Model) -> Target:
+def _existing(url: Place, inputs: Inputs, model: Model) -> Target:
     group = groups.open_group(url, "prediction store", mode="r+")
     if group.attrs.get("version") != VERSION:
         raise StoreError(
@@ -571,7 +589,7 @@ def _existing(url: str, inputs: Inputs, model: Model) -> Target:
     return target
 
 
-def _refuse_layout(url: str, made: Any, inputs: Inputs) -> None:
+def _refuse_layout(url: Place, made: Any, inputs: Inputs) -> None:
     """Raise StoreError for an input with other columns, another type or other chunks."""
     if not isinstance(made, dict):
         raise StoreError(
@@ -597,7 +615,14 @@ def _afresh(group: zarr.Group) -> zarr.Group:
     return zarr.open_group(group.store, path=group.path, zarr_format=3, **how)
 
 
+def _consolidates(group: zarr.Group) -> bool:
+    """Return whether metadata are consolidated, not those of a store that changes all at once."""
+    return bool(getattr(group.store, "supports_consolidated_metadata", True))
+
+
 def _consolidate(group: zarr.Group) -> None:
+    if not _consolidates(group):
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that only xarray and Zarr itself read them
         zarr.consolidate_metadata(group.store, path=group.path, zarr_format=3)

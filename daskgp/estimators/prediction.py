@@ -513,9 +513,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def predict_store(
         self,
         source: Any,
-        output: str,
+        output: Any,
         resume: bool = False,
         *,
+        group: str | None = None,
         mask: str | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
@@ -544,13 +545,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         source : str, DataArray or Dataset
             Dataset store, which need not have a ``y``; or a grid that has the features by name, a
             Zarr group, a netCDF file or an xarray object; or a csv with a column per feature.
-        output : str
+        output : str or icechunk.Session
             Prediction store to create; or, on this machine, a csv from a csv, or a GeoTIFF (.tif)
-            from a grid.
+            from a grid.  A name that ends in .icechunk is that of an Icechunk repository, and what
+            follows after a slash, or ``group``, the group in it.  Into a repository, or a writable
+            session of one, a run writes by forks of the session that are merged, and makes one
+            commit at its end.
         resume : bool
             Whether to finish an output that was begun with the same model and input.  Where the
             input has grown since, at the end of its rows or of a dimension, what is new is
             predicted.
+        group : str, optional
+            Group of a session that the predictions are in; default its root.
         mask : str, optional
             Variable of the grid; cells where it is NaN, or False or 0 if it holds booleans or
             integers, are not predicted.  Nor are cells without a feature.  Or the path of a
@@ -610,7 +616,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
         given = resume, None, verify, mask, wanted, self._windows
-        job = Job(self.solved_, source, str(output), *given, beside=beside)
+        job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
         executor = Executor.current(self.progress, self.solved_.device)
         is_csv = to_csv.is_csv(output)
         if not (is_csv or geotiffs.is_geotiff(output)):
@@ -627,8 +633,9 @@ class FittedGP(RegressorMixin, BaseEstimator):
     def is_predicted(
         self,
         source: Any,
-        output: str,
+        output: Any,
         *,
+        group: str | None = None,
         mask: str | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
@@ -645,8 +652,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source, output, mask, variance, quantiles, exceedance, n_samples, random_state, trials, \
-exposure, offset
+        source, output, group, mask, variance, quantiles, exceedance, n_samples, random_state, \
+trials, exposure, offset
             As for `predict_store`, which raises the same errors; the output need not exist.
 
         Examples
@@ -666,7 +673,8 @@ exposure, offset
         wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
-        job = Job(self.solved_, source, str(output), mask=mask, outputs=wanted, beside=beside)
+        place = outputs.place_of(output, group)
+        job = Job(self.solved_, source, place, mask=mask, outputs=wanted, beside=beside)
         return to_store.is_done(job)
 
     def make_grid(
@@ -722,8 +730,9 @@ exposure, offset
     def needs_cluster(
         self,
         source: Any,
-        output: str,
+        output: Any,
         *,
+        group: str | None = None,
         mask: str | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
@@ -742,8 +751,8 @@ exposure, offset
 
         Parameters
         ----------
-        source, output, mask, variance, quantiles, exceedance, n_samples, random_state, trials, \
-exposure, offset, verify
+        source, output, group, mask, variance, quantiles, exceedance, n_samples, random_state, \
+trials, exposure, offset, verify
             As for `is_predicted` and `predict_store`.
         chosen : bool
             Whether a cluster is wanted for any work at all.
@@ -762,7 +771,7 @@ exposure, offset, verify
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
         given = True, None, verify, mask, wanted
-        job = Job(self.solved_, source, str(output), *given, beside=beside)
+        job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
         return to_store.needs_cluster(job, chosen)
 
     def sample_y(

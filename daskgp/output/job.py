@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -14,6 +15,8 @@ import numpy as np
 from daskgp.checks import shown, whole
 from daskgp.data import gridded
 from daskgp.data.prediction_store import Outputs
+from daskgp.data.stores import transactions
+from daskgp.data.stores.remote import Place
 from daskgp.errors import SettingError, StoreError
 from daskgp.models.pathwise import FREQUENCIES
 from daskgp.posterior.posterior import Posterior
@@ -36,17 +39,18 @@ class ChangedError(StoreError):
 class Job(NamedTuple):
     """A prediction into a store.
 
-    ``source`` is the URL of a dataset store or of a grid, or an xarray object.  ``model`` is the
-    URL of the model's store, to be noted in the output.  ``verify`` reads all of the input that is
-    done already, not only what was written since.  ``mask`` and all ``outputs`` but samples are for
-    grids, or quantiles and probabilities for a csv; ``windows`` returns what samples of a local
-    method are drawn from.  Messages name ``made_of``, the csv that the source was made of, in its
-    place.  ``beside`` are numbers that a likelihood takes, or names of columns of the source.
+    ``source`` is the URL of a dataset store or of a grid, or an xarray object; ``output`` is a URL,
+    or a group in a session of Icechunk.  ``model`` is the URL of the model's store, to be noted in
+    the output.  ``verify`` reads all of the input that is done already, not only what was written
+    since.  ``mask`` and all ``outputs`` but samples are for grids, or quantiles and probabilities
+    for a csv; ``windows`` returns what samples of a local method are drawn from.  Messages name
+    ``made_of``, the csv that the source was made of, in its place.  ``beside`` are numbers that a
+    likelihood takes, or names of columns of the source.
     """
 
     posterior: Posterior
     source: Any
-    output: str
+    output: Place
     resume: bool = False
     model: str | None = None
     verify: bool = False
@@ -81,6 +85,22 @@ class Job(NamedTuple):
         """Return about how many floating-point operations sample paths at some rows take."""
         number, _ = self.outputs.samples or (0, 0)
         return 4.0 * rows * number * FREQUENCIES
+
+
+def place_of(output: Any, group: str | None = None) -> Place:
+    """Return an address as text, or the group of a session of Icechunk that predictions go to."""
+    if transactions.is_session(output):
+        return transactions.in_session(output, group)
+    if not isinstance(output, str | os.PathLike):
+        raise SettingError(
+            f"output is {shown(output)}: give a path, a URL or a writable session of Icechunk"
+        )
+    if group is not None:
+        raise SettingError(
+            "group is for a session of Icechunk: put it into the address, such as "
+            "maps.icechunk/group"
+        )
+    return str(output)
 
 
 def checked_beside(posterior: Posterior, **given: Any) -> dict[str, float | str]:

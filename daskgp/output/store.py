@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import logging
 import math
 import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import dask.array as da
 import numpy as np
 from dask import delayed
+from dask.delayed import Delayed
 
 from daskgp import data
 from daskgp.data import feature_units, gridded, prediction_store, reading, visibility
@@ -25,8 +27,9 @@ from daskgp.data.feature_units import Change
 from daskgp.data.gridded import Index, Region
 from daskgp.data.prediction_store import ChunkWriter, Inputs, Outputs, Target
 from daskgp.data.rows import check_aligned
-from daskgp.data.stores import groups, locks
-from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, StoreError
+from daskgp.data.stores import groups, locks, remote, transactions
+from daskgp.data.stores.remote import Inside
+from daskgp.errors import DeviceMemoryError, InputError, MemoryRunError, SettingError, StoreError
 from daskgp.models.values import leaves
 from daskgp.output import csv
 from daskgp.output.job import ChangedError, Job, Written
@@ -42,7 +45,7 @@ from daskgp.predict.lazy import (
     warn_of_far_grid,
 )
 from daskgp.predict.stored import Node, check_visible, opened
-from daskgp.runtime.executor import Executor
+from daskgp.runtime.executor import FAN_IN, Executor
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import Amount
 
@@ -66,12 +69,46 @@ def write(job: Job, executor: Executor, wait: float = 0.0, clear_lock: bool = Fa
 
     See `write_held`; ``wait`` and ``clear_lock`` are those of `locks.hold`.
     """
+    with held(job, wait, clear_lock) as (job, claim):
+        return write_held(job, executor, claim)
+
+
+@contextmanager
+def held(
+    job: Job, wait: float = 0.0, clear_lock: bool = False
+) -> Iterator[tuple[Job, locks.Claim]]:
+    """Yield a prediction with the lock of its output for the duration of a ``with`` block.
+
+    The output at an address of Icechunk becomes a group in a session.  One in a session of the
+    caller has no lock.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be predicted.
+    SettingError
+        If a session is to be waited for, or its lock cleared.
+    RunError, StoreError
+        As `locks.hold` and `transactions.at` do.
+    """
     with work_of(job):
         pass  # what is wrong with the input is said before the lock is taken
-    if clear_lock:
+    if isinstance(job.output, Inside):
+        if wait or clear_lock:
+            raise SettingError(
+                "wait and clear_lock are for the lock of a store: a session of Icechunk has none"
+            )
+        yield job, locks.NOT_NEEDED
+        return
+    address = remote.in_repository(job.output)
+    if clear_lock and address is None:
         prediction_store.refuse_taken(job.output, job.resume)  # before clearing a lock in vain
-    with locks.hold(job.output, wait, clear_lock, job.resume) as claim:
-        return write_held(job, executor, claim)
+    with locks.hold(remote.whole(job.output), wait, clear_lock, job.resume) as claim:
+        if address is None:
+            yield job, claim
+            return
+        with transactions.at(address) as output:
+            yield job._replace(output=output), claim
 
 
 def is_done(job: Job) -> bool:
@@ -107,7 +144,11 @@ def needs_cluster(job: Job, chosen: bool = False) -> bool:
 
 def _left(job: Job) -> tuple[int, int]:
     """Return how many rows, or cells, are to be compared, and how many are to be predicted."""
-    with work_of(job) as work:
+    with ExitStack() as stack:
+        address = None if isinstance(job.output, Inside) else remote.in_repository(job.output)
+        if address is not None and transactions.exists(address):
+            job = job._replace(output=stack.enter_context(transactions.at(address)))
+        work = stack.enter_context(work_of(job))
         inputs = work.inputs
         target = prediction_store.find_complete(job.output, inputs, job.posterior)
         if target is None:
@@ -162,6 +203,7 @@ def _write(
     if target.rows < inputs.rows or not target.done().all():
         target.refuse_shared(inputs)
     try:
+        _check_fork(executor, target, remedy)
         visibility.check(executor, target.flags["done"], "the output", remedy)
         began()
         logger.info("at work on %s: %d rows of %s", job.output, inputs.rows, inputs.url)
@@ -175,14 +217,49 @@ def _write(
         if written.rows or not target.is_finished(notes):
             claim.check()
             target.finish(inputs, notes)
+        if isinstance(job.output, transactions.Transaction):
+            claim.check()
+            _commit(job.output, inputs, job, written)
     except Exception as error:
-        if new and claim.held() and not target.done().any():
+        if isinstance(job.output, Inside):
+            error.add_note("nothing was committed")
+        elif new and claim.held() and not target.done().any():
             data.remove(job.output)
         elif not isinstance(error, ChangedError):
             error.add_note("the same prediction with --resume (resume=True) continues from here")
         raise
     logger.info("predicted %d rows of %s, found %d done", written.rows, inputs.url, written.skipped)
     return written
+
+
+def _check_fork(executor: Executor, target: Target, remedy: str) -> None:
+    """Raise InputError unless every worker sees the repository of a session."""
+    if not isinstance(target.url, Inside):
+        return
+    for worker, (seen, why) in executor.everywhere(transactions.sees, target.group.store).items():
+        if not seen:
+            raise InputError(
+                f"worker {worker} does not see the Icechunk repository ({why}): {remedy}"
+            )
+
+
+def _commit(output: transactions.Transaction, inputs: Inputs, job: Job, written: Written) -> None:
+    """Commit what a run wrote, with a message that says what was predicted."""
+    kind, names = "rows" if inputs.grid is None else "cells", ", ".join(inputs.names)
+    model = job.model or type(job.posterior.method).__name__
+    where = f" in {output.path}" if output.path else ""
+    message = f"Predict {written.rows} {kind} of {inputs.url}{where} with {model}: {names}"
+    output.commit(
+        message,
+        {
+            "model": job.model or "",
+            "model_checksum": job.posterior.token,
+            "input": inputs.url,
+            "predicted": written.rows,
+            "skipped": written.skipped,
+            "version": importlib.metadata.version("daskgp"),
+        },
+    )
 
 
 @contextmanager
@@ -482,7 +559,9 @@ class Work:
             look = warn_of_far if extents.size == extents.shape[-1] else warn_of_far_block
         work = partial(_predict_part, self.job.outputs, self.job.beside, self.inputs.names, look)
         predict = delayed(work, pure=False, traverse=False)
-        put = delayed(partial(_write_chunk, target.writer(), claim), pure=False, traverse=False)
+        apart = isinstance(target.url, Inside) and not executor.shares_memory
+        writer = partial(_write_chunk, target.writer(), claim, apart)
+        put = delayed(writer, pure=False, traverse=False)
         sampled = paths.paths_node(self.job.sample_paths(executor))
         given, nodes, total = (sampled, posterior_node(posterior), self._reader(tag)), [], 0
         for group in self._grouped(target, todo, extents):
@@ -497,8 +576,11 @@ class Work:
             for chunk in group:
                 key = f"predict-write-{tag}-{_number(chunk.place)}"
                 nodes.append(put(chunk, *parts, dask_key_name=key))
-        root = delayed(sum, pure=False)(nodes, dask_key_name=f"predict-count-{tag}")
-        return Written(int(executor.compute(root, nodes, "predict", Amount(total, "chunks"))), done)
+        root = _joined(nodes, f"predict-count-{tag}")
+        found = executor.compute(root, nodes, "predict", Amount(total, "chunks"))
+        if apart:
+            target.merge(found.changes)
+        return Written(found.rows, done)
 
     def _grouped(
         self, target: Target, todo: Sequence[Index], extents: np.ndarray
@@ -624,14 +706,44 @@ def _order(posterior: Posterior, X: np.ndarray, key: tuple[int, ...]) -> np.ndar
     return found
 
 
-def _write_chunk(writer: ChunkWriter, claim: locks.Claim, chunk: _Chunk, *parts: _Part) -> int:
-    """Write a chunk with the cells that it had, and return how many are new."""
+class _New(NamedTuple):
+    """Number of new rows, or cells, and the changes of a fork that has them."""
+
+    rows: int
+    changes: Any = None
+
+
+def _joined(nodes: Sequence[Delayed], name: str) -> Delayed:
+    """Return the sum of what tasks wrote, a tree, so that changes are merged on the workers."""
+    level, join = 0, delayed(_join, pure=False)
+    while len(nodes) > 1:
+        parts = [nodes[i : i + FAN_IN] for i in range(0, len(nodes), FAN_IN)]
+        keys = [f"{name}-{level}.{i}" for i in range(len(parts))]
+        nodes = [join(*own, dask_key_name=key) for own, key in zip(parts, keys, strict=True)]
+        level += 1
+    return nodes[0]
+
+
+def _join(*found: _New) -> _New:
+    rows = sum(own.rows for own in found)
+    return _New(rows, transactions.merged([own.changes for own in found]))
+
+
+def _write_chunk(
+    writer: ChunkWriter, claim: locks.Claim, apart: bool, chunk: _Chunk, *parts: _Part
+) -> _New:
+    """Write a chunk with the cells that it had, and return how many are new.
+
+    ``apart`` writes to a copy of the fork that the writer has, and returns its changes.
+    """
     checksum, *others = {part.checksums[chunk.at] for part in parts}
     if others:
         raise StoreError(
             f"predictions {writer.url}: the input changed while it was predicted, in the chunk "
             f"{_number(chunk.place)}: predict when nothing writes the input"
         )
+    if apart:
+        writer = writer.copied()
     size, done, values, new = math.prod(chunk.shape), tuple(map(slice, chunk.extent)), {}, 0
     inside = [(p.cells >= chunk.first) & (p.cells < chunk.first + size) for p in parts]
     for name in writer.values:
@@ -645,4 +757,4 @@ def _write_chunk(writer: ChunkWriter, claim: locks.Claim, chunk: _Chunk, *parts:
     new = sum(int(own.sum()) for own in inside)
     claim.check()
     writer.write(chunk.place, chunk.region, values, checksum, chunk.mark)
-    return new
+    return _New(new, writer.changes if apart else None)

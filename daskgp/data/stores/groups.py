@@ -20,6 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 from zarr.codecs import ZstdCodec
 
 from daskgp.data.stores import remote
+from daskgp.data.stores.remote import Inside, Place
 from daskgp.data.stores.remote import address as address
 from daskgp.data.stores.remote import exists as exists
 from daskgp.data.stores.remote import filesystem as filesystem
@@ -63,8 +64,13 @@ FILES = (
 """Endings of files of other formats, which no new store may have."""
 
 
-def remove(url: str) -> None:
-    """Remove a store and everything in it; do nothing where nothing exists."""
+def remove(url: Place) -> None:
+    """Remove a store and everything in it; do nothing where nothing exists.
+
+    A group in an open store goes with it.
+    """
+    if isinstance(url, Inside):
+        return
     fs, path = filesystem(url)
     for attempt in range(1, REMOVE_ATTEMPTS + 1):
         if not exists(url):
@@ -77,12 +83,14 @@ def remove(url: str) -> None:
             time.sleep(0.1 * attempt)
 
 
-def vacant(url: str, own: str = UNFINISHED) -> bool:
+def vacant(url: Place, own: str = UNFINISHED) -> bool:
     """Return whether a store may be made: nothing exists, or only remains of a killed attempt.
 
     These are an empty folder, or one with files that zarr had not finished.  Names that match
     ``own`` are what a kill leaves of a group that was being removed.
     """
+    if isinstance(url, Inside):
+        return _is_empty(url)
     if not exists(url):
         return True
     fs, path = filesystem(url)
@@ -90,6 +98,18 @@ def vacant(url: str, own: str = UNFINISHED) -> bool:
         entries = fs.ls(path, detail=False) if fs.isdir(path) else [path]
     names = [str(name).rstrip("/").rpartition("/")[2] for name in entries]
     return all(re.fullmatch(f"{UNFINISHED}|{own}", name) for name in names)
+
+
+def _is_empty(place: Inside) -> bool:
+    """Return whether a store has nothing at a place but a group without members."""
+    with remote.plainly(place, "the store"):
+        try:
+            group = zarr.open_group(place.store, path=place.path, mode="r", zarr_format=3)
+        except FileNotFoundError:
+            return True
+        except ValueError:  # an array, or what is damaged
+            return False
+        return not group.attrs.asdict() and not group.nmembers()
 
 
 def sweep(url: str) -> None:
@@ -102,12 +122,15 @@ def sweep(url: str) -> None:
             fs.rm_file(name)
 
 
-def open_group(url: str, what: str, mode: str = "r") -> zarr.Group:
+def open_group(url: Place, what: str, mode: str = "r") -> zarr.Group:
     """Open the Zarr group at a URL; StoreError names what was looked for and what exists."""
-    remote.reach(url, f"the {what}")
+    if not isinstance(url, Inside):
+        remote.reach(url, f"the {what}")
     try:
         return _opened(url, mode)
     except (FileNotFoundError, KeyError) as error:
+        if isinstance(url, Inside):
+            raise StoreError(f"no {what} at {url}") from error
         if not exists(url):
             hint = "; a pattern is not expanded: give one path or address at a time"
             said = f"no {what} at {url}: the path does not exist"
@@ -134,8 +157,10 @@ def _instead(url: str) -> str:
     )
 
 
-def _opened(url: str, mode: str) -> zarr.Group:
+def _opened(url: Place, mode: Any) -> zarr.Group:
     """Open a group of Zarr's present format or, failing that, of an earlier one."""
+    if isinstance(url, Inside):
+        return zarr.open_group(url.store, path=url.path, mode=mode, zarr_format=3)
     how: Any = {"mode": mode, "storage_options": remote.options(url)}
     with remote.plainly(url, "the store"):
         try:
@@ -162,7 +187,9 @@ def parent_of(array: zarr.Array) -> zarr.Group | None:
         return None
 
 
-def refuse_existing(url: str, what: str, remedy: str = "remove it or choose another path") -> None:
+def refuse_existing(
+    url: Place, what: str, remedy: str = "remove it or choose another path"
+) -> None:
     """Raise StoreError if something exists already; ``remedy`` is for a store of the same kind.
 
     A new store that has the name of a file is refused, too.
@@ -173,8 +200,10 @@ def refuse_existing(url: str, what: str, remedy: str = "remove it or choose anot
     refuse_ending(url, what)
 
 
-def refuse_ending(url: str, what: str) -> None:
+def refuse_ending(url: Place, what: str) -> None:
     """Raise StoreError for a new store whose name ends as that of a file of another format."""
+    if isinstance(url, Inside):
+        return
     name = url.rstrip("/").lower()
     ending = next((end for end in FILES if name.endswith(end)), None)
     if ending is not None:
@@ -189,7 +218,7 @@ def refuse_ending(url: str, what: str) -> None:
         )
 
 
-def refuse_other(url: str, kind: str) -> None:
+def refuse_other(url: Place, kind: str) -> None:
     """Raise StoreError unless a store of a kind (dataset, model, prediction) is at a URL."""
     existing = _found(url)
     if existing != f"a {kind} store":
@@ -243,12 +272,14 @@ def is_begun(url: str, what: str, own: str) -> bool:
     return begun
 
 
-def _found(url: str) -> str:
+def _found(url: Place) -> str:
     """Describe what is at a path that exists."""
     try:
         group = open_group(url, "store")
         attributes, has_inputs = group.attrs.asdict(), holds_rows(group)
     except StoreError:  # no group, or none that can be read
+        if isinstance(url, Inside):
+            return "an array"
         fs, path = filesystem(url)
         return "a folder" if fs.isdir(path) else "a file"
     kind = KINDS.get(str(attributes.get("format")))
@@ -259,21 +290,25 @@ def _found(url: str) -> str:
 
 
 @contextmanager
-def creating(url: str, what: str, attributes: Attributes | None = None) -> Iterator[zarr.Group]:
+def creating(url: Place, what: str, attributes: Attributes | None = None) -> Iterator[zarr.Group]:
     """Yield a new group that is removed again if the block fails; StoreError if one exists."""
     refuse_existing(url, what)
     try:
         with writing(url, what):
             yield create_group(url, attributes)
     except BaseException:
-        for pause in SETTLE:
+        for pause in () if isinstance(url, Inside) else SETTLE:
             time.sleep(pause)
             remove(url)
         raise
 
 
-def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
+def create_group(url: Place, attributes: Attributes | None = None) -> zarr.Group:
     """Create a group that has its attributes from its first moment."""
+    if isinstance(url, Inside):
+        group = zarr.open_group(url.store, path=url.path, mode="a", zarr_format=3)
+        group.attrs.update(dict(attributes or {}))
+        return group
     sweep(url)
     return zarr.create_group(
         remote.location(url),
@@ -283,7 +318,7 @@ def create_group(url: str, attributes: Attributes | None = None) -> zarr.Group:
 
 
 @contextmanager
-def writing(url: str, what: str) -> Iterator[None]:
+def writing(url: Place, what: str) -> Iterator[None]:
     """Turn failed writes of a system or an object store into a one-line StoreError.
 
     After that of a full disk the work can go on where it stopped.

@@ -70,6 +70,17 @@ class Claim:
             )
 
 
+@dataclass(frozen=True)
+class _Free(Claim):
+    """Claim on what needs no lock, because others see nothing of it before it is whole."""
+
+    def _found(self) -> str | None:
+        return self.run
+
+
+NOT_NEEDED = _Free("", "")
+
+
 @contextmanager
 def hold(
     store: str, wait: float = 0.0, clear: bool = False, resume: bool = False

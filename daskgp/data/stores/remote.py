@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import fsspec
 import zarr
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore
 
 from daskgp.checks import shown
@@ -29,6 +31,50 @@ LONGEST = 400
 """Most characters of a message of another library that are passed on."""
 ANSWER_SECONDS = 20.0
 """Longest wait for the first answer of an object store; later ones are left to its library."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """A group at a path in an open store of zarr-python, in place of an address.
+
+    ``name`` is what messages call it.  Tasks have it without the store, which their arrays have.
+    """
+
+    store: Store | None
+    path: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def named(self) -> Inside:
+        """Return its name alone."""
+        return Inside(None, self.path, self.name)
+
+
+Place: TypeAlias = str | Inside
+"""Address of a group, or the place of one in an open store."""
+
+
+class Address(NamedTuple):
+    """Icechunk repository at a path or URL, and the group in it, "" for its root."""
+
+    repository: str
+    group: str
+
+
+def in_repository(url: Any) -> Address | None:
+    """Return the repository, whose name ends in .icechunk, and the group; None for other stores."""
+    text = str(url) if isinstance(url, str | os.PathLike) else ""
+    found = re.fullmatch(r"(.*[^/]\.icechunk)(?:/(.*))?", text)
+    return None if found is None else Address(found[1], (found[2] or "").strip("/"))
+
+
+def whole(url: str) -> str:
+    """Return the store that locks and records lie beside: of a group that of its repository."""
+    found = in_repository(url)
+    return url if found is None else found.repository
+
 
 S3 = ("s3", "s3a")
 WEB = ("http", "https")
@@ -179,7 +225,8 @@ def chosen(*settings: Setting) -> dict[str, Mapping[str, Any]]:
         if not isinstance(options, Mapping):
             example = "a mapping is needed, such as {'anon': True}"
             raise SettingError(f"{name}={shown(options)}: {example}")
-        places = [re.split(r"[*?\[]", str(one))[0] for one in addresses if is_remote(one)]
+        remote = [whole(str(one)) for one in addresses if is_remote(one)]
+        places = [re.split(r"[*?\[]", one)[0] for one in remote]
         if options and not places:
             raise SettingError(f"{name} has no effect: no address is one of a remote file system")
         found |= dict.fromkeys(places, options)
@@ -219,9 +266,9 @@ def is_of_process(place: str) -> bool:
     return _protocol(place) == "memory"
 
 
-def is_remote(url: str) -> bool:
-    """Return whether an address is that of another file system than the local one."""
-    return _protocol(url) not in ("file", "local")
+def is_remote(url: Place) -> bool:
+    """Return whether a place is elsewhere than in the local file system."""
+    return isinstance(url, Inside) or _protocol(url) not in ("file", "local")
 
 
 def local_folder(url: str) -> Path | None:
@@ -274,7 +321,7 @@ def _answered(fs: Any, path: str) -> bool:
 
 
 @contextmanager
-def plainly(url: str, what: str) -> Iterator[None]:
+def plainly(url: Place, what: str) -> Iterator[None]:
     """Turn what the library of an object store raises into a one-line StoreError.
 
     Errors for missing objects, and those of a local disk, are left to the caller.
@@ -297,6 +344,7 @@ def reason(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's text, cut where it is long, or else its kind."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
+    line = line.removeprefix("  x ")  # with which those of Icechunk begin
     return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
 
 

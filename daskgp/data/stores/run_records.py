@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from daskgp.data.stores import groups, objects
+from daskgp.data.stores import groups, objects, remote
 
 KEPT = 100
 """Runs in the history of a store."""
@@ -14,7 +14,7 @@ RUNS = "runs"
 
 def record_url(store: str) -> str:
     """Return the default URL of the record of the latest run on a store."""
-    return objects.beside(store, ".run.json")
+    return objects.beside(remote.whole(store), ".run.json")
 
 
 def write(url: str, record: dict[str, Any]) -> None:
@@ -24,7 +24,12 @@ def write(url: str, record: dict[str, Any]) -> None:
 
 
 def remember(store: str, record: dict[str, Any]) -> None:
-    """Add a run to the history of a prediction store and drop the oldest beyond KEPT."""
+    """Add a run to the history of a prediction store and drop the oldest beyond KEPT.
+
+    That of a repository is in its commits.
+    """
+    if remote.in_repository(store) is not None:
+        return
     if groups.vacant(store):  # a run that failed before its first chunk left none
         return
     group = groups.open_group(store, "prediction store", mode="r+")
