@@ -267,28 +267,6 @@ def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> 
 # -- what is tried ---------------------------------------------------------------------------
 
 
-def structure(kernel: Kernel, features: Sequence[str]) -> str:
-    """Return the structure of a kernel in words, without its hyper-parameters.
-
-    It names the features of a kernel that has not all of them.
-    """
-    parts = getattr(kernel, "parts", None)
-    if isinstance(kernel, kernels.Rotated):
-        return f"rotated {structure(kernel.kernel, features)}"
-    if isinstance(kernel, kernels.Averaged):
-        return f"averaged {structure(kernel.kernel, features)}"
-    if parts is not None:
-        sign = " + " if kernel.name == "sum" else " * "
-        return sign.join(structure(part, features) for part in parts)
-    lengthscale: Any = getattr(kernel, "lengthscale", None)
-    several = getattr(kernel, "ard", False) or isinstance(lengthscale, tuple)
-    columns: Any = getattr(kernel, "active_dims", None)
-    own = [] if columns is None else [j for one in columns for j in np.atleast_1d(one).tolist()]
-    names = [features[j] if isinstance(j, int) else str(j) for j in own]
-    on = f" of {', '.join(names)}" if names and {*names} != {*features} else ""
-    return f"{kernel.name}{' (ard)' if several else ''}{on}"
-
-
 def structures(
     base: ExactGP, profile: Profile, first: Kernel, trends: bool = True
 ) -> list[Candidate]:

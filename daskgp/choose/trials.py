@@ -24,7 +24,7 @@ from sklearn.base import clone
 
 from daskgp import data
 from daskgp.assess.leaderboard import HeldOut, Trial
-from daskgp.choose.candidates import Candidate, bytes_of, plan_of, structure
+from daskgp.choose.candidates import Candidate, bytes_of, plan_of
 from daskgp.choose.held_out import (
     constant,
     joined,
@@ -45,6 +45,7 @@ from daskgp.fit.plan import Plan
 from daskgp.kernels import Kernel
 from daskgp.kernels import from_dict as kernel_from_dict
 from daskgp.kernels.registry import describe
+from daskgp.kernels.words import structure
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import posterior_node
 from daskgp.runtime.executor import Executor, map_all

@@ -312,12 +312,14 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
         table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
     table.add_row("iterations", f"{len(estimator.history_)}")
     last = estimator.history_[-1] if estimator.history_ else {}
-    for name, label in (
-        ("predicted_gain", "predicted gain of one more step, nats"),
-        ("expected_loss", "expected loss compared with training on all rows, nats"),
-    ):
-        if name in last:
-            table.add_row(label, f"{last[name]:.2g}")
+    if "predicted_gain" in last:
+        gain, enough = last["predicted_gain"], estimator.tol * len(estimator.hyperparameters_)
+        said = "has converged" if gain <= enough else "has not converged: raise max_iter"
+        label = "gain of one more step of training"
+        table.add_row(label, f"{gain:.2g} nats of the objective; training {said}")
+    if "expected_loss" in last:
+        label = "expected loss compared with training on all rows, nats"
+        table.add_row(label, f"{last['expected_loss']:.2g}")
 
 
 def _parameters(title: str, parameters: Any) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -13,6 +14,7 @@ from daskgp.kernels.base import Kernel, Unit
 from daskgp.kernels.compose import derived_of, held, redundant
 from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
+from daskgp.kernels.words import numbered_parts, structure
 from daskgp.models.columns import kind_of_name
 from daskgp.models.scaling import left_out
 from daskgp.models.trend import collinear
@@ -114,7 +116,7 @@ def table(
     last = history[-1] if history else {}
     if varying.GAIN in last:
         remarks = [*remarks, varying.outcome(last, posterior.theta.varying is not None)]
-    return Table(rows, [*remarks, *_ranges(posterior, values)])
+    return Table(rows, [*remarks, *_ranges(posterior, values), *_named_parts(posterior)])
 
 
 def of_targets(names: Sequence[str], each: Sequence[Table]) -> Table:
@@ -258,6 +260,26 @@ def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
         if unsure.issuperset(group) and held(kernel).keys().isdisjoint(group):
             names = f"{', '.join(group[:-1])} and {group[-1]}"
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
+
+
+def _named_parts(posterior: Posterior) -> Iterator[str]:
+    """Yield what numbers in names stand for: parts of the kernel, and columns that units hide."""
+    kernel, features = posterior.theta.kernel, posterior.columns.inputs_names
+    if not posterior.method.uses_kernel:
+        return
+    parts = [*numbered_parts(kernel)]
+    if len(parts) > 1:
+        words = (f"{prefix[:-1]} is {structure(part, features)}" for prefix, part in parts)
+        yield f"parts of the kernel: {'; '.join(words)}"
+    texts = []
+    columns = dict(zip(kernel.parameter_names, kernel.units(len(features)), strict=True))
+    for one in measures(posterior).values():
+        own = columns[one.name].columns if one.name in columns else ()
+        told = len(own) != 1 or features[own[0]] in re.split(r"[\s^*/()]+", one.unit)
+        if one.name.endswith("]") and not told:
+            texts.append(f"{one.name} is that of {features[own[0]]}")
+    if texts:
+        yield ", ".join(texts)
 
 
 def _in_units(posterior: Posterior, unit: Unit) -> tuple[float, str]:

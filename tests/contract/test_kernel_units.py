@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import xarray as xr
 from sklearn.base import clone
 
 import daskgp
@@ -229,3 +230,14 @@ def test_a_model_of_an_earlier_version_is_fitted_again_as_it_was(name, tmp_path)
         np.testing.assert_allclose(a, b, rtol=1e-6)
     equal = again.kernel_.log_parameters, model.kernel_.log_parameters
     np.testing.assert_allclose(*equal, rtol=1e-9, atol=1e-9)
+
+
+def test_numbers_in_names_are_said_in_words():
+    rng = np.random.default_rng(0)
+    X = xr.Dataset({name: ("row", rng.uniform(0, 99, 40)) for name in ("x", "day")})
+    X["day"].attrs["units"] = "days since 2000-01-01"
+    y = np.sin(X["x"]).rename("t")
+    both = kernels.Matern52(ard=True) + kernels.RBF(active_dims=["x"])
+    told = daskgp.ExactGP(both, optimizer=None, progress=False).fit(X, y).hyperparameters_
+    assert "parts of the kernel: 0 is matern52 (ard); 1 is rbf of x" in told.remarks
+    assert "0.lengthscale[1] is that of day" in told.remarks

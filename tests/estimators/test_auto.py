@@ -15,8 +15,9 @@ from daskgp.choose import profile as profiling
 from daskgp.choose import search as searching
 from daskgp.choose import trials as trying
 from daskgp.choose.auto import TRIALS
-from daskgp.choose.candidates import Candidate, methods, structure
+from daskgp.choose.candidates import Candidate, methods
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
+from daskgp.kernels.words import structure
 from daskgp.runtime.executor import Executor
 from daskgp.train import callbacks
 
