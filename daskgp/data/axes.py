@@ -160,7 +160,7 @@ def _coordinates(features: tuple[str, ...], like: Any) -> tuple[dict[str, xr.Dat
         grid = like
         if not grids.is_xarray(like):
             stack.enter_context(gridded.readable(str(like)))
-            grid = stack.enter_context(gridded.open_grid(str(like)))
+            grid = stack.enter_context(gridded.open_grid(str(like), features))
         found = {name: grid.coords[name].load() for name in features if name in grid.coords}
         return found, tuple(map(str, grids.dims_of(grid)))
 

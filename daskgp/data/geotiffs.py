@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from daskgp.data import crs, gridded, grids
+from daskgp.data.rasters import packages
 from daskgp.data.stores import groups
 from daskgp.errors import FullDiskError, InputError, StoreError
 
@@ -24,7 +25,6 @@ logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 
-ENDINGS = (".tif", ".tiff")
 ADDED = ("target", "quantile", "sample", "class")
 """Dimensions that predictions have beside those of their grid, which become bands."""
 DEGREES = "EPSG:4326"
@@ -42,25 +42,6 @@ WHILE_WRITTEN = 2.4
 """Most bytes for each of the maps, without compression, as the plain file is copied."""
 OF_MAPS, OF_BANDS = ("source", "kernel"), ("long_name", "standard_name", "comment")
 """Attributes that become tags."""
-
-
-def is_geotiff(path: Any) -> bool:
-    """Return whether a path is that of a GeoTIFF file by its ending."""
-    return isinstance(path, str | os.PathLike) and str(path).lower().endswith(ENDINGS)
-
-
-def packages(what: str = "GeoTIFF files") -> Any:
-    """Return rasterio; InputError without it and rioxarray, which the extra ``geo`` brings."""
-    try:
-        import rasterio
-        import rasterio.shutil
-        import rasterio.windows
-        import rioxarray  # noqa: F401 - that it is there
-    except ImportError as error:
-        raise InputError(
-            f"{what} need rioxarray and rasterio: pip install 'daskgp[geo]'"
-        ) from error
-    return rasterio
 
 
 class Axis(NamedTuple):

@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
-from daskgp.data import feature_units, grids, polygons, reading
+from daskgp.data import feature_units, grids, polygons, rasters, reading
 from daskgp.data.categories import Levels
 from daskgp.data.expected import Column
 from daskgp.data.stores import chunk_marks, groups, remote
@@ -35,6 +35,8 @@ SLAB = 1 << 20
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, csv.Error)
 
 NETCDF = ".nc"
+FILES = (NETCDF, *rasters.ENDINGS)
+"""Endings of grids that are single files."""
 IN_MEMORY = "an xarray object"
 """Name of a grid that is in no file."""
 
@@ -89,6 +91,9 @@ PLAIN = {
     r"Not a gzipped file": "it is not compressed: give it a name without .gz",
     r"IO backends|unrecognized engine": (
         "it is no whole netCDF or HDF5 file: fetch or write it again"
+    ),
+    r"not recognized as being in a supported file format|Read failed": (
+        "it is no whole GeoTIFF: fetch or write it again"
     ),
     r"Parquet magic bytes": "it is no whole parquet file: fetch or write it again",
     r"allow_pickle": (
@@ -155,11 +160,16 @@ def _missing(numbers: xr.Variable) -> np.ndarray:
 
 
 @contextmanager
-def open_grid(source: str, **how: Any) -> Iterator[xr.Dataset]:
-    """Yield the grid in a netCDF file or a Zarr group, whose variables are read when asked for.
+def open_grid(source: str, names: Sequence[str] = (), **how: Any) -> Iterator[xr.Dataset]:
+    """Yield the grid in a netCDF file, a Zarr group or a GeoTIFF, read when asked for.
 
-    xarray is told ``how`` to open it.
+    xarray is told ``how`` to open it.  Axes of a GeoTIFF have the names that ``names``, those of
+    features or columns, have for them.
     """
+    if rasters.is_geotiff(source):
+        with rasters.open_raster(source, names, **how) as grid:
+            yield grid
+        return
     options = remote.options(source)
     fs, path = fsspec.core.url_to_fs(source, **(options or {}))
     if not source.lower().endswith(NETCDF):
@@ -191,7 +201,7 @@ def zarr_grid(store: Any, chunks: Any = None, **how: Any) -> Iterator[xr.Dataset
 
 def is_grid(source: Any) -> bool:
     """Return whether a source is a labelled grid rather than a dataset store of rows."""
-    if grids.is_xarray(source) or str(source).lower().endswith(NETCDF):
+    if grids.is_xarray(source) or str(source).lower().endswith(FILES):
         return True
     try:
         group = groups.open_group(str(source), "grid")
@@ -391,7 +401,7 @@ class Gridded:
         return remembered, own
 
     def _stored_tokens(self, name: str) -> Callable[[Region], Any]:
-        if self.url.lower().endswith(NETCDF):
+        if self.url.lower().endswith(FILES):
             mark = chunk_marks.file_mark(self.url)
             return lambda part: mark if mark != chunk_marks.UNKNOWN else None
         array = groups.array_of(groups.open_group(self.url, "grid"), name)
@@ -425,7 +435,7 @@ def opened(
     Parameters
     ----------
     source : str, DataArray or Dataset
-        Zarr group or netCDF file, or a labelled object.
+        Zarr group, netCDF file or GeoTIFF, or a labelled object.
     features : tuple of str
         Names of the coordinates or variables that are the features.
     mask : str, optional
@@ -453,7 +463,7 @@ def opened(
     with ExitStack() as stack:
         url = IN_MEMORY if grids.is_xarray(source) else str(source)
         with readable(url):
-            X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url))
+            X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url, features))
             known = units, trained_on, beside, levels, takes_new
             found = _gridded(X, url, features, mask, *known)
         yield found

@@ -34,7 +34,7 @@ from daskgp.models.columns import Columns, chosen
 
 logger = logging.getLogger("daskgp")
 
-CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc")
+CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc", ".tif", ".tiff")
 """Suffixes of the files that ``daskgp convert`` reads."""
 
 Y_VARIANCE, WEIGHT = writers.NOISE

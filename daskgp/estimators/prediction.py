@@ -23,7 +23,7 @@ from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
-from daskgp.data import axes, geotiffs, named_beside, named_targets, reading
+from daskgp.data import axes, named_beside, named_targets, rasters, reading
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -619,7 +619,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
         executor = Executor.current(self.progress, self.solved_.device)
         is_csv = to_csv.is_csv(output)
-        if not (is_csv or geotiffs.is_geotiff(output)):
+        if not (is_csv or rasters.is_geotiff(output)):
             return to_store.write(job, executor, wait, clear_lock)
         if wait or clear_lock:
             raise SettingError("wait and clear_lock are for the lock of a store: a file has none")

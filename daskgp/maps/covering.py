@@ -41,7 +41,7 @@ def grid_over(
     named = tuple(dict.fromkeys((*resolution, *extent)))
     with sources.open_table(source, ()) as table:
         if like is not None:
-            with gridded.readable(like), gridded.open_grid(like) as opened:
+            with gridded.readable(like), gridded.open_grid(like, table.columns) as opened:
                 own = [str(dim) for dim in grids.dims_of(opened) if dim in table.columns]
             named = tuple(dict.fromkeys((*named, *own)))
         check_known("feature", named, table.columns, sources.shown(source))

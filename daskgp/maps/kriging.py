@@ -211,7 +211,7 @@ def asked_for(source: Any, like: Any, target: str | None, features: Any, backgro
                 f"columns {', '.join(columns)}"
             )
         like = source
-    grid = _grid(like)
+    grid = _grid(like, columns)
     there = tuple(map(str, (*grids.dims_of(grid), *grid.coords, *grid.data_vars)))
     common = tuple(dict.fromkeys(name for name in there if name in columns))
     beside = {background} if isinstance(background, str) else set[str]()
@@ -244,8 +244,8 @@ def asked_for(source: Any, like: Any, target: str | None, features: Any, backgro
     return Asked(source, target, wanted, grid)
 
 
-def _grid(like: Any) -> xr.Dataset:
-    """Return the grid that a map is on, from what is given for it."""
+def _grid(like: Any, columns: Names) -> xr.Dataset:
+    """Return the grid that a map of columns is on, from what is given for it."""
     if grids.is_xarray(like):
         return grids.as_dataset(like)
     if isinstance(like, Mapping):
@@ -256,7 +256,7 @@ def _grid(like: Any) -> xr.Dataset:
     if isinstance(like, str):
         if not data.exists(like):
             raise InputError(f"like {like} does not exist: check the path")
-        with gridded.readable(like), gridded.open_grid(like) as opened:
+        with gridded.readable(like), gridded.open_grid(like, columns) as opened:
             return opened.load()
     raise InputError(
         f"like is {shown(like)}: give a Dataset, a DataArray, a mapping of features to arrays, or "

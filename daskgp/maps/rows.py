@@ -63,7 +63,7 @@ def _grid(source: Any, names: Names) -> xr.Dataset:
             "background and mask go with one file of a grid, and the source is "
             f"{sources.shown(source)}: open several by xarray.open_mfdataset"
         )
-    with gridded.readable(given[0]), gridded.open_grid(given[0]) as opened:
+    with gridded.readable(given[0]), gridded.open_grid(given[0], names) as opened:
         return opened[[*names]].load()
 
 

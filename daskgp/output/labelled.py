@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from daskgp.checks import shown
-from daskgp.data import geotiffs, gridded, grids
+from daskgp.data import geotiffs, gridded, grids, rasters
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
 
-is_geotiff = geotiffs.is_geotiff
-ENDINGS = (".nc", ".zarr", *geotiffs.ENDINGS)
+is_geotiff = rasters.is_geotiff
+ENDINGS = (".nc", ".zarr", *rasters.ENDINGS)
 
 
 def to_geotiff(
@@ -64,7 +64,7 @@ def to_geotiff(
     (('temp',), ('K',), 47.75, 'EPSG:4326')
     """
     path = os.fspath(path)
-    if not geotiffs.is_geotiff(path):
+    if not rasters.is_geotiff(path):
         raise SettingError(f"{path} is not the name of a GeoTIFF: end it in .tif or .tiff")
     refuse_taken(path)
     along = (bands,) if isinstance(bands, str) else tuple(bands)
@@ -98,8 +98,8 @@ def refuse_taken(path: str) -> None:
     """Raise an error unless maps can be written to a new file or group of this name."""
     if not path.lower().endswith(ENDINGS):
         raise SettingError(f"cannot tell the format of {path}: end its name in .nc, .zarr or .tif")
-    if geotiffs.is_geotiff(path):
-        geotiffs.packages()
+    if rasters.is_geotiff(path):
+        rasters.packages()
     if "://" in path:
         raise SettingError(
             f"{path} is not on this machine: write the map here and copy it, or fit a model and "
@@ -120,7 +120,7 @@ def write(maps: Any, path: str) -> None:
     SettingError, StoreError
         If the name has another ending or is taken, or the disk is full.
     """
-    if geotiffs.is_geotiff(path):
+    if rasters.is_geotiff(path):
         to_geotiff(maps, path)
         return
     refuse_taken(path)

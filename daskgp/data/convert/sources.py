@@ -46,6 +46,8 @@ READERS: dict[str, Reader] = {
     ".parquet": tables.parquet_file,
     ".npz": tables.npz_file,
     ".nc": gridpoints.grid_file,
+    ".tif": gridpoints.grid_file,
+    ".tiff": gridpoints.grid_file,
     ".zarr": gridpoints.grid_file,
 }
 
