@@ -27,8 +27,8 @@ class Commands(UserDict[str, str]):
 
 
 NAMES = """
-check convert cross-validate fit forget info interpolate plan predict prepare report score update
-workflow
+check convert cross-validate examples fit forget info interpolate plan predict prepare report score
+update workflow
 """
 COMMANDS = Commands({name: name.replace("-", "_") for name in NAMES.split()})
 
@@ -43,11 +43,14 @@ def main(ctx: click.Context) -> None:
 
     \b
     Common tasks:
-      fit     daskgp fit data.csv model.zarr --target y --report report.html
-      map     daskgp predict model.zarr --resolution lon=0.5,lat=0.5 map.zarr
-      check   daskgp check model.zarr test.csv --target y
-      update  daskgp update model.zarr train.zarr
-      scale   daskgp convert 'parts/*.parquet' train.zarr --target y
+      try      daskgp examples stations
+      map      daskgp interpolate data.csv map.nc --resolution lon=0.5,lat=0.5
+      test     daskgp cross-validate data.csv --target y --blocks auto
+      fit      daskgp fit data.csv model.zarr --target y --report report.html
+      predict  daskgp predict model.zarr --resolution lon=0.5,lat=0.5 map.zarr
+      check    daskgp check model.zarr test.csv --target y
+      update   daskgp update model.zarr train.zarr
+      scale    daskgp convert 'parts/*.parquet' train.zarr --target y
     """  # noqa: D301 - click keeps the lines of a paragraph that begins with the control character
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -88,11 +88,14 @@ def test_help_is_instant_because_nothing_heavy_is_imported():
 
 
 TASKS = """\
-    fit     daskgp fit data.csv model.zarr --target y --report report.html
-    map     daskgp predict model.zarr --resolution lon=0.5,lat=0.5 map.zarr
-    check   daskgp check model.zarr test.csv --target y
-    update  daskgp update model.zarr train.zarr
-    scale   daskgp convert 'parts/*.parquet' train.zarr --target y
+    try      daskgp examples stations
+    map      daskgp interpolate data.csv map.nc --resolution lon=0.5,lat=0.5
+    test     daskgp cross-validate data.csv --target y --blocks auto
+    fit      daskgp fit data.csv model.zarr --target y --report report.html
+    predict  daskgp predict model.zarr --resolution lon=0.5,lat=0.5 map.zarr
+    check    daskgp check model.zarr test.csv --target y
+    update   daskgp update model.zarr train.zarr
+    scale    daskgp convert 'parts/*.parquet' train.zarr --target y
 """
 
 

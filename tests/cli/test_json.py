@@ -8,6 +8,7 @@ import zarr
 from commands import dataset, invoke, refused, succeed
 
 import daskgp
+from daskgp.cli import main
 
 
 @pytest.fixture
@@ -87,8 +88,8 @@ def test_an_error_keeps_its_code_and_its_line(model, tmp_path):
 
 
 def test_json_belongs_to_commands_that_print_tables():
-    tables = {"info", "plan", "check"}
-    for command in ("convert", "prepare", "fit", "update", "predict", "score", "workflow", *tables):
+    tables = {"info", "plan", "check", "cross-validate", "examples"}
+    for command in main.commands:
         assert ("--json" in invoke(command, "--help").stdout) == (command in tables)
 
 

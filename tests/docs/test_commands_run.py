@@ -99,7 +99,7 @@ def run(line, folder, scheduler, whole=False):
 
 
 def test_examples_are_found():
-    assert len(HELP) == 7
+    assert len(HELP) == 10
     text = (ROOT / "README.md").read_text()
     assert sum(map(len, README)) == text.count("\ndaskgp ") > 10
 
@@ -107,7 +107,8 @@ def test_examples_are_found():
 @pytest.mark.whole
 @pytest.mark.parametrize("whole", [False, SLOW])
 @pytest.mark.parametrize("line", [line for line in HELP if "workflow" not in line])
-def test_a_command_of_help_runs(line, whole, globe, scheduler):
+def test_a_command_of_help_runs(line, whole, globe, scheduler, monkeypatch):
+    monkeypatch.chdir(globe)
     run(line, globe, scheduler, whole)
     if " predict " in line:
         made = xr.open_zarr(globe / "map.zarr", consolidated=False)
