@@ -384,3 +384,20 @@ def test_an_icechunk_repository_on_s3_gets_one_commit_a_run(server, model, clust
     assert (
         "option default_cache_type of s3://bucket/maps.icechunk is none that Icechunk takes" in line
     )
+
+
+def test_a_map_of_rows_goes_to_a_bucket(server, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [f"{x:.3f},{y:.3f},{x + y:.3f}" for x, y in rng.uniform(0, 4, (40, 2))]
+    (tmp_path / "rows.csv").write_text("\n".join(["lon,lat,temp", *lines]))
+    how = ("--resolution", "lon=1,lat=1", "--extent", "lon=0:4,lat=0:4")
+    for name in ("map.zarr", "map.nc"):
+        found = succeed("interpolate", tmp_path / "rows.csv", f"s3://bucket/{name}", *how)
+        assert found["known"] == 25
+        assert "exists already" in refused(
+            "interpolate", tmp_path / "rows.csv", f"s3://bucket/{name}", *how
+        )
+    with xr.open_zarr("s3://bucket/map.zarr") as maps:
+        assert np.isfinite(maps.temp_std).all()
+    closed = refused("interpolate", tmp_path / "rows.csv", "s3://closed/map.zarr", *how)
+    assert "permission denied" in closed

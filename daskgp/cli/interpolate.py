@@ -68,7 +68,7 @@ from daskgp.errors import SettingError
 @click.option("--include-noise", is_flag=True, help="Deviations of new values, not of the field.")
 @geographic_option
 @fill_option
-@store_options("source", "like")
+@store_options("source", "like", destination="output")
 def interpolate(
     source: str,
     output: str,
@@ -90,7 +90,7 @@ def interpolate(
 
     SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is
     --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc, NAME.zarr or,
-    as a GeoTIFF, NAME.tif, gets mean and standard deviation.
+    as a GeoTIFF, NAME.tif, here or at a URL, gets mean and standard deviation.
     """
     from daskgp.maps.covering import grid_over
     from daskgp.maps.kriging import asked_for
@@ -98,7 +98,7 @@ def interpolate(
     from daskgp.output import labelled
 
     began = time.perf_counter()
-    labelled.refuse_taken(output)
+    labelled.refuse_taken(output, elsewhere=True)
     settings: dict[str, Any] = {"fill_values": fill_values(fill)}
     if geographic is not None:
         settings["geographic"] = names_or_false(geographic)

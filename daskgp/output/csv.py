@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from daskgp.checks import shown
 from daskgp.data import CONVERTIBLE, moments
 from daskgp.data.convert import sources, tables
 from daskgp.data.convert.convert import convert_for
@@ -108,9 +109,9 @@ def _columns(group: Any, wanted: Outputs, part: slice) -> np.ndarray:
 def _check(job: Job, source: str, output: str) -> None:
     if not is_csv(source):
         given = isinstance(job.source, str | os.PathLike)
-        shown = source if given else f"the {type(job.source).__name__}"
+        what = source if given else f"the {type(job.source).__name__}"
         raise InputError(
-            f"{shown} is not a csv, {output} is: name a store for the predictions, such as "
+            f"{what} is not a csv, {output} is: name a store for the predictions, such as "
             "predictions.zarr"
         )
     if remote.is_pattern(source) and not groups.exists(source):
@@ -118,8 +119,13 @@ def _check(job: Job, source: str, output: str) -> None:
             f"{source} may be several files: predict one at a time, or convert them and predict "
             "into a store"
         )
+    if job.mask:
+        raise SettingError(
+            f"mask={shown(job.mask)} leaves out rows and {output} has all of {source}: convert "
+            f"{source} with the mask and predict into a store"
+        )
     columns = Outputs(quantiles=job.outputs.quantiles, exceedance=job.outputs.exceedance)
-    if job.resume or job.verify or job.mask or job.outputs != columns:
+    if job.resume or job.verify or job.outputs != columns:
         raise SettingError(
             f"{output} holds mean and standard deviation, quantiles and exceedance, and is written "
             f"whole: convert {source} and predict into a store to resume, verify or have samples; "

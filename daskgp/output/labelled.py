@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from daskgp.checks import shown
 from daskgp.data import geotiffs, gridded, grids, rasters
-from daskgp.data.stores import groups
+from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError, StoreError
 
 is_geotiff = rasters.is_geotiff
@@ -91,20 +93,26 @@ def check_geotiff(coords: Mapping[Any, Any], what: str, path: str, bands: int) -
     """Raise an error unless a map with some bands, on a grid with these coordinates, can be one."""
     grid = grids.labelled({}, coords, ())
     layout = geotiffs.layout_of(grid, what)
-    geotiffs.check_room(path, geotiffs.bytes_of(layout, bands))
+    here = os.path.join(tempfile.gettempdir(), "map.tif") if remote.is_remote(path) else path
+    geotiffs.check_room(here, geotiffs.bytes_of(layout, bands))
 
 
-def refuse_taken(path: str) -> None:
-    """Raise an error unless maps can be written to a new file or group of this name."""
+def refuse_taken(path: str, elsewhere: bool = False) -> None:
+    """Raise an error unless maps can be written to a new file or group of this name.
+
+    ``elsewhere`` may be in an object store.
+    """
     if not path.lower().endswith(ENDINGS):
         raise SettingError(f"cannot tell the format of {path}: end its name in .nc, .zarr or .tif")
     if rasters.is_geotiff(path):
         rasters.packages()
-    if "://" in path:
-        raise SettingError(
-            f"{path} is not on this machine: write the map here and copy it, or fit a model and "
-            "predict into a store there (daskgp predict MODEL GRID URL)"
-        )
+    if remote.is_remote(path):
+        if not elsewhere:
+            raise SettingError(f"{path} is not on this machine: write the map here and copy it")
+        if remote.exists(path):
+            raise StoreError(f"{path} exists already: remove it or choose another name")
+        return
+    path = remote.location(path)
     if os.path.lexists(path):
         raise StoreError(f"{path} exists already: remove it or choose another name")
     folder = os.path.dirname(os.path.abspath(path))
@@ -115,15 +123,48 @@ def refuse_taken(path: str) -> None:
 def write(maps: Any, path: str) -> None:
     """Write a Dataset to a new netCDF file, Zarr group or GeoTIFF, by the ending of its name.
 
+    It appears once it is whole.  In an object store it is so once the metadata of a group, which
+    come last, are there.
+
     Raises
     ------
     SettingError, StoreError
-        If the name has another ending or is taken, or the disk is full.
+        If the name has another ending or is taken, the disk is full, or an object store refuses.
     """
+    refuse_taken(path, elsewhere=True)
+    if not remote.is_remote(path):
+        _write_here(maps, remote.location(path))
+        return
+    with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
+        part = os.path.join(folder, path.rstrip("/").rpartition("/")[2])
+        _write_here(maps, part)
+        refuse_taken(path, elsewhere=True)
+        _bring(part, path)
+
+
+def _bring(part: str, url: str) -> None:
+    """Copy a file or a group to an object store, of a group what makes it one last."""
+    fs, place = remote.filesystem(url)
+    files = sorted(file for file in Path(part).rglob("*") if file.is_file())
+    top = Path(part, "zarr.json")
+    try:
+        with groups.writing(url, "the map"):
+            if top in files:
+                files.remove(top)
+                fs.put([*map(str, files)], [f"{place}/{f.relative_to(part)}" for f in files])
+                fs.put_file(str(top), f"{place}/{top.name}")
+            else:
+                fs.put_file(part, place)
+    except BaseException:
+        groups.remove(url)
+        raise
+
+
+def _write_here(maps: Any, path: str) -> None:
+    """Write a Dataset to a new file or group on this machine."""
     if rasters.is_geotiff(path):
         to_geotiff(maps, path)
         return
-    refuse_taken(path)
     ending = path[path.rindex(".") :]
     part = f"{path[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"
     try:

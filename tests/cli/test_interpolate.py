@@ -2,6 +2,7 @@
 
 import json
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,7 +72,8 @@ def test_what_does_not_fit_is_refused_in_one_line(table, tmp_path):
     source, output = tmp_path / "rows.csv", tmp_path / "map.nc"
     for words, said in (
         (("map.png", *GRID), "end its name in .nc, .zarr or .tif"),
-        (("s3://bucket/map.nc", *GRID), "is not on this machine"),
+        (("http://localhost/map.nc", *GRID), "a web server does not list its files"),
+        ((output, *GRID, "--destination-options", "anon=true"), "has no effect"),
         ((tmp_path / "no" / "map.nc", *GRID), "no folder"),
         ((source.with_name("rows.csv.nc"), "--like", tmp_path / "no.nc"), "does not exist"),
         ((output, *GRID, "--background", tmp_path / "no.nc"), "does not exist"),
@@ -117,6 +119,32 @@ def test_a_full_disk_leaves_nothing(table, tmp_path, monkeypatch):
     line = refused("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID)
     assert "the disk is full: free some space" in line
     assert {one.name for one in tmp_path.iterdir()} == {"rows.csv"}
+
+
+@pytest.mark.parametrize("ending", ["nc", "zarr"])
+def test_a_map_may_go_to_an_object_store(table, tmp_path, ending):
+    url = f"memory://maps-{ending}/map.{ending}"
+    found = succeed("interpolate", tmp_path / "rows.csv", url, *GRID)
+    assert (found["map"], found["known"]) == (url, 63)
+    fs, place = fsspec.core.url_to_fs(url)
+    copy = tmp_path / f"copy.{ending}"
+    fs.get(place, str(copy), recursive=ending == "zarr")
+    wanted = daskgp.interpolate(table, THERE)
+    with xr.open_dataset(copy) as maps:
+        np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-6)
+    assert "exists already" in refused("interpolate", tmp_path / "rows.csv", url, *GRID)
+
+
+def test_an_object_store_that_refuses_is_left_without_the_map(table, tmp_path, monkeypatch):
+    url = "memory://maps-refused/map.zarr"
+    fs, place = fsspec.core.url_to_fs(url)
+
+    def refuse(*given, **how):
+        raise PermissionError("AccessDenied")
+
+    monkeypatch.setattr(type(fs), "put_file", refuse)
+    assert "permission denied" in refused("interpolate", tmp_path / "rows.csv", url, *GRID)
+    assert not fs.exists(place)
 
 
 def test_a_table_without_rows_is_told(tmp_path):

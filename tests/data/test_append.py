@@ -1,5 +1,6 @@
 """Rows added to a dataset store: all or none, whatever happens, and of the same columns alone."""
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -247,3 +248,32 @@ def test_rows_that_are_those_before_in_another_unit_are_told(tmp_path, caplog):
     for line, where in zip(told, ("files before", f"dataset {tmp_path}/one.zarr"), strict=True):
         assert f"'a' of {files[1]} goes from 500000 to 520000, in the {where} from 500 to" in line
     np.testing.assert_array_equal(rows(tmp_path / "two.zarr"), rows(tmp_path / "one.zarr"))
+
+
+@pytest.mark.parametrize("end", ["0.5,0.25", "0.5,0.25\n", "0.5", '"0.5",0.25', "0.5,0.25\n\n"])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_csv_that_is_cut_off_in_a_row_is_refused(end, ending, store, tmp_path):
+    opened = {"csv": open, "csv.gz": gzip.open}[ending]
+    source = tmp_path / f"more.{ending}"
+    with opened(source, "wt") as file:
+        file.write(table(3).to_csv(index=False) + end)
+    given = "1" if end == "0.5" else "2"
+    said = f"the last line of {source} has {given} of 3 fields, as if it were cut off"
+    assert said in refused("convert", source, store, "--append", "--target", "y")
+    assert len(daskgp.open_dataset(store)[0]) == 10
+    assert said in refused("convert", source, tmp_path / "new.zarr", "--target", "y")
+    assert not (tmp_path / "new.zarr").exists()
+
+
+@pytest.mark.parametrize("end", ["", "0.5,0.25,1", "0.5,0.25,", "\n\n", '"0.5",0.25,"1"'])
+def test_a_csv_that_ends_with_a_whole_row_is_taken(end, store, tmp_path):
+    source = tmp_path / "more.csv"
+    source.write_text(table(3).to_csv(index=False) + end)
+    rows = 3 + (end.endswith(("1", '"')))
+    assert convert(source, store, "y", append=True).rows == rows
+
+
+def test_the_last_row_may_have_lines_in_a_text(store, tmp_path):
+    source = tmp_path / "more.csv"
+    source.write_text('a,b,y,remark\n1,2,3,"one"\n1,2,3,"two\nlines"\n')
+    assert convert(source, store, "y", features=["a", "b"], append=True).rows == 2

@@ -83,7 +83,7 @@ def run(line, folder, scheduler, whole=False):
     words = [str(folder / word) if FILE.fullmatch(word) else word for word in words]
     if command in ("fit", "convert") and "--append" not in words:
         shutil.rmtree(named[1], ignore_errors=True)  # which another line needs
-    if command in ("fit", "plan") and not whole:
+    if command in ("fit", "plan", "cross-validate") and not whole:
         words += () if "--model" in words else ("--model", "sgpr")
         words += ("--set", "max_iter=2", *(("--set", "n_inducing=10") if "sgpr" in words else ()))
     elif command == "fit" and "--model" not in words:

@@ -99,6 +99,7 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
         ({"resume": True}, "is written whole: convert"),
         ({"n_samples": 3}, "have samples"),
         ({"variance": True}, "the rest is for grids"),
+        ({"mask": "land.geojson"}, "leaves out rows and .* has all of"),
         ({"wait": 3.0}, "a file has none"),
     ):
         with pytest.raises(SettingError, match=says):

@@ -94,6 +94,7 @@ def csv_file(source: str, targets: Names) -> Iterator[Table]:
 
     def blocks(names: Mapping[str, Kind], rows: int) -> Iterator[np.ndarray]:
         zones = _Zones(source)
+        _refuse_cut(source, begin)
         with opened(source) as file:  # evenly spaced numbers in front pass for an index of rows
             _refuse_wide(file, begin, source, None if EARLIER else HEAD_ROWS)
         with opened(source) as file, pd.read_csv(file, chunksize=rows, **how) as frames:
@@ -316,6 +317,41 @@ def _refuse_index(frame: Any, source: str, begin: _Begin) -> None:
     """Raise InputError for rows with more fields than the header has names, but for empty ones."""
     if not isinstance(frame.index, pd.RangeIndex) or frame[begin.beyond].notna().any(axis=None):
         raise InputError(f"rows of {source} have more fields than its header has names: correct it")
+
+
+TAIL = 1 << 16
+"""Bytes at the end of a csv that its last line is looked for in."""
+
+
+def _refuse_cut(source: str, begin: _Begin) -> None:
+    """Raise InputError for a csv that ends within a row, as one that is still being written does.
+
+    pandas takes fields that a row lacks for missing values.  A quotation mark that may have begun
+    in an earlier line is left to it.
+    """
+    with opened(source) as file:
+        end = _end_of(file, source)
+    lines = [line for line in end.splitlines() if line.strip()]
+    if len(lines) < 2 or lines[-1].count('"') % 2:
+        return
+    fields, names = len(next(csv.reader(lines[-1:]))), len(begin.names)
+    if fields < names:
+        raise InputError(
+            f"the last line of {source} has {fields} of {names} fields, as if it were cut off: "
+            "complete it, or take it out"
+        )
+
+
+def _end_of(file: Any, source: str) -> str:
+    """Return the text at the end of a file, of one that is compressed by reading it all."""
+    if source.lower().endswith(".csv"):
+        file.seek(max(0, file.seek(0, io.SEEK_END) - TAIL))
+        end = file.read()
+    else:
+        end = b""
+        while piece := file.read(TAIL):
+            end = (end + piece)[-TAIL:]
+    return bytes(end).decode("utf-8", "replace")
 
 
 def _refuse_wide(file: Any, begin: _Begin, source: str, most: int | None) -> None:
