@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import click
 from daskgp.cli.methods import MODELS
 from daskgp.cli.options import (
     NewGrid,
+    file_encoding_options,
     fill_option,
     fill_values,
     geographic_option,
@@ -68,6 +70,7 @@ from daskgp.errors import SettingError
 @click.option("--include-noise", is_flag=True, help="Deviations of new values, not of the field.")
 @geographic_option
 @fill_option
+@file_encoding_options
 @store_options("source", "like", destination="output")
 def interpolate(
     source: str,
@@ -85,6 +88,7 @@ def interpolate(
     include_noise: bool,
     geographic: str | None,
     fill: tuple[str, ...],
+    encoding: Mapping[str, Any],
 ) -> None:
     """Map a target of SOURCE on a grid, into the new file or Zarr group OUTPUT.
 
@@ -92,6 +96,7 @@ def interpolate(
     --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc, NAME.zarr or,
     as a GeoTIFF, NAME.tif, here or at a URL, gets mean and standard deviation.
     """
+    from daskgp.data import encoding as encodings
     from daskgp.maps.covering import grid_over
     from daskgp.maps.kriging import asked_for
     from daskgp.maps.kriging import interpolate as run
@@ -99,6 +104,8 @@ def interpolate(
 
     began = time.perf_counter()
     labelled.refuse_taken(output, elsewhere=True)
+    stored_as = encodings.checked(encoding)
+    labelled.check_encoding(output, stored_as)
     settings: dict[str, Any] = {"fill_values": fill_values(fill)}
     if geographic is not None:
         settings["geographic"] = names_or_false(geographic)
@@ -110,6 +117,9 @@ def interpolate(
     if labelled.is_geotiff(output):
         asked = asked_for(source, like, target, names, background)
         labelled.check_geotiff(asked.coords, source if like is None else "the grid", output, 2)
+    elif stored_as.chunks:
+        grid_of = asked_for(source, like, target, names, background).grid
+        stored_as.together(tuple(map(str, grid_of.dims)), tuple(grid_of.sizes.values()))
     maps, fitted = run(
         source,
         like,
@@ -123,7 +133,7 @@ def interpolate(
         return_model=True,
         **how,
     )
-    labelled.write(maps, output)
+    labelled.write(maps, output, stored_as)
     name = next(iter(maps.data_vars))
     result(
         map=output,

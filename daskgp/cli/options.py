@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -338,6 +338,60 @@ output_options = _as_one(
     ),
     click.option(
         "--seed", type=click.IntRange(min=0), metavar="K", help="Seed of --samples.  [default: 0]"
+    ),
+)
+
+
+def _encoding(
+    chunks: str | None, shards: str | None, dtype: str | None, **of_files: Any
+) -> Mapping[str, Any]:
+    """Return what options say of how a map is stored, as settings."""
+    sizes = {"chunks": chunks, "shards": shards}
+    given: dict[str, Any] = {
+        name: {dim: _cells(f"--{name}", dim, size) for dim, size in pairs}
+        for name, pairs in (
+            (name, _pairs(f"--{name}", text, "A=CELLS")) for name, text in sizes.items() if text
+        )
+    }
+    rest = {"dtype": dtype, **of_files}
+    return given | {name: value for name, value in rest.items() if value is not None}
+
+
+def _cells(option: str, dim: str, text: str) -> int:
+    number = numeric(text)
+    if not isinstance(number, float) or number != int(number):
+        raise SettingError(f"{option} has {text!r} for {dim!r}: give a number of cells")
+    return int(number)
+
+
+def _encoding_options(types: tuple[str, ...], *more: Any) -> Callable[[F], F]:
+    return _as_one(
+        "encoding",
+        _encoding,
+        click.option(
+            "--chunks", metavar="A=CELLS,...", help="Of a map: cells of a chunk by dimension."
+        ),
+        click.option(
+            "--shards",
+            metavar="A=CELLS,...",
+            help="Of a map: cells of a stored object of several --chunks.",
+        ),
+        click.option("--dtype", type=click.Choice(types), help="Of a map: type of its values."),
+        *more,
+    )
+
+
+encoding_options = _encoding_options(("float64", "float32"))
+file_encoding_options = _encoding_options(
+    ("float64", "float32", "int16"),
+    click.option(
+        "--scale-factor", type=float, metavar="S", help="What an integer of 1 means, with int16."
+    ),
+    click.option(
+        "--compression",
+        type=click.IntRange(0, 9),
+        metavar="LEVEL",
+        help="Of netCDF, 0 for none.  [default: 4]",
     ),
 )
 

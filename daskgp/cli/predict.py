@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -15,6 +15,7 @@ from daskgp.cli.options import (
     Wanted,
     cluster_options,
     device_option,
+    encoding_options,
     fill_option,
     fill_values,
     lock_options,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @mask_option
 @fill_option
 @output_options
+@encoding_options
 @click.option(
     "--exposure",
     metavar="VALUE",
@@ -81,6 +83,7 @@ def predict(
     mask: str | None,
     fill: tuple[str, ...],
     wanted: Wanted,
+    encoding: Mapping[str, Any],
     exposure: str | None,
     offset: str | None,
     trials: str | None,
@@ -132,6 +135,8 @@ def predict(
         beside = job.checked_beside(posterior, **given)
         settings = resume, model_store, verify, mask, arrays, model._windows
         asked = job.Job(posterior, source, output, *settings, beside=beside)
+        if encoding:
+            asked = _stored_as(asked, encoding)
         stored = csv.stored if csv.is_csv(output) else _as_geotiff(output)
         if stored is None:
             figures = _into_store(asked, cluster, run, lock)
@@ -143,6 +148,13 @@ def predict(
         else:
             figures = run.done(*_into_file(asked, cluster, stored))
     result(**figures)
+
+
+def _stored_as(job: Job, encoding: Mapping[str, Any]) -> Job:
+    """Return a prediction into a map that is stored as options say."""
+    from daskgp.data import encoding as encodings
+
+    return job._replace(encoding=encodings.checked(encoding))
 
 
 def _into_store(job: Job, cluster: Workers, run: Record, lock: Lock) -> dict[str, Any]:

@@ -24,6 +24,7 @@ import zarr
 
 from daskgp.data import coordinates, moments
 from daskgp.data.coordinates import REMEDY
+from daskgp.data.encoding import AS_GIVEN, Encoding
 from daskgp.data.gridded import Gridded, Index, Region, counts_of, region_of
 from daskgp.data.reading import behind
 from daskgp.data.rows import COLUMNS, UNITS, column_names
@@ -116,6 +117,7 @@ class Inputs(NamedTuple):
     layout: dict[str, Any]
     outputs: Outputs = Outputs()
     grid: Gridded | None = None
+    encoding: Encoding = AS_GIVEN
 
     @property
     def rows(self) -> int:
@@ -164,11 +166,16 @@ class Inputs(NamedTuple):
                 own["sample"], cells = self.outputs.samples[0], math.prod(self.steps)
                 most = SAMPLE_BYTES // (8 * cells * model.n_targets)
                 cut["sample"] = min(own["sample"], max(1, most))
+            shards, inner = None, self.steps
+            if self.encoding.shards:
+                inner = self.encoding.inner(self.dims, self.steps)
+                shards = (*self.steps, *cut.values())
             group.create_array(
                 name,
                 shape=(*self.shape, *own.values()),
-                chunks=(*self.steps, *cut.values()),
-                dtype="f8",
+                chunks=(*inner, *cut.values()),
+                shards=shards,
+                dtype=self.encoding.dtype or "float64",
                 fill_value=np.nan,
                 compressors=groups.CHECKED,
                 dimension_names=(*self.dims, *own),
@@ -257,7 +264,10 @@ def of_rows(
 
 
 def of_grid(
-    grid: Gridded, outputs: Outputs, beside: Mapping[str, float | str] = MappingProxyType({})
+    grid: Gridded,
+    outputs: Outputs,
+    beside: Mapping[str, float | str] = MappingProxyType({}),
+    encoding: Encoding = AS_GIVEN,
 ) -> Inputs:
     """Describe a grid, and the arrays that are wanted on it, with numbers that a likelihood takes.
 
@@ -270,7 +280,8 @@ def of_grid(
         raise InputError(
             f"{grid.url} has a coordinate {taken[0]!r}, a name that every map uses: rename it"
         )
-    return Inputs(grid.url, dims, grid.shape, grid.steps, grid.marks, layout, outputs, grid)
+    cells = grid.shape, grid.steps, grid.marks
+    return Inputs(grid.url, dims, *cells, layout, outputs, grid, encoding)
 
 
 class ChunkWriter(NamedTuple):
@@ -416,6 +427,27 @@ class Target:
         values = {name: groups.array_of(self.group, name) for name in self.names}
         name = self.url.named() if isinstance(self.url, Inside) else self.url
         return ChunkWriter(name, values, self._flags())
+
+    def refuse_other_encoding(self, inputs: Inputs) -> None:
+        """Raise StoreError for a map that has other chunks or types than are asked for."""
+        asked = inputs.encoding
+        if asked == AS_GIVEN:
+            return
+        mean, ndim = groups.array_of(self.group, "mean"), self._ndim
+        made = {"chunks": mean.chunks[:ndim], "shards": (mean.shards or ())[:ndim]}
+        for name, sizes in made.items():
+            own = dict(zip(inputs.dims, sizes, strict=False))
+            wanted = getattr(asked, name)
+            if any(own.get(dim) != size for dim, size in wanted.items()):
+                raise StoreError(
+                    f"predictions {self.url} have {name} of {_sizes(own)}, but this run has "
+                    f"{_sizes(wanted)}: a map keeps those it has, leave them out, or {REMEDY}"
+                )
+        if asked.dtype is not None and str(mean.dtype) != asked.dtype:
+            raise StoreError(
+                f"predictions {self.url} are {mean.dtype}, but this run has {asked.dtype}: a map "
+                f"keeps its type, leave it out, or {REMEDY}"
+            )
 
     def refuse_shared(self, inputs: Inputs) -> None:
         """Raise StoreError for arrays of which two tasks would write one chunk, or shard."""
@@ -585,6 +617,7 @@ def _existing(url: Place, inputs: Inputs, model: Model) -> Target:
     if not inputs.made(group):  # killed while it was being made
         inputs.create(group, model)
     target = inputs.target(url, group)
+    target.refuse_other_encoding(inputs)
     inputs.refuse_shrunk(target)
     return target
 
@@ -607,6 +640,10 @@ def _refuse_layout(url: Place, made: Any, inputs: Inputs) -> None:
                 f"predictions {url} were made from an input with {name} {was}, {inputs.url} has "
                 f"{value}: {REMEDY}"
             )
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim}={size}" for dim, size in sizes.items()) or "none"
 
 
 def _afresh(group: zarr.Group) -> zarr.Group:

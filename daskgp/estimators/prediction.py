@@ -24,6 +24,7 @@ from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
 from daskgp.data import axes, named_beside, named_targets, rasters, reading
+from daskgp.data import encoding as encodings
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -526,6 +527,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         trials: float | str | None = None,
         exposure: float | str | None = None,
         offset: float | str | None = None,
+        encoding: Mapping[str, Any] | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
         verify: bool = False,
@@ -576,6 +578,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
             What a likelihood takes of each new observation: a number for all, or the name of an
             array of the dataset store, or the column that it comes from, of a variable of the grid
             or of a column of the csv.  Default 1, 1 and 0: shares and rates.
+        encoding : mapping, optional
+            How a map is stored: ``chunks`` and ``shards``, cells by dimension, and ``dtype``,
+            "float64" or "float32".  Default the chunks of the grid, and float64.  A task predicts
+            and writes what lies in one stored object, a chunk or a shard.
         wait : float
             Seconds to wait for another run on this output to end.
         clear_lock : bool
@@ -617,6 +623,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         beside = outputs.checked_beside(self.solved_, **columns)
         given = resume, None, verify, mask, wanted, self._windows
         job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
+        if encoding is not None:
+            job = job._replace(encoding=encodings.checked(encoding))
         executor = Executor.current(self.progress, self.solved_.device)
         is_csv = to_csv.is_csv(output)
         if not (is_csv or rasters.is_geotiff(output)):

@@ -15,6 +15,7 @@ from daskgp.data import CONVERTIBLE, moments
 from daskgp.data.convert import sources, tables
 from daskgp.data.convert.convert import convert_for
 from daskgp.data.convert.table import ColumnError
+from daskgp.data.encoding import AS_GIVEN
 from daskgp.data.prediction_store import Outputs
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
@@ -125,7 +126,8 @@ def _check(job: Job, source: str, output: str) -> None:
             f"{source} with the mask and predict into a store"
         )
     columns = Outputs(quantiles=job.outputs.quantiles, exceedance=job.outputs.exceedance)
-    if job.resume or job.verify or job.outputs != columns:
+    odd = job.outputs != columns or job.encoding != AS_GIVEN
+    if job.resume or job.verify or odd:
         raise SettingError(
             f"{output} holds mean and standard deviation, quantiles and exceedance, and is written "
             f"whole: convert {source} and predict into a store to resume, verify or have samples; "

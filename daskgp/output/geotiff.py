@@ -33,6 +33,10 @@ def stored(job: Job, url: str) -> Iterator[Job]:
             f"{output} is written whole: predict into a store to resume or verify, such as "
             f"map.zarr, and then daskgp.to_geotiff('map.zarr', {output!r})"
         )
+    if job.encoding.chunks:
+        raise SettingError(
+            f"{output} is written in tiles of its own: of an encoding it takes the dtype alone"
+        )
     if not gridded.is_grid(job.source):
         raise InputError(
             f"{output} would hold a map and {job.source} holds rows: give a grid, --resolution or "

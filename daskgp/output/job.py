@@ -14,6 +14,7 @@ import numpy as np
 
 from daskgp.checks import shown, whole
 from daskgp.data import gridded
+from daskgp.data.encoding import AS_GIVEN, Encoding
 from daskgp.data.prediction_store import Outputs
 from daskgp.data.stores import transactions
 from daskgp.data.stores.remote import Place
@@ -45,7 +46,7 @@ class Job(NamedTuple):
     since.  ``mask`` and all ``outputs`` but samples are for grids, or quantiles and probabilities
     for a csv; ``windows`` returns what samples of a local method are drawn from.  Messages name
     ``made_of``, the csv that the source was made of, in its place.  ``beside`` are numbers that a
-    likelihood takes, or names of columns of the source.
+    likelihood takes, or names of columns of the source; ``encoding`` is that of a map.
     """
 
     posterior: Posterior
@@ -59,6 +60,7 @@ class Job(NamedTuple):
     windows: Callable[[Executor], Any] | None = None
     made_of: str | None = None
     beside: Mapping[str, float | str] = MappingProxyType({})
+    encoding: Encoding = AS_GIVEN
 
     def grid(self) -> AbstractContextManager[gridded.Gridded]:
         """Open the grid that is predicted; InputError unless it can be."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from daskgp.checks import shown
+from daskgp.data import encoding as encodings
 from daskgp.data import geotiffs, gridded, grids, rasters
+from daskgp.data.encoding import AS_GIVEN, Encoding
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError, StoreError
 
@@ -97,6 +99,18 @@ def check_geotiff(coords: Mapping[Any, Any], what: str, path: str, bands: int) -
     geotiffs.check_room(here, geotiffs.bytes_of(layout, bands))
 
 
+def check_encoding(path: str, encoding: Encoding) -> None:
+    """Raise an error unless a file of this name can have an encoding."""
+    others = encoding._replace(dtype=None)
+    if rasters.is_geotiff(path) and (others != AS_GIVEN or encoding.dtype == encodings.PACKED):
+        raise SettingError(
+            f"{path} is written in tiles of its own, of floats: of an encoding it takes the dtype "
+            "float32 or float64 alone"
+        )
+    if not rasters.is_geotiff(path):
+        encodings.check_kind(encoding, path.lower().endswith(".nc"))
+
+
 def refuse_taken(path: str, elsewhere: bool = False) -> None:
     """Raise an error unless maps can be written to a new file or group of this name.
 
@@ -120,7 +134,7 @@ def refuse_taken(path: str, elsewhere: bool = False) -> None:
         raise StoreError(f"{path} cannot be written: there is no folder {folder} to write to")
 
 
-def write(maps: Any, path: str) -> None:
+def write(maps: Any, path: str, encoding: Encoding = AS_GIVEN) -> None:
     """Write a Dataset to a new netCDF file, Zarr group or GeoTIFF, by the ending of its name.
 
     It appears once it is whole.  In an object store it is so once the metadata of a group, which
@@ -128,16 +142,18 @@ def write(maps: Any, path: str) -> None:
 
     Raises
     ------
-    SettingError, StoreError
-        If the name has another ending or is taken, the disk is full, or an object store refuses.
+    InputError, SettingError, StoreError
+        If the name has another ending or is taken, the encoding does not fit, the disk is full, or
+        an object store refuses.
     """
+    check_encoding(path, encoding)
     refuse_taken(path, elsewhere=True)
     if not remote.is_remote(path):
-        _write_here(maps, remote.location(path))
+        _write_here(maps, remote.location(path), encoding)
         return
     with tempfile.TemporaryDirectory(prefix="daskgp-") as folder:
         part = os.path.join(folder, path.rstrip("/").rpartition("/")[2])
-        _write_here(maps, part)
+        _write_here(maps, part, encoding)
         refuse_taken(path, elsewhere=True)
         _bring(part, path)
 
@@ -160,22 +176,23 @@ def _bring(part: str, url: str) -> None:
         raise
 
 
-def _write_here(maps: Any, path: str) -> None:
+def _write_here(maps: Any, path: str, encoding: Encoding) -> None:
     """Write a Dataset to a new file or group on this machine."""
     if rasters.is_geotiff(path):
-        to_geotiff(maps, path)
+        to_geotiff(maps if encoding.dtype is None else maps.astype(encoding.dtype), path)
         return
+    maps, own = encodings.of_file(maps, encoding, path.lower().endswith(".nc"))
     ending = path[path.rindex(".") :]
     part = f"{path[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"
     try:
         with groups.writing(path, "the map"):
             if ending.lower() == ".nc":
-                maps.to_netcdf(part)
+                maps.to_netcdf(part, encoding=own)
             else:
                 with warnings.catch_warnings():
                     # zarr warns that others may not read it: readers without it read the rest
                     warnings.filterwarnings("ignore", "Consolidated metadata")
-                    maps.to_zarr(part, mode="w-", consolidated=True)
+                    maps.to_zarr(part, mode="w-", consolidated=True, encoding=own)
             refuse_taken(path)
             os.rename(part, path)
     finally:

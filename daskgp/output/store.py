@@ -23,6 +23,7 @@ from dask.delayed import Delayed
 from daskgp import data
 from daskgp.data import feature_units, gridded, prediction_store, reading, visibility
 from daskgp.data.convert.layout import layout_of
+from daskgp.data.encoding import AS_GIVEN, PACKED
 from daskgp.data.feature_units import Change
 from daskgp.data.gridded import Index, Region
 from daskgp.data.prediction_store import ChunkWriter, Inputs, Outputs, Target
@@ -265,6 +266,12 @@ def _commit(output: transactions.Transaction, inputs: Inputs, job: Job, written:
 @contextmanager
 def work_of(job: Job) -> Iterator[Work]:
     """Yield the work of a prediction into a store; InputError unless its input can be predicted."""
+    if job.encoding != AS_GIVEN and (job.encoding.of_files or job.encoding.dtype == PACKED):
+        raise SettingError(
+            f"{', '.join(job.encoding.of_files) or 'dtype int16'}: a prediction store holds "
+            "floats, which Zarr compresses; write the map to a file with them, by "
+            "xarray.open_zarr('map.zarr').to_netcdf('map.nc', encoding=...)"
+        )
     job.posterior.refuse_spread(include_noise=True)
     if job.outputs.samples is not None:
         paths.check(job.posterior)
@@ -278,6 +285,11 @@ def work_of(job: Job) -> Iterator[Work]:
                 "dataset store or of a grid, or an xarray object; predict takes arrays and frames"
             )
         more = job.made_of is None and job.outputs._replace(samples=None) != Outputs()
+        if job.encoding != AS_GIVEN:
+            raise SettingError(
+                f"{job.source} holds rows, whose predictions have its chunks and are float64: an "
+                "encoding is for maps"
+            )
         if job.mask or more:
             remedy = "a store of rows has the mean and the variance, of which they are made"
             if not job.posterior.outer(observed=True).keeps_moments:
@@ -299,12 +311,18 @@ def _grid_work(job: Job) -> Iterator[Work]:
     if wanted.quantiles or wanted.exceedance is not None:
         known.outer(True).check("quantiles and probabilities")
     with job.grid() as grid:
+        if job.encoding.chunks:
+            dims = tuple(map(str, grid.grid.dims))
+            grid = dataclasses.replace(grid, steps=job.encoding.together(dims, grid.steps))
         steps = prediction_store.steps_of_map(job.output)
         if steps is not None and len(steps) == len(grid.steps):  # a map keeps the chunks it has
             grid = dataclasses.replace(grid, steps=steps)
         if grid.zeros is None:
             warn_of_far_grid(known, grid.grid)
-        reader, inputs = grid.reader(), prediction_store.of_grid(grid, wanted, job.beside)
+        reader, inputs = (
+            grid.reader(),
+            prediction_store.of_grid(grid, wanted, job.beside, job.encoding),
+        )
         yield Work(job, inputs, reader, grid.blocks(), partial(_check_grid, inputs, reader))
 
 
