@@ -124,12 +124,17 @@ def test_table_has_the_smaller_error_and_the_honest_interval(tutorial):
 
 @pytest.mark.slow  # a dozen commands, each with a cluster of its own
 def test_daily_job_survives_a_kill_and_an_overlap(tutorial):
+    pytest.importorskip("hvsampledata")
     names = tutorial("daily")
     assert names["record"]["exit"] == 0
     assert names["record"]["skipped"] > 0
     done = sorted(path.name for path in Path("maps").glob("*.zarr"))
-    assert done == ["10.zarr", "11.zarr", "fine.zarr"]
+    assert done == ["2014-02-27.zarr", "2014-02-28.zarr", "fine.zarr", "noon.zarr"]
     assert not [*Path("inbox").iterdir()]
+    for (nearest, plane, map_, inside), gain in zip(names["scores"].to_numpy(), (1 / 4, 1 / 3)):
+        assert map_ < plane < nearest
+        assert 1 - map_ / plane == pytest.approx(gain, abs=0.05)
+        assert 0.95 < inside < 0.995
 
 
 def test_every_tutorial_is_linked():
