@@ -282,17 +282,18 @@ def residual_maps(
     where = geographic or ((0, 1) if len(names) == 2 else None)
     if where is None or not np.isfinite(sample.std).any():
         return []
-    X, titles = sample.X[:, list(where)], tuple(names[j] for j in where)
+    pair = [names[j] for j in where]
+    X, titles = plot.places.columns_on_a_map(sample.X[:, list(where)], pair)
     maps = []
     for j, target in enumerate(targets[:MOST_MAPS]):
         y, mean, std = (values[:, j] for values in (sample.y, sample.mean, sample.std))
         known = np.isfinite(y) & np.isfinite(mean) & (std > 0)
         if known.any():
             of = f" of {target}" if len(targets) > 1 else ""
-            values = X[known], y[known], mean[known], std[known]
+            values = y[known], mean[known], std[known]
             maps.append(
                 _figure(
-                    drawing(plot.residuals, *values, names=titles),
+                    drawing(plot.residuals, X[known], *values, names=titles),
                     f"Map of the residuals{of}",
                     f"Residuals{of} in standard deviations: patches of one colour are structure "
                     "that the model misses.",

@@ -1,4 +1,4 @@
-"""Polygons of GeoJSON files, which rows and cells lie in or not."""
+"""Polygons of GeoJSON files, which rows and cells lie in or not, and lines to draw on maps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from daskgp.models.columns import KINDS, kind_of_name
 
 Names: TypeAlias = tuple[str, ...]
 ENDINGS = (".geojson", ".json")
-HOLD = {"Polygon": 0, "MultiPolygon": 1}
-"""Geometries that have an inside, and how deep their polygons lie."""
+LINES = {"LineString": 0, "MultiLineString": 1, "Polygon": 1, "MultiPolygon": 2}
+"""Geometries that have lines, and how deep these lie."""
+HOLD = ("Polygon", "MultiPolygon")
+"""Geometries that have an inside."""
 
 
 def is_path(mask: str) -> bool:
@@ -80,16 +82,33 @@ def across_and_up(features: Names) -> tuple[str, str]:
     )
 
 
+def lines_in(source: Any) -> tuple[np.ndarray, ...]:
+    """Return lines (k, 2), and the rings of polygons.
+
+    Parameters
+    ----------
+    source : str or object with a ``__geo_interface__``
+        Path of a GeoJSON file; or geometries of shapely or geopandas.
+
+    Raises
+    ------
+    InputError
+        If there are none.
+    """
+    path = isinstance(source, str)
+    said = _read(source, "coast") if path else source.__geo_interface__
+    lines = tuple(_lines(said, tuple(LINES)))
+    if not lines or any(line.ndim != 2 or line.shape[1] < 2 for line in lines):
+        raise InputError(
+            f"{source if path else 'coast'} has no line to draw: give geometries that are "
+            "LineString, MultiLineString, Polygon or MultiPolygon"
+        )
+    return tuple(line[:, :2] for line in lines)
+
+
 def _rings_in(path: str) -> tuple[np.ndarray, ...]:
     """Return the rings (k, 2) of the polygons in a GeoJSON file."""
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8", **(remote.options(path) or {})) as file:
-            said = json.load(file)
-    except FileNotFoundError:
-        raise InputError(f"mask {path} does not exist: check the path") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: it is no GeoJSON ({error})") from None
-    rings = tuple(_rings(said))
+    rings = tuple(_lines(_read(path, "mask"), HOLD))
     if not rings or any(ring.ndim != 2 or ring.shape[1] < 2 or len(ring) < 4 for ring in rings):
         raise InputError(
             f"{path} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
@@ -98,22 +117,34 @@ def _rings_in(path: str) -> tuple[np.ndarray, ...]:
     return tuple(ring[:, :2] for ring in rings)
 
 
-def _rings(said: Any) -> Iterator[np.ndarray]:
-    """Yield the rings in what a GeoJSON file says."""
+def _read(path: str, name: str) -> Any:
+    """Return what a GeoJSON file says, which an argument of that name is the path of."""
+    try:
+        with fsspec.open(path, "rt", encoding="utf-8", **(remote.options(path) or {})) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise InputError(f"{name} {path} does not exist: check the path") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: it is no GeoJSON ({error})") from None
+
+
+def _lines(said: Any, kinds: tuple[str, ...]) -> Iterator[np.ndarray]:
+    """Yield the lines of some kinds of geometries in what a GeoJSON file says."""
     if not isinstance(said, dict):
         return
     for key in ("features", "geometries"):
         for one in said.get(key) or ():
-            yield from _rings(one)
-    yield from _rings(said.get("geometry"))
-    if said.get("type") in HOLD:
-        polygons = said["coordinates"] if HOLD[said["type"]] else [said["coordinates"]]
-        for polygon in polygons:
-            for ring in polygon:
-                try:
-                    yield np.asarray(ring, np.float64)
-                except (TypeError, ValueError):
-                    yield np.empty(0)
+            yield from _lines(one, kinds)
+    yield from _lines(said.get("geometry"), kinds)
+    if said.get("type") in kinds:
+        lines = [said["coordinates"]]
+        for _ in range(LINES[said["type"]]):
+            lines = [line for several in lines for line in several]
+        for line in lines:
+            try:
+                yield np.asarray(line, np.float64)
+            except (TypeError, ValueError):
+                yield np.empty(0)
 
 
 def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.ndarray:

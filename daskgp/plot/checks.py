@@ -17,6 +17,7 @@ from daskgp.checks import shown
 from daskgp.errors import InputError, StoreError
 from daskgp.estimators.checking import check as check_of
 from daskgp.estimators.classifier import GPClassifier
+from daskgp.plot import places
 from daskgp.plot.canvas import (
     GREY,
     INK,
@@ -395,4 +396,5 @@ def check(found: Check, folder: Path) -> list[str]:
 def _residuals(found: Check, path: Path) -> None:
     """Draw those of the sample of a check, of two features and one target."""
     X, *values = found.sample
-    residuals(X, *(v[:, 0] for v in values), names=found.feature_names, path=path)
+    X, names = places.columns_on_a_map(X, found.feature_names)
+    residuals(X, *(v[:, 0] for v in values), names=names, path=path)

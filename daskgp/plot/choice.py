@@ -11,7 +11,6 @@ from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import shown
 from daskgp.errors import InputError
 from daskgp.plot.canvas import (
-    BAR,
     GREY,
     INK,
     LINES,
@@ -22,6 +21,8 @@ from daskgp.plot.canvas import (
     panels_on,
     tidy,
 )
+from daskgp.plot.fields import maps
+from daskgp.plot.places import columns_on_a_map
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,12 +153,9 @@ def spread(
     if len(labels) != d:
         raise InputError(f"names has {len(labels)} names for {d} features: give one each")
     if d == 2:
-        (ax,) = drawn = panels_on(axes, 1, (6.0, 4.4), path)
-        dots = ax.scatter(X[:, 0], X[:, 1], c=std, s=9, cmap="viridis", linewidths=0)
-        ax.figure.colorbar(dots, ax=ax, label="standard deviation", **BAR)
-        ax.set_xlabel(labels[0])
-        ax.set_ylabel(labels[1])
-        return finished(drawn, title, path)
+        X, pair = columns_on_a_map(X, labels)
+        what = "standard deviation"
+        return maps(X, {what: std}, names=pair, label=what, title=title, axes=axes, path=path)
     varying = [j for j in range(d) if np.nanmax(X[:, j]) > np.nanmin(X[:, j])] or [0]
     lines = {j: _medians(X[:, j], std) for j in varying}
     swing = sorted(varying, key=lambda j: -float(np.ptp(lines[j][1])))

@@ -18,7 +18,7 @@ from daskgp.plot.canvas import (
     finite_values,
     panels_on,
 )
-from daskgp.plot.coasts import coastlines
+from daskgp.plot.coasts import Coast, lines_given, lines_on
 from daskgp.plot.places import Places
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def posterior_map(
     label: str = "",
     title: str = "",
     marked: np.ndarray | None = None,
+    coast: Coast = True,
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
 ) -> np.ndarray:
@@ -77,6 +78,10 @@ def posterior_map(
         Title of the whole figure.
     marked : array, shape (m, 2), optional
         Places to mark on the panel of the standard deviation, such as inducing inputs.
+    coast : bool, path, or sequence of arrays of shape (k, 2) or of geometries
+        Coastlines: those that come with the package, on maps in longitude and latitude (True); none
+        (False); or others in the units of the axes: lines, geometries of shapely or geopandas, or
+        the path of a GeoJSON file.
     axes : Axes, one per panel, optional
         Where to draw; a new figure by default.
     path : path, optional
@@ -103,6 +108,7 @@ def posterior_map(
     """
     if isinstance(X, Mapping):
         X, (mean, std) = None, places.results_of(X)
+    shores = lines_given(coast)
     panels = {"observed": observed, "truth": truth, "mean": mean, "standard deviation": std}
     if mean is None or std is None:
         raise InputError(
@@ -120,7 +126,7 @@ def posterior_map(
         last = ax is drawn_on[-1]
         limits = _range(values, 0, 99) if last else shared
         image = _draw(ax, where, values, limits, STD_COLOURS if last else FIELD_COLOURS)
-        _dress(ax, where, image, name, leftmost=i % columns == 0, lowest=i >= len(panels) - columns)
+        _dress(ax, where, image, name, shores, i % columns == 0, i >= len(panels) - columns)
         if name in ("mean", "standard deviation"):
             # The end of the first row, so that panels of all rows stay the same size.
             end, beyond = (ax, values) if last else (drawn_on[first_end], field)
@@ -142,6 +148,7 @@ def maps(
     below: float | None = None,
     marked: np.ndarray | None = None,
     lines: Sequence[np.ndarray] = (),
+    coast: Coast = True,
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
 ) -> np.ndarray:
@@ -167,7 +174,7 @@ def maps(
         Places to mark on every panel, such as training inputs.
     lines : sequence of arrays, shape (k, 2)
         Lines to draw on every panel, such as the borders of blocks.
-    names, label, title, axes, path
+    names, label, title, coast, axes, path
         As in `posterior_map`.
 
     Returns
@@ -193,6 +200,7 @@ def maps(
         X, panels = None, places.panels_of(X)
     if not panels:
         raise InputError("panels is empty: give at least one field by its title")
+    shores = lines_given(coast)
     where, fields, whats = places.placed(X, panels, names)
     every = np.concatenate(list(fields.values()))
     drawn_on = _map_axes(axes, where, len(fields), path)
@@ -208,7 +216,7 @@ def maps(
         if below is not None:
             image.set_cmap(image.get_cmap().with_extremes(under=ALARM))
             name += f": {np.mean(values < below):.1%} below {below:g}"
-        _dress(ax, where, image, name, leftmost=i % columns == 0, lowest=i >= len(fields) - columns)
+        _dress(ax, where, image, name, shores, i % columns == 0, i >= len(fields) - columns)
         frame = ax.axis()
         for line in lines:
             line = places.two_columns("lines", line)
@@ -230,6 +238,7 @@ def residuals(
     *,
     names: tuple[str, ...] | None = None,
     title: str = "",
+    coast: Coast = True,
     ax: Axes | None = None,
     path: Path | None = None,
 ) -> Axes:
@@ -248,7 +257,7 @@ def residuals(
         Observed values, predictive means, and predictive standard deviations with noise,
         ``model.predict(X, return_std=True, include_noise=True)``.  What is lazy is computed, all at
         once; of more than 200,000 rows every k-th is.
-    names, title, path
+    names, title, coast, path
         As in `posterior_map`.
     ax : Axes, optional
         Where to draw; a new figure by default.
@@ -274,7 +283,7 @@ def residuals(
     """
     if y is None or mean is None or std is None:
         raise InputError("residuals need y, mean= and std=, with noise (include_noise=True)")
-    known = {"y": y, "mean": mean, "std": std}
+    shores, known = lines_given(coast), {"y": y, "mean": mean, "std": std}
     if X is not None:
         thin = slice(None, None, -(-max(len(X), 1) // MOST_ROWS))
         X, known = X[thin], {name: values[thin] for name, values in known.items()}
@@ -289,7 +298,7 @@ def residuals(
     ax = _map_axes(None if ax is None else [ax], where, 1, path)[0]
     limits = (-RESIDUALS, RESIDUALS)
     image = _draw(ax, where, missed, limits, RESIDUAL_COLOURS)
-    _dress(ax, where, image, "", leftmost=True)
+    _dress(ax, where, image, "", shores)
     _bar(image, ax, missed, limits, "(y - mean) / standard deviation")
     return finished(ax, title, path)
 
@@ -338,13 +347,19 @@ def _draw(
     if where.shape is None:
         # Dots that together cover the panel about once, whatever their number.
         size = np.clip(180_000 / len(where.x), 0.5, 40.0)
-        ax.margins(0.01)
+        ax.margins(0.01 if size < 40 else 0.05)  # of few, none is cut off
         return ax.scatter(where.x, where.y, c=values, s=size, linewidths=0, **options)
     return ax.pcolormesh(where.x, where.y, where.image(values), shading="nearest", **options)
 
 
 def _dress(
-    ax: Axes, where: Places, image: Any, title: str, leftmost: bool = True, lowest: bool = True
+    ax: Axes,
+    where: Places,
+    image: Any,
+    title: str,
+    coast: bool | list[np.ndarray],
+    leftmost: bool = True,
+    lowest: bool = True,
 ) -> None:
     """Give a map its title, the labels and numbers of its axes, its aspect and its coastlines."""
     from matplotlib.collections import LineCollection
@@ -360,11 +375,10 @@ def _dress(
             numbers.set_useOffset(False)
     if where.aspect is not None:
         ax.set_aspect(where.aspect)
-    if where.geographic:
-        coasts = coastlines(ax.get_xlim(), ax.get_ylim(), max(where.extent))
+    if lines := lines_on(where, ax.get_xlim(), ax.get_ylim(), coast):
         dark = image.get_cmap().name == STD_COLOURS  # where most is
         ax.add_collection(
-            LineCollection(coasts, colors="0.6" if dark else "black", linewidths=0.6), autolim=False
+            LineCollection(lines, colors="0.6" if dark else "black", linewidths=0.6), autolim=False
         )
 
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from daskgp.data import grids
 from daskgp.errors import InputError
+from daskgp.plot import places
 from daskgp.plot.canvas import Path
+from daskgp.plot.coasts import Coast
 from daskgp.plot.fields import maps
 from daskgp.plot.places import with_unit
 from daskgp.predict.hyperparameter_map import ERROR
@@ -23,6 +25,7 @@ def hyperparameter_map(
     *,
     names: tuple[str, ...] | None = None,
     title: str = "",
+    coast: Coast = True,
     axes: Sequence[Axes] | np.ndarray | None = None,
     path: Path | None = None,
 ) -> np.ndarray:
@@ -33,7 +36,7 @@ def hyperparameter_map(
     fields : Dataset
         ``hyperparameter_map_`` of a model, whose knots are drawn as dots, or what its
         ``hyperparameter_map`` gives on a grid of two dimensions.
-    names, title, axes, path
+    names, title, coast, axes, path
         As in `posterior_map`.
 
     Returns
@@ -59,7 +62,7 @@ def hyperparameter_map(
     shown = {str(k): v for k, v in fields.data_vars.items() if not str(k).endswith(ERROR)}
     titled = {with_unit(name, grids.unit_of(one)): one for name, one in shown.items()}
     if max((one.ndim for one in titled.values()), default=0) > 1:
-        return maps(titled, names=names, title=title, axes=axes, path=path)
+        return maps(titled, names=names, title=title, coast=coast, axes=axes, path=path)
     features = [str(name) for name in fields.coords if name not in fields.dims]
     if len(features) != 2:
         raise InputError(
@@ -67,6 +70,6 @@ def hyperparameter_map(
             "features, give model.hyperparameter_map(grid) of a grid of two dimensions"
         )
     X = np.column_stack([fields[name].values for name in features])
+    X, known = places.columns_on_a_map(X, features)
     panels = {name: one.values for name, one in titled.items()}
-    how = names or (features[0], features[1])
-    return maps(X, panels, names=how, title=title, axes=axes, path=path)
+    return maps(X, panels, names=names or known, title=title, coast=coast, axes=axes, path=path)

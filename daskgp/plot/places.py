@@ -13,6 +13,7 @@ import numpy as np
 from daskgp import data
 from daskgp.data import grids, reading
 from daskgp.errors import InputError
+from daskgp.models.columns import KINDS, kind_of_name
 from daskgp.plot.canvas import finite_values, in_memory
 
 MOST_SIDE = 2_000
@@ -135,19 +136,45 @@ def of_points(
 ) -> Places:
     """Return points (n, 2), as an image where they fill a regular grid.
 
-    Columns of a table called longitude and latitude are in degrees.
+    Columns called longitude and latitude, by their table or by the caller, are in degrees.
     """
     labels = names or columns or ("x", "y")
-    degrees = [OF_DEGREES.get(str(name).lower(), "") for name in columns or ("", "")]
+    known = any(_in_degrees(pair, X) for pair in (columns, names) if pair)
     labelled: dict[str, Any] = {
         "names": (labels[0], labels[1]),
-        "units": (degrees[0], degrees[1]) if all(degrees) else ("", ""),
+        "units": (OF_DEGREES["lon"], OF_DEGREES["lat"]) if known else ("", ""),
         "renamed": names is not None,
     }
     x, y = np.unique(X[:, 0]), np.unique(X[:, 1])
     if min(len(x), len(y)) < 2 or len(x) * len(y) != len(X) or len(np.unique(X, axis=0)) != len(X):
         return Places(X[:, 0], X[:, 1], **labelled)
     return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), **labelled)
+
+
+def columns_on_a_map(X: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, str]]:
+    """Return points (n, 2), longitude before latitude, and the labels of their axes.
+
+    Examples
+    --------
+    >>> X, names = columns_on_a_map(np.array([[50.0, 7.0]]), ("lat", "lon"))
+    >>> X.tolist(), names
+    ([[7.0, 50.0]], ('lon (°E)', 'lat (°N)'))
+    """
+    pair = (str(names[0]), str(names[1]))
+    if [kind_of_name(name) for name in pair] == list(reversed(KINDS)):
+        X, pair = X[:, ::-1], (pair[1], pair[0])
+    if not _in_degrees(pair, X):
+        return X, pair
+    units = OF_DEGREES["lon"], OF_DEGREES["lat"]
+    return X, (with_unit(pair[0], units[0]), with_unit(pair[1], units[1]))
+
+
+def _in_degrees(names: Sequence[str], X: np.ndarray) -> bool:
+    """Return whether columns are longitude and latitude by their names, which values may deny."""
+    east, north = np.nanmax(np.abs(X), axis=0)
+    return [kind_of_name(str(name)) for name in names] == list(KINDS) and bool(
+        east <= 360 and north <= 90
+    )
 
 
 def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -1,5 +1,7 @@
 """Maps of labelled results: axes, units and colours come from the data."""
 
+import json
+
 import dask
 import dask.array as da
 import numpy as np
@@ -201,6 +203,75 @@ def test_longitude_and_latitude_get_coastlines():
     assert lines_of(ax) == []
 
 
+SHORE = np.array([[-9.0, 52.0], [-8.0, 53.0], [-7.0, 52.5]])
+
+
+class Shape:
+    """A geometry as shapely and geopandas have them."""
+
+    def __init__(self, kind, coordinates):
+        self.__geo_interface__ = {"type": kind, "coordinates": coordinates}
+
+
+@pytest.mark.parametrize("given", ["file", "lines", "one line", "geometry", "geometries"])
+def test_other_coastlines_are_files_lines_and_geometries(given, tmp_path):
+    line = SHORE.tolist()
+    kinds = {"MultiPolygon": [[line, line]], "LineString": line, "Point": [0, 0]}
+    shapes = [{"type": kind, "coordinates": at} for kind, at in kinds.items()]
+    file = tmp_path / "coast.geojson"
+    features = [{"type": "Feature", "geometry": shape} for shape in shapes]
+    file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    coast, n = {
+        "file": (file, 3),
+        "lines": ([SHORE, SHORE + 1], 2),
+        "one line": (SHORE, 1),
+        "geometry": (Shape("MultiLineString", [line, line]), 2),
+        "geometries": ([Shape("Polygon", [line]), Shape("LineString", line)], 2),
+    }[given]
+    mean, std = pair(lon=np.linspace(-12, -5, 8), lat=np.linspace(51, 56, 6))
+    for ax in plot.posterior_map(mean=mean, std=std, coast=coast):
+        drawn = [at for at in lines_of(ax) if (at[0] >= (-9, 51)).all() and at[0, 0] < 0]
+        assert len(drawn) == n
+        np.testing.assert_allclose(drawn[0], SHORE)
+        assert ax.get_xlim() == (-12.5, -4.5)
+
+
+def test_coastlines_go_on_maps_of_any_axes_or_are_left_out():
+    mean, std = pair()
+    X = np.random.default_rng(0).uniform(size=(20, 2))
+    (ax,) = plot.maps(X, {"a": X[:, 0]}, coast=[SHORE])
+    np.testing.assert_allclose(lines_of(ax), [SHORE])  # once: no globe to go round
+    for axes in (
+        plot.maps({"a": mean}, coast=False),
+        plot.posterior_map(mean=mean, std=std, coast=False),
+        [plot.residuals(y=mean, mean=mean + 1, std=std, coast=False)],
+        plot.maps(X, {"a": X[:, 0]}),
+    ):
+        assert all(lines_of(ax) == [] for ax in axes)
+
+
+def test_what_is_no_coastline_is_named(tmp_path):
+    mean, _ = pair()
+    empty = tmp_path / "empty.geojson"
+    empty.write_text('{"type": "Point", "coordinates": [1, 2]}')
+    bad = tmp_path / "bad.geojson"
+    bad.write_text('{"type": "LineString", "coordinates": [[1, 2], [3]]}')
+    cut = tmp_path / "cut.geojson"
+    cut.write_text('{"type": "LineStr')
+    for coast, said in (
+        (tmp_path / "no.geojson", "coast .*no.geojson does not exist: check the path"),
+        (empty, "empty.geojson has no line to draw: give geometries"),
+        (bad, "bad.geojson has no line to draw"),
+        (cut, "cannot read .*cut.geojson: it is no GeoJSON"),
+        (Shape("Point", [1, 2]), "coast has no line to draw"),
+        (3, "coast=3: give True, False, the path"),
+        (None, "coast=None: give True, False, the path"),
+        ([[1.0, 2.0], [3.0, 4.0]], r"a line of coast has shape \(2,\)"),
+    ):
+        with pytest.raises(InputError, match=said):
+            plot.maps({"a": mean}, coast=coast)
+
+
 def test_coastlines_go_round_the_globe_and_are_not_cut():
     mean, _ = pair(lon=np.linspace(0, 350, 36))  # longitudes from 0 to 360
     (ax,) = plot.maps({"a": mean})
@@ -224,6 +295,35 @@ def test_columns_of_a_table_called_longitude_and_latitude_are_a_map_with_coasts(
     assert lines_of(ax)
     ax = plot.residuals(X, np.ones(20), np.zeros(20), np.ones(20), names=("a", "b"))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
+
+
+def test_places_that_the_caller_calls_longitude_and_latitude_are_on_the_globe():
+    X = np.random.default_rng(0).uniform((-10, 45), (10, 60), (40, 2))
+    for names in (("lon", "lat"), ("longitude (°)", "latitude (°)")):
+        (ax,) = plot.maps(X, {"a": X[:, 0]}, names=names)
+        assert lines_of(ax)
+        assert (ax.get_xlabel(), ax.get_ylabel()) == names
+    for names in (("lon", "lat"), ("lat", "lon")):  # metres, and the other way round
+        (ax,) = plot.maps(X * 1e4 if names[0] == "lon" else X, {"a": X[:, 0]}, names=names)
+        assert lines_of(ax) == []
+
+
+def test_spread_checks_and_hyperparameters_of_places_are_maps_with_coasts(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"lat": rng.uniform(45, 60, 300), "lon": rng.uniform(-10, 10, 300)})
+    (ax,) = plot.spread(X.values, 1 + rng.uniform(size=300), names=("lat", "lon"))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lon (°E)", "lat (°N)")
+    assert lines_of(ax)
+    assert bars([ax]) == ["standard deviation"]
+    model = daskgp.VecchiaGP(varying=3, max_iter=2, progress=False).fit(X, np.sin(X.lon))
+    axes = plot.hyperparameter_map(model.hyperparameter_map_)
+    assert all(lines_of(ax) for ax in axes)
+    assert axes[-1].get_xlabel() == "lon (°E)"
+    assert not any(map(lines_of, plot.hyperparameter_map(model.hyperparameter_map_, coast=False)))
+    grid = model.hyperparameter_map(
+        xr.Dataset(coords={"lat": np.linspace(46, 59, 5), "lon": np.linspace(-9, 9, 4)})
+    )
+    assert all(lines_of(ax) for ax in plot.hyperparameter_map(grid))
 
 
 def test_maps_of_a_prediction_have_their_own_scales_units_and_titles():
