@@ -36,6 +36,63 @@ def is_xarray(x: Any) -> bool:
     return isinstance(x, xr.DataArray | xr.Dataset)
 
 
+def is_tree(x: Any) -> bool:
+    """Return whether x is a DataTree."""
+    return isinstance(x, xr.DataTree)
+
+
+def nodes_with(tree: xr.DataTree, names: Sequence[str]) -> dict[str, xr.Dataset]:
+    """Return the nodes of a tree that have coordinates or variables of all names, by their paths.
+
+    InputError if there are none, or a leaf lacks a name.
+    """
+    found: dict[str, xr.Dataset] = {}
+    for node in tree.subtree:
+        own = node.to_dataset()
+        missing = [name for name in names if name not in own.variables]
+        if not missing:
+            found[node.path] = own
+        elif node.is_leaf and own.variables:
+            there = ", ".join(map(str, own.variables))
+            raise InputError(
+                f"node {node.path} of the DataTree has no {missing[0]!r}, it has {there}: rename "
+                "it or leave the node out"
+            )
+    if not found:
+        raise InputError(f"no node of the DataTree has {', '.join(names)}: check the names")
+    return found
+
+
+def tree_like(tree: xr.DataTree, found: Mapping[str, xr.DataArray | xr.Dataset]) -> xr.DataTree:
+    """Return a tree with the nodes of another, those that are found with what is found there."""
+    nodes = {path: as_dataset(own) for path, own in found.items()}
+    empty = {node.path: xr.Dataset() for node in tree.subtree}
+    return xr.DataTree.from_dict(empty | nodes, name=tree.name)
+
+
+def only_node(tree: xr.DataTree, names: Sequence[str] = ()) -> xr.Dataset:
+    """Return the only node of a tree with all names, of none the only one with variables.
+
+    InputError unless there is exactly one.
+    """
+    found = {}
+    for node in tree.subtree:
+        own = node.to_dataset()
+        if {*names} <= {*map(str, own.variables)} if names else own.data_vars:
+            found[node.path] = own
+    what = f"{', '.join(names)}" if names else "variables"
+    if not found:
+        paths = ", ".join(node.path for node in tree.subtree)
+        raise InputError(f"no node of the DataTree has {what}, its nodes are {paths}")
+    if len(found) > 1:
+        paths = " and ".join([*found][:2])
+        raise InputError(
+            f"{len(found)} nodes of the DataTree have {what}, such as {paths}: give one, "
+            f"tree[{next(iter(found))!r}].to_dataset()"
+        )
+    return next(iter(found.values()))
+
+
 def as_dataset(x: xr.DataArray | xr.Dataset) -> xr.Dataset:
     """Return a Dataset of a DataArray, by its name or "y"; a Dataset as it is."""
     return x.to_dataset(name=x.name or "y") if isinstance(x, xr.DataArray) else x

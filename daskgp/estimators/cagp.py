@@ -17,6 +17,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import TRAINED, Requirements, among, chosen
+from daskgp.estimators.trees import of_nodes
 from daskgp.fit import rounds
 from daskgp.fit.actions import OfActions, paired
 from daskgp.fit.arrange import AsStored, Sorted
@@ -150,6 +151,7 @@ class CaGP(GaussianProcess):
 
     # -- prediction --------------------------------------------------------------------------
 
+    @of_nodes
     def predict(
         self,
         X: Any,

@@ -21,6 +21,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
+from daskgp.estimators.trees import of_nodes
 from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.fit import classes as several
 from daskgp.likelihoods import categorical
@@ -241,6 +242,7 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
             np.asarray, means, "decision", "posterior mean of f", labels=self.classes_
         )
 
+    @of_nodes
     def predict_proba(self, X: Any) -> Any:
         """Return probabilities (n, C) of the classes, in the order of ``classes_``.
 
@@ -266,6 +268,7 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
         said = "probability of the class"
         return composite.of_rows(_probabilities, moments, "probability", said, labels=self.classes_)
 
+    @of_nodes
     def predict(self, X: Any) -> Any:
         """Return the most probable class at X: lazy for a dask X, on the grid of an xarray object.
 

@@ -22,6 +22,7 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
+from daskgp.estimators.trees import of_nodes
 from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.likelihoods import Likelihood
 from daskgp.likelihoods.hurdle import Hurdle
@@ -195,6 +196,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
 
     # -- predictions -------------------------------------------------------------------------
 
+    @of_nodes
     def predict(
         self,
         X: Any,
@@ -257,6 +259,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
             found.append(composite.of_rows(*given, labels=levels, dim="quantile"))
         return found[0] if len(found) == 1 else tuple(found)
 
+    @of_nodes
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities (n, 2) of zero and of a positive amount at X.
 
@@ -275,6 +278,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         check_is_fitted(self)
         return self.occurrence_.predict_proba(X)
 
+    @of_nodes
     def predict_exceedance(self, X: Any, threshold: float, *, include_noise: bool = True) -> Any:
         """Return the probability that a new observation at X exceeds a threshold of 0 or more.
 

@@ -32,6 +32,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators import nested, settings_of_fit
 from daskgp.estimators.attributes import Learned
 from daskgp.estimators.pickling import carried
+from daskgp.estimators.trees import of_nodes
 from daskgp.fit import named
 from daskgp.fit.fitted import Fit
 from daskgp.fit.scratch import scratch_rows
@@ -230,6 +231,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         twin.__dict__.update(state)
         return twin
 
+    @of_nodes
     def predict(
         self,
         X: Any,
@@ -250,7 +252,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         X : array-like (n, d)
             A NumPy array gives NumPy arrays.  A dask or Zarr array gives dask arrays with its row
             chunks, and nothing is computed.  An xarray object gives DataArrays on its grid, lazy
-            where it is chunked.  Rows with a missing feature give NaN.
+            where it is chunked.  A DataTree gives a DataTree of the same nodes, each
+            with the results on its grid.  Rows with a missing feature give NaN.
         return_std : bool
             Also return the standard deviation, with the shape of the mean.
         return_cov : bool
@@ -402,6 +405,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         beside = named_beside(**noise, **columns)
         return leaving_out.left_out(self.solved_, known, X, y, beside)
 
+    @of_nodes
     def predict_exceedance(
         self,
         X: Any,
@@ -546,7 +550,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         ----------
         source : str, DataArray or Dataset
             Dataset store, which need not have a ``y``; or a grid that has the features by name, a
-            Zarr group, a netCDF file or an xarray object; or a csv with a column per feature.
+            Zarr group, a netCDF file or an xarray object, among them a DataTree of which one node
+            has the features; or a csv with a column per feature.
         output : str or icechunk.Session
             Prediction store to create; or, on this machine, a csv from a csv, or a GeoTIFF (.tif)
             from a grid.  A name that ends in .icechunk is that of an Icechunk repository, and what
@@ -618,6 +623,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         self._check_fitted()
         begin_call(self.solved_.token)
         asked = variance, quantiles, exceedance, n_samples, random_state
+        source = outputs.source_of(source, self.solved_)
         wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
@@ -678,6 +684,7 @@ trials, exposure, offset
         """
         self._check_fitted()
         asked = variance, quantiles, exceedance, n_samples, random_state
+        source = outputs.source_of(source, self.solved_)
         wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
@@ -775,6 +782,7 @@ trials, exposure, offset, verify
         """
         self._check_fitted()
         asked = variance, quantiles, exceedance, n_samples, random_state
+        source = outputs.source_of(source, self.solved_)
         wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)

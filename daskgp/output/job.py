@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp.checks import shown, whole
-from daskgp.data import gridded
+from daskgp.data import gridded, grids
 from daskgp.data.encoding import AS_GIVEN, Encoding
 from daskgp.data.prediction_store import Outputs
 from daskgp.data.stores import transactions
@@ -103,6 +103,11 @@ def place_of(output: Any, group: str | None = None) -> Place:
             "maps.icechunk/group"
         )
     return str(output)
+
+
+def source_of(source: Any, posterior: Posterior) -> Any:
+    """Return what is predicted into a store: of a DataTree the only node with the features."""
+    return grids.only_node(source, posterior.feature_names) if grids.is_tree(source) else source
 
 
 def checked_beside(posterior: Posterior, **given: Any) -> dict[str, float | str]:

@@ -294,6 +294,8 @@ def _compare(
 def _of_object(source: Any, targets: Names) -> AbstractContextManager[Table]:
     """Open what holds columns with names: a data frame, an Arrow stream, a grid, a Zarr store."""
     what = shown(source)
+    if grids.is_tree(source):
+        source = grids.only_node(source, targets)
     if grids.is_xarray(source):
         return nullcontext(gridpoints.grid_table(grids.as_dataset(source), targets, what))
     if hasattr(source, "reset_index") and hasattr(source, "columns"):
