@@ -60,6 +60,11 @@ from daskgp.errors import SettingError
     metavar="NAME",
     help="Where the map is wanted: a GeoJSON file of polygons, or a boolean variable of the grid.",
 )
+@click.option(
+    "--barriers",
+    metavar="FILE",
+    help="What rows do not see one another across, such as land: a GeoJSON file of polygons.",
+)
 @click.option("--max-std", type=float, metavar="S", help="Leave out cells that are less certain.")
 @click.option(
     "--min-neighbours",
@@ -83,6 +88,7 @@ def interpolate(
     assignments: tuple[str, ...],
     background: str | None,
     mask: str | None,
+    barriers: str | None,
     max_std: float | None,
     min_neighbours: int | None,
     include_noise: bool,
@@ -98,7 +104,7 @@ def interpolate(
     """
     from daskgp.data import encoding as encodings
     from daskgp.maps.covering import grid_over
-    from daskgp.maps.kriging import asked_for
+    from daskgp.maps.kriging import asked_for, check_barriers
     from daskgp.maps.kriging import interpolate as run
     from daskgp.output import labelled
 
@@ -109,6 +115,9 @@ def interpolate(
     settings: dict[str, Any] = {"fill_values": fill_values(fill)}
     if geographic is not None:
         settings["geographic"] = names_or_false(geographic)
+    if barriers is not None:
+        check_barriers(model or "auto")
+        settings["barriers"] = barriers
     how = _method(model, kernel, assignments, settings)
     like: Any = grid.like
     if grid.resolution is not None or grid.extent is not None:

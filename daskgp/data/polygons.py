@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -39,6 +40,14 @@ class Polygons:
     rings: tuple[np.ndarray, ...]
     features: tuple[str, str]
 
+    @property
+    def token(self) -> str:
+        """Checksum of the rings."""
+        whole = hashlib.sha256(repr(self.features).encode())
+        for ring in self.rings:
+            whole.update(np.ascontiguousarray(ring).tobytes())
+        return whole.hexdigest()
+
     def hold(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return whether points (n,) are inside; longitudes are from -180 or from 0 degrees."""
         found = inside(self.rings, x, y)
@@ -54,30 +63,46 @@ class Polygons:
         return xr.DataArray(found, dims=x.dims)
 
 
-def polygons_in(path: str, features: Names) -> Polygons:
-    """Return the polygons in a GeoJSON file.
+def polygons_in(
+    given: Any, features: Names, what: str = "mask", over: tuple[str, str] | None = None
+) -> Polygons:
+    """Return the polygons in a GeoJSON file, or in what one says.
 
     Parameters
     ----------
-    path : str
+    given : str, mapping or object
+        Path of a file, what one says, or an object whose ``__geo_interface__`` says it.
     features : tuple of str
         Names, among which are longitude and latitude, or x and y.
+    what : str
+        Name of the polygons in messages.
+    over : pair of str, optional
+        Those of the features, where it is known.
 
     Raises
     ------
     InputError
         If the file has no polygons, or it is not clear which features they are over.
     """
-    return Polygons(_rings_in(path), across_and_up(features))
+    path = isinstance(given, str)
+    said = _read(given, what) if path else geojson_of(given)
+    rings = _checked(tuple(_lines(said, HOLD)), given if path else what)
+    return Polygons(rings, over or across_and_up(features, what))
 
 
-def across_and_up(features: Names) -> tuple[str, str]:
+def geojson_of(given: Any) -> Mapping[str, Any] | None:
+    """Return what GeoJSON says that is given as a mapping or by an object; None for others."""
+    said = getattr(given, "__geo_interface__", given)
+    return said if isinstance(said, Mapping) else None
+
+
+def across_and_up(features: Names, what: str = "mask") -> tuple[str, str]:
     """Return the features across and up a map."""
     found = crs.across_and_up({name: {} for name in features})
     if found is not None:
         return found
     raise InputError(
-        "mask is a file of polygons, and it is not clear which features they are over: name them "
+        f"{what} has polygons, and it is not clear which features they are over: name them "
         f"lon and lat, or x and y; they are {', '.join(features)}"
     )
 
@@ -106,15 +131,25 @@ def lines_in(source: Any) -> tuple[np.ndarray, ...]:
     return tuple(line[:, :2] for line in lines)
 
 
-def _rings_in(path: str) -> tuple[np.ndarray, ...]:
-    """Return the rings (k, 2) of the polygons in a GeoJSON file."""
-    rings = tuple(_lines(_read(path, "mask"), HOLD))
+def _checked(rings: tuple[np.ndarray, ...], name: str) -> tuple[np.ndarray, ...]:
+    """Return the rings (k, 2) of polygons; InputError unless they are closed lines of numbers."""
     if not rings or any(ring.ndim != 2 or ring.shape[1] < 2 or len(ring) < 4 for ring in rings):
         raise InputError(
-            f"{path} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
+            f"{name} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
             "geometries"
         )
-    return tuple(ring[:, :2] for ring in rings)
+    found = tuple(ring[:, :2] for ring in rings)
+    for number, ring in enumerate(found, 1):
+        if not np.isfinite(ring).all():
+            raise InputError(
+                f"ring {number} of {name} has coordinates that are no finite numbers: correct them"
+            )
+        if (ring[0] != ring[-1]).any():
+            raise InputError(
+                f"ring {number} of {name} is not closed: it begins at {ring[0].tolist()} and ends "
+                f"at {ring[-1].tolist()}, let it end where it begins"
+            )
+    return found
 
 
 def _read(path: str, name: str) -> Any:
@@ -130,16 +165,16 @@ def _read(path: str, name: str) -> Any:
 
 def _lines(said: Any, kinds: tuple[str, ...]) -> Iterator[np.ndarray]:
     """Yield the lines of some kinds of geometries in what a GeoJSON file says."""
-    if not isinstance(said, dict):
+    if not isinstance(said, Mapping):
         return
     for key in ("features", "geometries"):
         for one in said.get(key) or ():
             yield from _lines(one, kinds)
     yield from _lines(said.get("geometry"), kinds)
     if said.get("type") in kinds:
-        lines = [said["coordinates"]]
+        lines = [said.get("coordinates")]
         for _ in range(LINES[said["type"]]):
-            lines = [line for several in lines for line in several]
+            lines = [line for several in lines for line in (several or ())]
         for line in lines:
             try:
                 yield np.asarray(line, np.float64)

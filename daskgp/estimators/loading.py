@@ -30,7 +30,7 @@ from daskgp.estimators.experts import ExpertsGP
 from daskgp.estimators.hurdle import HurdleGP
 from daskgp.estimators.lma import LMA, PIC
 from daskgp.estimators.opticom import OptiComGP
-from daskgp.estimators.saving import REGRESSOR, SETTING
+from daskgp.estimators.saving import BARRIERS, REGRESSOR, SETTING
 from daskgp.estimators.settings import kernel_of
 from daskgp.estimators.sgpr import SGPR
 from daskgp.estimators.ssgp import SparseSpectrumGP
@@ -338,6 +338,8 @@ def _restored(
 
 def _setting(value: dict[str, Any]) -> Any:
     """Return a setting that stores have by what kind it is."""
+    if BARRIERS in value:
+        return value[BARRIERS]
     if "mapping" in value:
         return dict(value["mapping"])
     return (

@@ -13,6 +13,7 @@ import numpy as np
 
 from daskgp import models
 from daskgp.data import grids, remove
+from daskgp.data.polygons import geojson_of
 from daskgp.data.stores import groups, locks
 from daskgp.data.stores import models as stores
 from daskgp.errors import SettingError, StoreError
@@ -28,7 +29,7 @@ from daskgp.priors import Prior
 
 logger = logging.getLogger("daskgp")
 
-SETTING, REGRESSOR = "setting_", "regressor"
+SETTING, REGRESSOR, BARRIERS = "setting_", "regressor", "barriers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +230,8 @@ def _settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.nd
             settings[name] = {REGRESSOR: type(value).__name__}
         elif isinstance(value, set | frozenset):
             settings[name] = sorted(value)
+        elif name == BARRIERS:
+            settings[name] = {BARRIERS: geojson_of(value)}
         elif isinstance(value, Mapping):
             settings[name] = {"mapping": {key: _plain(one) for key, one in value.items()}}
         else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from numpy.typing import ArrayLike
 
-from daskgp.checks import whole
+from daskgp.checks import shown, whole
+from daskgp.data.polygons import geojson_of
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.lma import LMA
@@ -17,7 +19,7 @@ from daskgp.estimators.settings import JITTER
 from daskgp.fit.arrange import Blocks
 from daskgp.fit.arrange.blocks import NEAR_BLOCKS
 from daskgp.fit.inputs import WAYS, Inputs
-from daskgp.fit.recipe import Traits
+from daskgp.fit.recipe import Recipe, Traits
 from daskgp.fit.training import OnRows
 from daskgp.models.markov.conditionals import MOST_COMPILED
 from daskgp.models.markov.vecchia import Vecchia
@@ -77,6 +79,13 @@ class VecchiaGP(LMA):
         support inputs too, which can be 256 together with the neighbours.
     varying_over : sequence of str, optional
         Features that they vary over; default all.
+    barriers : str or mapping, optional
+        Path of a GeoJSON file of polygons over longitude and latitude, or x and y, such as those of
+        land; what such a file says; or an object with ``__geo_interface__``.  Rows and places are
+        conditioned on the nearest rows that they see: those to which no polygon lies on the way, on
+        the great circle where columns are ``geographic``, else on the straight line.  Places that
+        see no row have the prior.  Distances are straight as before.  Rows inside are refused, and
+        so are support inputs, which would tie all rows, and more than 256 ``predict_neighbours``.
     max_iter : int
         Maximum number of iterations of training.
     store : str, optional
@@ -126,6 +135,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     n_neighbours: int = 30
     predict_neighbours: int = 100
     training_rows: int | Literal["auto"] | None = "auto"
+    barriers: str | Mapping[str, Any] | None = None
     train_support: bool = field(default=False, init=False)
     markov_order: int | None = field(default=None, init=False)
     neighbours: Literal["nearest", "order"] = field(default="nearest", init=False)
@@ -157,11 +167,16 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         blocks = super()._arrangement()
         return dataclasses.replace(blocks, near="both", reach=NEAR_BLOCKS, predict_rows=rows)
 
+    def recipe(self) -> Recipe:
+        """Return all that a fit needs to know, as a value, see ``GaussianProcess.recipe``."""
+        return dataclasses.replace(super().recipe(), barriers=self.barriers)
+
     def _trainer(self) -> OnRows:
         rows = self.training_rows
         return OnRows(self._model(), training_rows=rows, variation=self._variation())
 
     def _check_own(self) -> None:
+        self._check_barriers()
         if self._variation() is None:
             return
         count, model = self._inputs.count, self._model()
@@ -171,4 +186,26 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
                 f"{count} support inputs and {number} neighbours: with varying every row is "
                 f"conditioned on all support inputs and its neighbours, at most {MOST_COMPILED} "
                 "together; choose fewer of either, or varying=None"
+            )
+
+    def _check_barriers(self) -> None:
+        """Raise SettingError for barriers that are none, or that others would look across."""
+        given = self.barriers
+        if given is None:
+            return
+        if not isinstance(given, str) and geojson_of(given) is None:
+            raise SettingError(
+                f"barriers={shown(given)}: give the path of a GeoJSON file of polygons, what it "
+                "says, or an object with __geo_interface__"
+            )
+        if self.n_support or not isinstance(self.support, str):
+            raise SettingError(
+                "barriers leave out rows that are not seen, and support inputs tie all rows, those "
+                "beyond a barrier too: choose n_support=0"
+            )
+        if self._model().shares:
+            raise SettingError(
+                f"predict_neighbours={self.predict_neighbours} with barriers: of more than "
+                f"{MOST_COMPILED} the places of a cell share their rows, which each place sees or "
+                f"not: choose at most {MOST_COMPILED}"
             )

@@ -36,7 +36,7 @@ from daskgp.models.markov.earlier import ranks
 from daskgp.models.markov.vecchia import Shared, Vecchia
 from daskgp.models.method import Pass
 from daskgp.models.trend import contrasts
-from daskgp.models.values import Block, Piece, Theta, add, move
+from daskgp.models.values import Piece, Theta, add, move
 from daskgp.runtime.executor import mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train.callbacks import calling
@@ -360,9 +360,9 @@ def _draw(model: Vecchia, plan: Draw, piece: Piece, shared: Shared) -> list[Cond
 
 def _first(model: Vecchia, shared: Shared, limit: int) -> list[Conditionals]:
     """Return the conditionals of the first rows, which find their neighbours among themselves."""
-    places, *block = shared.first
-    piece = Piece(Block(*block), places=np.asarray(places))
-    own = np.flatnonzero(model.ranks(np.asarray(places), block[0]) <= np.uint64(limit))
+    places, block = np.asarray(shared.first.places), shared.first.block
+    piece = Piece(block, places=places)
+    own = np.flatnonzero(model.ranks(places, block.X) <= np.uint64(limit))
     return [model.given(piece, shared, own)]
 
 

@@ -240,6 +240,9 @@ class Recipe:
         Whether rows are those of a fold, in which a class may be missing.
     levels : ndarray (p,), optional
         Scales of the targets whose codes the last column has, where rows are those of joint ones.
+    barriers : str, mapping or Polygons, optional
+        Polygons that rows do not see one another across: as a setting gives them, until a fit has
+        read them.
     others
         As the settings of an estimator.
     """
@@ -279,6 +282,7 @@ class Recipe:
     of_part: bool = False
     targets: Literal["separate", "joint"] = "separate"
     levels: np.ndarray | None = None
+    barriers: Any = None
 
     @property
     def observed_by(self) -> Likelihood:

@@ -26,6 +26,7 @@ from daskgp.data.blocks.layout import Layout
 from daskgp.data.partition import Unit, per_task
 from daskgp.fit.task import Kept, OverUnits, Points, Source, Stored, TaskRounds
 from daskgp.models import scaling
+from daskgp.models.markov.barriers import Barriers
 from daskgp.models.method import Pass
 from daskgp.runtime.executor import Executor, mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread, solve_threads
@@ -62,6 +63,8 @@ class Rounds(OverUnits):
         Minimum number of tasks when thin units share them; default one task per unit.
     seed : int
         Seed of the rows that are drawn.
+    barriers : Barriers, optional
+        Barriers between rows.
     """
 
     rows: Rows
@@ -75,6 +78,7 @@ class Rounds(OverUnits):
     read_rows: int | None = None
     least_tasks: int | None = None
     seed: int = 0
+    barriers: Barriers | None = None
 
     @property
     def source(self) -> Stored:

@@ -25,7 +25,18 @@ from daskgp.data.seen import noticed
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
-from daskgp.fit import hyperparameters, joint, means, rounds, separate, sites, targets, warm, work
+from daskgp.fit import (
+    barriers,
+    hyperparameters,
+    joint,
+    means,
+    rounds,
+    separate,
+    sites,
+    targets,
+    warm,
+    work,
+)
 from daskgp.fit.fitted import Fit, note, ranges_of
 from daskgp.fit.plan import Plan, Workload, make_plan
 from daskgp.fit.recipe import Outcome, Problem, Recipe
@@ -94,9 +105,8 @@ def fitted(
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, beside)
     _warn_of_arrays(X, y, beside)
     dataset = noticed(X, y, sizes)
-    _say_geographic(recipe, sizes)
-    _say_categories(recipe, sizes)
-    _say_unused(recipe, y, beside)
+    recipe = barriers.read(recipe, sizes)
+    _say(recipe, sizes, y, beside)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
     load, plan = planned(recipe, sizes, limit, keep)
     if all(given is None for given in beside.values()):
@@ -108,6 +118,7 @@ def fitted(
         with _JITTER_ONCE, scratch_rows(recipe.store) as spill:
             shared = executor.shares_memory
             whole = marked(recipe, recipe.rows_of(X, y, spill, shared, beside), executor)
+            barriers.refuse_inside(recipe, whole, executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
             with rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills
@@ -207,6 +218,7 @@ def solved(
     scale = scaled(recipe, sums, rows)
     units = partition.alone(spans)
     stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
+    stage = replace(stage, barriers=barriers.in_model(recipe, rows, scale))
     if start is not None:
         begun = warm.start(recipe, stage, sums, start)
     else:
@@ -308,6 +320,13 @@ def _warn_of_arrays(X: Any, y: Any, beside: Beside) -> None:
     named = {ARGUMENTS[name]: a for name, a in beside.items()}
     reading.warn_of_moved(X, y=y, **named)
     data.warn_of_packed(X, y=y, **named)
+
+
+def _say(recipe: Recipe, rows: data.Rows, y: Any, beside: Beside) -> None:
+    """Say what is taken of the data that nobody has asked for, and what is not."""
+    _say_geographic(recipe, rows)
+    _say_categories(recipe, rows)
+    _say_unused(recipe, y, beside)
 
 
 def _say_unused(recipe: Recipe, y: Any, given: Beside) -> None:

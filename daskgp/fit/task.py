@@ -22,6 +22,7 @@ from daskgp.data.blocks.draws import Central, Some
 from daskgp.data.partition import Draw, Span, Unit, parts, whole_chunks
 from daskgp.errors import DeviceMemoryError
 from daskgp.models import scaling
+from daskgp.models.markov.barriers import Barriers
 from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta, add_lists, move
 from daskgp.runtime import device_memory
@@ -198,6 +199,11 @@ class OverUnits(ABC):
 
     units: tuple[Unit, ...]
     seed: int
+
+    @property
+    def barriers(self) -> Barriers | None:
+        """Barriers between rows; none where tasks run, among whose shared values they are."""
+        return None
 
     @abstractmethod
     def over(self, units: tuple[Unit, ...]) -> Self:

@@ -534,11 +534,15 @@ def _left_out(model: Vecchia, seed: int, piece: Piece, shared: Shared) -> list[C
     rows = np.arange(start, stop)[:: max(1, (stop - start) // GAP_ROWS)]
     places = np.concatenate([piece.places, *(piece.near_places or ())])
     others = np.flatnonzero(~np.isin(to_host(shared.first.places), places))
-    first = Block(*shared.first[1:]).at(namespace(piece.own.X).asarray(others))
+    first = shared.first.block.at(namespace(piece.own.X).asarray(others))
     everything = Block.join([piece.own, *piece.near, first])
     outside = np.setdiff1d(np.arange(len(everything.X)), np.arange(start, stop))
     if not len(rows) or not len(outside):
         return []
-    points = in_units(everything.X, shared.lengths)
-    near = nearest(points[outside], points[rows], model.n_neighbours)
-    return [compact(everything, rows, outside[near])]
+    points, sees = in_units(everything.X, shared.lengths), None
+    if shared.first.barriers:
+        xp = namespace(piece.own.X)
+        own, rest = (everything.X[xp.asarray(one)] for one in (rows, outside))
+        sees = shared.first.barriers.between(own, rest).sees
+    near = nearest(points[outside], points[rows], model.n_neighbours, sees=sees)
+    return [compact(everything, rows, np.where(near >= 0, outside[near], -1))]

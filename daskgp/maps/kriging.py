@@ -15,6 +15,7 @@ from daskgp.checks import positive, shown, whole
 from daskgp.data import gridded, grids
 from daskgp.data.convert import sources
 from daskgp.errors import InputError, SettingError
+from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import ESTIMATORS
 from daskgp.maps import background as backgrounds
@@ -56,6 +57,7 @@ def interpolate(
     kernel: Kernel | str | None = None,
     background: xr.DataArray | str | None = None,
     mask: Any = None,
+    barriers: Any = None,
     max_std: float | None = None,
     min_neighbours: int | None = None,
     include_noise: bool = False,
@@ -96,6 +98,11 @@ def interpolate(
         counts, up to half a step away; the name of such a variable of the grid; or the path of a
         GeoJSON file of polygons over longitude and latitude, or x and y.  Rows and cells outside
         are left out.
+    barriers : str or mapping, optional
+        What rows and cells do not see one another across, such as land between two seas: the path
+        of a GeoJSON file of polygons over longitude and latitude, or x and y, what such a file
+        says, or an object with ``__geo_interface__``.  It is a setting of `VecchiaGP`, which "auto"
+        then takes.  Rows and cells inside are left out.
     max_std : float, optional
         Largest standard deviation, in units of the target, up to which cells have values.
     min_neighbours : int, optional
@@ -120,7 +127,7 @@ def interpolate(
     Raises
     ------
     InputError, SettingError
-        If names, grid, background or mask do not fit the source, or a setting is wrong.
+        If names, grid, background, mask or barriers do not fit the source, or a setting is wrong.
 
     Examples
     --------
@@ -133,6 +140,9 @@ def interpolate(
     >>> sorted(maps), dict(maps.sizes)
     (['height', 'height_std'], {'x': 13, 'y': 7})
     """
+    if barriers is not None:
+        check_barriers(method)
+        settings = {**settings, "barriers": barriers}
     _check(method, kernel, max_std, min_neighbours, settings)
     if isinstance(source, xr.DataTree):
         given = {key: value for key, value in locals().items() if key not in ("source", "settings")}
@@ -143,14 +153,14 @@ def interpolate(
     asked = asked_for(source, like, target, features, background)
     attributes, known = _said(asked, min_neighbours)
     model = _model(method, kernel, known, settings)
-    asked, inside, added = _prepared(asked, mask, background, model.fill_values)
+    asked, regions, added = _prepared(asked, mask, background, model)
     logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))
     model.fit(asked.source, asked.target, features=list(asked.features))
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
     include_noise = include_noise or _has_link(model)
     mean, std = model.predict(grid, return_std=True, include_noise=include_noise)
-    kept = [] if inside is None else [inside.cells(asked.grid)]
+    kept = [region.cells(asked.grid) for region in regions]
     if max_std is not None:
         kept.append(std <= max_std)
     if min_neighbours is not None:
@@ -191,6 +201,17 @@ def _check(
         positive("max_std", max_std)
     if min_neighbours is not None:
         whole("min_neighbours", min_neighbours, 1)
+
+
+def check_barriers(method: Any) -> None:
+    """Raise SettingError unless a method takes barriers."""
+    if isinstance(method, str) and method != "auto":
+        kind = ESTIMATORS.find(method)
+        if "barriers" not in requirements.defaults(kind):
+            raise SettingError(
+                f"barriers are a setting of VecchiaGP, which conditions rows on those that they "
+                f"see, and not of {kind.__name__}: choose method='vecchia' or 'auto'"
+            )
 
 
 def _has_link(model: GaussianProcess) -> bool:
@@ -286,22 +307,26 @@ def _said(asked: Asked, min_neighbours: int | None) -> tuple[Mapping[str, Any], 
 
 
 def _prepared(
-    asked: Asked, mask: Any, background: Any, fill_values: Any
-) -> tuple[Asked, region.Region | None, xr.DataArray | None]:
-    """Return what is asked with the source to fit, the region, and the background at the cells."""
-    inside, added = None, None
-    if mask is not None or background is not None:
+    asked: Asked, mask: Any, background: Any, model: GaussianProcess
+) -> tuple[Asked, list[region.Region], xr.DataArray | None]:
+    """Return what is asked with the source to fit, the regions, and the background at the cells."""
+    barriers = getattr(model, "barriers", None)
+    regions, added = list[region.Region](), None
+    if not (mask is None and barriers is None and background is None):
         beside = (background,) if isinstance(background, str) else ()
         read = rows.by_name(asked.source, (*asked.features, *beside, asked.target))
         asked = asked._replace(source=read)
     if mask is not None:
-        inside = region.of(mask, asked.grid, asked.features)
-        asked = asked._replace(source=inside.rows(asked.source, asked.target))
+        regions.append(region.of(mask, asked.grid, asked.features))
+    if barriers is not None:
+        regions.append(region.beside(barriers, asked.features, model.geographic))
+    for own in regions:
+        asked = asked._replace(source=own.rows(asked.source, asked.target))
     if background is not None:
         guess, added = backgrounds.of(background, asked.source, asked.grid, asked.features)
-        rest = guess.subtracted(asked.source, asked.target, fill_values)
+        rest = guess.subtracted(asked.source, asked.target, model.fill_values)
         asked = asked._replace(source=rest)
-    return asked, inside, added
+    return asked, regions, added
 
 
 def _model(
@@ -310,7 +335,9 @@ def _model(
     """Return the estimator to fit to so many values."""
     if not isinstance(method, str):
         return clone(method)
-    name = ("exact" if known <= EXACT else "vecchia") if method == "auto" else method
+    name = method
+    if method == "auto":
+        name = "exact" if known <= EXACT and "barriers" not in settings else "vecchia"
     given = {"progress": False, **settings} | ({} if kernel is None else {"kernel": kernel})
     return ESTIMATORS.find(name)(**given)
 

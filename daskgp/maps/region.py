@@ -62,10 +62,20 @@ class Inside:
 
 
 @dataclass(frozen=True)
+class Outside(Inside):
+    """The outside of polygons, such as those of land that are barriers."""
+
+    def at(self, places: dict[Hashable, Any]) -> xr.DataArray:
+        """Return whether places are outside, by their coordinates across and up."""
+        return ~super().at(places)
+
+
+@dataclass(frozen=True)
 class Region:
     """A region, at rows of a source and cells of a map."""
 
     shape: Field | Inside
+    what: str = "mask"
 
     def rows(self, source: Any, target: str) -> Any:
         """Return the source without the targets of rows outside."""
@@ -76,7 +86,8 @@ class Region:
             kept = source.assign({target: source[target].where(own)})
         if not own.any():
             raise InputError(
-                "mask leaves out all rows of the source: give one in the coordinates of the rows"
+                f"{self.what} leaves out all rows of the source: give one in the coordinates of "
+                "the rows"
             )
         return kept
 
@@ -119,3 +130,10 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
             f"over some of {', '.join(features)}"
         )
     return Region(Field(mask.astype(bool)))
+
+
+def beside(barriers: Any, features: Names, geographic: Any) -> Region:
+    """Return the region that is not inside of barriers; both settings are those of a model."""
+    pair = tuple(geographic) if isinstance(geographic, list | tuple) else ()
+    over = (str(pair[0]), str(pair[1])) if len(pair) == 2 and {*pair} <= {*features} else None
+    return Region(Outside(polygons_in(barriers, features, "barriers", over)), "barriers")

@@ -113,6 +113,10 @@ class Rounds(Protocol):
     def n_units(self) -> int:
         """Number of units: blocks, experts or parts of a mini-batch."""
 
+    @property
+    def barriers(self) -> Any:
+        """Barriers between rows, `daskgp.models.markov.barriers.Barriers`; None for none."""
+
     def sum(self, over: Pass, *shared: Any, kept: Any = None) -> Any:
         """Return the results of a pass summed over all units, in their order."""
 
@@ -294,6 +298,10 @@ class Declared(Protocol):
         """Return which of the rows around a place predict it; None for all of them."""
         return None
 
+    def one_by_one(self, theta: Theta, state: Any) -> bool:
+        """Return whether places have no joint prior, as each is conditioned on those before it."""
+        return theta.varying is not None
+
     def steadier(self) -> str:
         """Return a setting that keeps variances from being negative beyond rounding."""
         return "dtype='float64' or a larger noise_variance"
@@ -393,7 +401,7 @@ class Conditioned(Protocol):
     def of_sum(self, theta: Theta, state: Any, X: Array, v: Array, near: Any) -> Moments:
         """Return mean (1, p) and variance (1,) of the sum of f over places X (n, d) by v (n,).
 
-        It is asked for where hyper-parameters vary over space.
+        It is asked for where ``one_by_one`` is True.
         """
 
 

@@ -333,6 +333,11 @@ class Posterior:
             )
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether places have no joint prior, as each is conditioned on those before it."""
+        return self.method.one_by_one(self.theta, self.state)
+
+    @property
     def likelihood(self) -> Likelihood | None:
         """Likelihood of y given f; None if y is f and Gaussian noise."""
         response = self.layer(Response)

@@ -108,15 +108,15 @@ def lazy_average(
     Tiles, pairs of tiles and their sums are tasks, added up in the order of the rows, so bits do
     not depend on the workers.  The mean needs only the tiles.  A local method conditions all places
     on the training rows that serve any of them: pairs are then those of the prior, and what the
-    rows say of the average follows from sums over its places.  Where hyper-parameters vary there is
-    no prior of pairs: places are conditioned one after another, in one task.
+    rows say of the average follows from sums over its places.  Where hyper-parameters vary, or with
+    barriers, there is no prior of pairs: places are conditioned one after another, in one task.
     """
     node, count = posterior_node(posterior, travels), X.numblocks[0]
     token = dask.base.tokenize(posterior, X.name, w.name, include_noise)
     tile, pair, row = (f"average-{part}-{token}" for part in ("tile", "pair", "row"))
     own = [((X.name, i, 0), (w.name, i)) for i in range(count)]
     tiles, rows = [(tile, i) for i in range(count)], [(row, i) for i in range(count)]
-    local, varies = posterior.nearby is not None, posterior.theta.varying is not None
+    local, varies = posterior.nearby is not None, posterior.one_by_one
     served, near, given = (f"average-{part}-{token}" for part in ("served", "near", "given"))
     sums: dict[Any, Any] = {
         key: (_tile, node.key, *place, near if local else None)
@@ -245,7 +245,7 @@ def _tile(node: Node, X: np.ndarray, w: np.ndarray, near: list[Part] | None) -> 
             posterior.refuse_places(np.asarray(X, np.float64))
             scaled = posterior.scaled(X)
             across = Across(np.zeros((1, 0)), np.zeros((1, 0)))
-            if posterior.theta.varying is None:
+            if not posterior.one_by_one:
                 across = _local(posterior).summed(scaled, w, near)
             ties = _Ties(w[None] @ X, w[None] @ scaled, across.features, across.kernel)
     squares = (w * w) @ posterior.relative_noise(X)

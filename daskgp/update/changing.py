@@ -97,6 +97,7 @@ def _with_these(
         forgetting.warn_of_twice(fit, rows, spans)
     units = partition.alone(own.spans(seen.rows))
     stage = rounds.Rounds(seen.rows, units, scale, executor, recipe.dtype, recipe.device)
+    stage = replace(stage, barriers=getattr(known.posterior.state, "barriers", None))
     so_far = _so_far(recipe, known, executor)
     if forget:
         after = arrangement.take(stage, so_far)

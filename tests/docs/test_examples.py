@@ -180,6 +180,15 @@ def test_decoupled_learning_has_a_curve_for_each_model(tmp_path):
     assert (tmp_path / "learning.svg").exists()
 
 
+def test_two_seas_are_told_apart_by_barriers(tmp_path):
+    sizes = {"rows": 120, "seeds": 1, "side": 30}
+    found = example("two_seas").main(**sizes, path=tmp_path / "seas.svg")
+    for land in ("peninsula", "lagoon"):
+        straight, barriers = (found[land, how, "beside land"] for how in example("two_seas").NAMES)
+        assert barriers[1] < straight[1]
+    assert (tmp_path / "seas.svg").exists()
+
+
 def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):

@@ -539,7 +539,7 @@ def test_settings_of_lma_that_mean_nothing_here_are_none():
     names = set(VecchiaGP().get_params())
     gone = {"markov_order", "neighbours", "predict_order", "predict_rows", "prediction"}
     gone |= {"train_blocks", "train_support", "train_with"}
-    own = {"n_neighbours", "predict_neighbours", "varying", "varying_over"}
+    own = {"n_neighbours", "predict_neighbours", "varying", "varying_over", "barriers"}
     assert names == (set(daskgp.LMA().get_params()) - gone) | own
     assert clone(VecchiaGP(n_neighbours=7)).n_neighbours == 7
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskgp.models.markov.conditionals import compiled
-from daskgp.models.markov.earlier import _by_trees, nearest, nearest_earlier, ranks
+from daskgp.models.markov.earlier import _among, nearest, nearest_earlier, ranks
 
 
 def brute_force(points, rank, own, number):
@@ -19,7 +19,7 @@ def brute_force(points, rank, own, number):
 
 def check(points, rank, own, number):
     """Hold both forms against brute force; return what the compiled one finds, if there is one."""
-    check_found(points, rank, own, number, _by_trees(points, rank, own, number))
+    check_found(points, rank, own, number, _among(points, rank, points[own], rank[own], number))
     found = nearest_earlier(points, rank, own, number)
     return check_found(points, rank, own, number, found)
 

@@ -173,6 +173,7 @@ class Blocks(Arrangement):
             rows.layout,
             getattr(rows.around, "landmarks", None),
             least_tasks=WINDOW_TASKS,
+            barriers=getattr(posterior.state, "barriers", None),
         )
         return super().so_far(posterior, n, home, executor)._replace(stage=stage)
 

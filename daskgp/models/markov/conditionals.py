@@ -308,8 +308,8 @@ def _spread(columns: np.ndarray, values: np.ndarray, count: int) -> csr_array:
 
 
 @functools.cache
-def compiled() -> ModuleType | None:
-    """Return the module of compiled code, compiled by one process at a time; None without numba."""
+def compiled(name: str = "compiled") -> ModuleType | None:
+    """Return a module of compiled code, compiled by one process at a time; None without numba."""
     if importlib.util.find_spec("numba") is None:
         logger.info(
             "numba is not installed: NumPy conditions rows on neighbours, ten times as slowly"
@@ -318,7 +318,7 @@ def compiled() -> ModuleType | None:
     started = time.perf_counter()
     try:
         with _alone():
-            module = importlib.import_module("daskgp.models.markov.compiled")
+            module = importlib.import_module(f"daskgp.models.markov.{name}")
     except Exception as error:  # noqa: BLE001 - whatever a later version cannot compile
         logger.warning(
             "numba cannot be used (%s): NumPy conditions rows on neighbours, ten times as slowly",

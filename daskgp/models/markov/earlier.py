@@ -7,6 +7,9 @@ is smooth, the last ones have neighbours close by (Guinness 2018).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -20,6 +23,16 @@ LATER = np.uint64(1 << 63)
 """Bit of the rank of rows that come after all others."""
 TIER_BITS = 3
 """Bits of the rank for tiers of rows that come one after another."""
+LOOKED, TIMES, MORE = 1_000, 8, 4
+"""Nearest points among which those that are seen are looked for: at most so many, or so many times
+those that are wanted if that is more; and the growth of their number."""
+SEEN_ROWS = 4_096
+"""Places that look for more points at a time."""
+
+Sees: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Function of numbers of places (r,) and of points (r, k) near each, or -1, which are seen."""
+Search: TypeAlias = Callable[[np.ndarray | slice, int], np.ndarray]
+"""Function of numbers of places, and of how many points, that returns the nearest; -1 for none."""
 
 
 def ranks(places: np.ndarray, seed: int, later: int | None = None) -> np.ndarray:
@@ -57,6 +70,7 @@ def nearest_earlier(
     own: np.ndarray,
     number: int,
     kinds: np.ndarray | None = None,
+    sees: Sees | None = None,
 ) -> np.ndarray:
     """Return the nearest earlier points of some points.
 
@@ -75,36 +89,81 @@ def nearest_earlier(
         Number k of neighbours.
     kinds : ndarray (n,), optional
         Whole numbers that tell points of different kinds.
+    sees : callable, optional
+        Which points a point sees: others are left out.  They are looked for among the nearest
+        ``LOOKED``, or ``TIMES`` k.
 
     Returns
     -------
     ndarray (g, k)
         Numbers of the k nearest points of lower rank, nearest first; -1 where there are fewer.
     """
+    at, before = points[own], rank[own]
     if kinds is not None:
-        return _of_each(points, rank, points[own], rank[own], number, kinds)
-    code = compiled()
-    if code is not None:
-        return np.asarray(code.Tree(points, rank).query(points[own], rank[own], number))
-    return _by_trees(points, rank, own, number)
+        return _of_each(points, rank, at, before, number, kinds, sees)
+    return _seen(_search(points, rank, at, before), len(own), len(points), number, sees)
 
 
 def nearest(
-    points: np.ndarray, at: np.ndarray, number: int, kinds: np.ndarray | None = None
+    points: np.ndarray,
+    at: np.ndarray,
+    number: int,
+    kinds: np.ndarray | None = None,
+    sees: Sees | None = None,
 ) -> np.ndarray:
     """Return the points (n, d) nearest to places (g, d), nearest first: at most ``number`` each.
 
-    ``kinds`` (n,) are as in ``nearest_earlier``.
+    ``kinds`` (n,) and ``sees`` are as in ``nearest_earlier``.
     """
     number = min(number, len(points))
     rank = np.arange(len(points), dtype=np.uint64)
     before = np.full(len(at), len(points), np.uint64)
     if kinds is not None:
-        return _of_each(points, rank, at, before, number, kinds)
+        return _of_each(points, rank, at, before, number, kinds, sees)
+    search = _search(points, rank, at, before)
+    if compiled() is None:
+        search = _search_of_all(points, at)
+    return _seen(search, len(at), len(points), number, sees)
+
+
+def _search(points: np.ndarray, rank: np.ndarray, at: np.ndarray, before: np.ndarray) -> Search:
+    """Return a search for the nearest points (n, d) to places (g, d), of ranks below ``before``."""
     code = compiled()
-    if code is not None:
-        return np.asarray(code.Tree(points, rank).query(at, before, number))
-    return np.asarray(cKDTree(points).query(at, k=np.arange(1, number + 1))[1])
+    if code is None:
+        return lambda rows, count: _among(points, rank, at[rows], before[rows], count)
+    tree = code.Tree(points, rank)
+    return lambda rows, count: np.asarray(tree.query(at[rows], before[rows], count))
+
+
+def _search_of_all(points: np.ndarray, at: np.ndarray) -> Search:
+    """Return a search for the nearest of all points (n, d) to places (g, d), not compiled."""
+    tree = cKDTree(points)
+    return lambda rows, count: np.asarray(tree.query(at[rows], k=np.arange(1, count + 1))[1])
+
+
+def _seen(search: Search, g: int, n: int, number: int, sees: Sees | None) -> np.ndarray:
+    """Return the nearest (g, k) of n points, those that are seen alone if there are barriers.
+
+    As many are looked at as there need to be.
+    """
+    if sees is None:
+        return search(slice(None), number)
+    found, rows, look = np.full((g, number), -1), np.arange(g), min(number, n)
+    most = min(n, max(LOOKED, TIMES * number))
+    while len(rows) and look:
+        short = []
+        for part in np.split(rows, np.arange(SEEN_ROWS, len(rows), SEEN_ROWS)):
+            near = search(part, look)
+            seen = sees(part, near)
+            order = np.argsort(~seen, axis=1, kind="stable")[:, :number]
+            taken = np.take_along_axis(np.where(seen, near, -1), order, axis=1)
+            found[part, : taken.shape[1]] = taken
+            short.append(part[(seen.sum(axis=1) < number) & (near[:, -1] >= 0)])
+        rows = np.concatenate(short)
+        if look >= most:
+            break
+        look = min(most, MORE * look)
+    return found
 
 
 def shares(counts: np.ndarray, number: int) -> np.ndarray:
@@ -130,17 +189,16 @@ def _of_each(
     before: np.ndarray,
     number: int,
     kinds: np.ndarray,
+    sees: Sees | None = None,
 ) -> np.ndarray:
     """Return the nearest points (n, d) of each kind to places (g, d), of ranks below ``before``."""
     known, own, counts = np.unique(kinds, return_inverse=True, return_counts=True)
-    code, parts = compiled(), []
+    parts = []
     for kind, share in enumerate(shares(counts, number).tolist()):
         of_kind = np.flatnonzero(own == kind)
-        given = points[of_kind], rank[of_kind]
-        if code is not None:
-            found = np.asarray(code.Tree(*given).query(at, before, share))
-        else:
-            found = _among(*given, at, before, share)
+        search = _search(points[of_kind], rank[of_kind], at, before)
+        seen = None if sees is None else _of_some(sees, of_kind)
+        found = _seen(search, len(at), len(of_kind), share, seen)
         parts.append(np.where(found >= 0, of_kind[found], -1))
     together = np.concatenate(parts, axis=1) if len(known) else np.empty((len(at), 0), np.int64)
     away = ((points[together] - at[:, None]) ** 2).sum(axis=-1)
@@ -148,9 +206,9 @@ def _of_each(
     return np.take_along_axis(together, np.argsort(away, axis=1, kind="stable"), axis=1)
 
 
-def _by_trees(points: np.ndarray, rank: np.ndarray, own: np.ndarray, number: int) -> np.ndarray:
-    """Return the nearest earlier points by trees of the first points of the order."""
-    return _among(points, rank, points[own], rank[own], number)
+def _of_some(sees: Sees, numbers: np.ndarray) -> Sees:
+    """Return which of some points are seen, by their places among ``numbers``."""
+    return lambda rows, near: sees(rows, np.where(near >= 0, numbers[near], -1))
 
 
 def _among(

@@ -12,6 +12,8 @@ lower triangular and u white.  A row is conditioned on all of f(S) and the k row
 hyper-parameters in all of the window.  With w = [w_S, w_c, w_i] of K + D there, e is w_c' y_c +
 w_i y_i and E is -V' w_S.  That is a product of conditional densities too, and the one above where
 hyper-parameters are the same everywhere.
+
+With barriers the rows c are the nearest of those that a row sees (``barriers``).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from daskgp.kernels.compose import tables
 from daskgp.models.additive import order_of
 from daskgp.models.inducing import Prepared, inputs_of
 from daskgp.models.leave_one_out import Known, less_trend, places_of, without
+from daskgp.models.markov.barriers import Barriers
 from daskgp.models.markov.conditionals import (
     MOST_COMPILED,
     Conditionals,
@@ -45,6 +48,7 @@ from daskgp.models.markov.earlier import in_tiers, nearest, nearest_earlier, ran
 from daskgp.models.markov.lma import FAR, LMA, Near, State
 from daskgp.models.markov.windows import Cotangent, Stats, features_of, rows_of
 from daskgp.models.method import Pass, Rounds
+from daskgp.models.trend import NONE
 from daskgp.models.values import (
     Across,
     Block,
@@ -78,12 +82,21 @@ HINT = 1e-3
 
 
 class First(NamedTuple):
-    """The earliest rows of all: their numbers (f,), X (f, d), y (f, p) and noise (f, 2)."""
+    """The earliest rows of all: their numbers (f,), X (f, d), y (f, p) and noise (f, 2).
+
+    And the barriers between all rows, if there are any.
+    """
 
     places: np.ndarray
     X: Array
     y: Array
     noise: Array | None
+    barriers: Barriers | None = None
+
+    @property
+    def block(self) -> Block:
+        """The rows themselves."""
+        return Block(self.X, self.y, self.noise)
 
 
 class Shared(NamedTuple):
@@ -112,13 +125,20 @@ class Rows(NamedTuple):
 
 
 class RowState(NamedTuple):
-    """State of LMA, and the units of distance, (d,) or (q, d)."""
+    """State of LMA, the units of distance, (d,) or (q, d), and the arrays of ``Barriers``."""
 
     factor: Array
     inner_factor: Array
     weights: Array
     trend: Array
     lengths: np.ndarray
+    edges: Array = NONE
+    axes: Array = NONE
+
+    @property
+    def barriers(self) -> Barriers | None:
+        """Barriers between rows, if there are any."""
+        return Barriers(self.edges, self.axes) if np.size(self.edges) else None
 
 
 @dataclass(frozen=True)
@@ -220,7 +240,7 @@ class Vecchia(LMA):
                 in_place=False,
             )
         )
-        return least
+        return least._replace(barriers=rows.barriers)
 
     def shared(self, theta: Theta, first: First) -> Shared:
         """Return what tasks share besides the factor of K(S, S)."""
@@ -248,12 +268,16 @@ class Vecchia(LMA):
         # rows come once: the first of all are not looked for among those of the blocks
         others = np.flatnonzero(~np.isin(to_host(first.places), places))
         at = namespace(block.X).asarray(others)
-        everything = Block.join([*blocks, Block(first.X, first.y, first.noise).at(at)])
+        everything = Block.join([*blocks, first.block.at(at)])
         places = np.concatenate([places, to_host(first.places)[others]])
         own = np.arange(len(block.X)) if own is None else own
         rank, points = self.ranks(places, everything.X), in_units(everything.X, shared.lengths)
         kinds = kinds_of(everything.X, shared.lengths)
-        near = nearest_earlier(points, rank, own, min(self.n_neighbours, len(points)), kinds)
+        sees, number = None, min(self.n_neighbours, len(points))
+        if first.barriers:
+            mine = everything.X[namespace(block.X).asarray(own)]
+            sees = first.barriers.between(mine, everything.X).sees
+        near = nearest_earlier(points, rank, own, number, kinds, sees)
         near = near[:, : max(1, int((near >= 0).sum(axis=1).max(initial=0)))]
         return compact(everything, own, near)
 
@@ -300,7 +324,8 @@ class Vecchia(LMA):
     def posterior(self, prepared: Any, total: Stats) -> RowState:  # type: ignore[override]
         """Return the posterior of the low-rank part, and the units of distance."""
         own, shared = prepared
-        return RowState(*super().posterior(own, total), shared.lengths)
+        barriers = shared.first.barriers or ()
+        return RowState(*super().posterior(own, total), shared.lengths, *barriers)
 
     def misfit(self, prepared: Any, total: Stats) -> float | None:
         """Return y' C^-1 y of all rows."""
@@ -368,7 +393,21 @@ class Vecchia(LMA):
     def _nearest(self, state: Any, X: Array, near: Array, count: int) -> np.ndarray:
         """Return the ``count`` nearest of rows to each place (n, k), nearest first."""
         points, at = (in_units(rows, state.lengths) for rows in (near, X))
-        return nearest(points, at, count, kinds_of(near, state.lengths))
+        sees = state.barriers.between(X, near).sees if state.barriers else None
+        return nearest(points, at, count, kinds_of(near, state.lengths), sees)
+
+    def one_by_one(self, theta: Theta, state: Any) -> bool:
+        """Return whether places are conditioned one after another, on rows and places they see."""
+        return super().one_by_one(theta, state) or state.barriers is not None
+
+    def _before(self, state: Any, near: Array, X: Array, numbers: np.ndarray) -> np.ndarray:
+        """Return the nearest of rows, and of places X before, to places numbered after the rows."""
+        points = np.concatenate([in_units(own, state.lengths) for own in (near, X)])
+        rank, sees = np.arange(len(points), dtype=np.uint64), None
+        if state.barriers:
+            both = np.concatenate([to_host(near), to_host(X)])
+            sees = state.barriers.between(both[numbers], both).sees
+        return nearest_earlier(points, rank, numbers, self.predict_neighbours, sees=sees)
 
     def predict(
         self, theta: Theta, state: Any, X: Array, near: Any = None, want: Want = "mean"
@@ -376,11 +415,11 @@ class Vecchia(LMA):
         """Return the posterior of each place given the rows nearest to it.
 
         A covariance is that given the rows nearest to any of the places; where hyper-parameters
-        vary, of places given rows and places before them.
+        vary or there are barriers, of places given rows and places before them.
         """
         if self._together(theta):
             return super().predict(theta, _of_lma(state), X, near, want)
-        if want == "covariance" and theta.varying is not None:
+        if want == "covariance" and self.one_by_one(theta, state):
             return self._one_after_another(theta, state, X, near)
         if want == "covariance":
             xp, host = namespace(X), to_host(X)
@@ -429,7 +468,7 @@ class Vecchia(LMA):
         )
 
     def of_sum(self, theta: Theta, state: Any, X: Array, v: Array, near: Rows) -> Moments:
-        """Return the posterior of the sum of f over places by v (n,), for varying hyper-parameters.
+        """Return the posterior of the sum of f over places by v (n,), see ``one_by_one``.
 
         Places are in a random order, and each is conditioned on the nearest of rows and places
         before it.  With B, e and E as in ``_one_after_another`` the sum v' f has the mean -t' e and
@@ -439,15 +478,13 @@ class Vecchia(LMA):
         xp, n, w, m = namespace(X), len(X), len(near.X), len(state.weights)
         order = np.argsort(ranks(np.arange(n), self.seed))
         X, left = X[xp.asarray(order)], v[xp.asarray(order)]
-        points = np.concatenate([in_units(own, state.lengths) for own in (near.X, X)])
-        rank = np.arange(w + n, dtype=np.uint64)
         places = _after(theta, Block(X, X[:, :0]), near, np.zeros((n, 0), np.int64))
         places, first = self._beside(theta, places), m + w
         mean, variance, E = xp.zeros((1, near.y.shape[1])), xp.zeros(1), xp.zeros((1, m))
         for start in reversed(range(0, n, SUMMED)):
             own = slice(start, start + SUMMED)
             numbers = w + np.arange(n)[own]
-            before = nearest_earlier(points, rank, numbers, self.predict_neighbours)
+            before = self._before(state, near.X, X, numbers)
             rows = xp.concatenate([places.near[own], _moved(xp.asarray(before), m)], axis=1)
             c = places._replace(own=places.own[own], near=rows)
             found = weights(theta, c)
@@ -469,9 +506,7 @@ class Vecchia(LMA):
         support inputs, B f + e - E u is white noise.
         """
         xp, n, w = namespace(X), len(X), len(near.X)
-        points = np.concatenate([in_units(own, state.lengths) for own in (near.X, X)])
-        rank = np.arange(w + n, dtype=np.uint64)
-        before = nearest_earlier(points, rank, np.arange(w, w + n), self.predict_neighbours)
+        before = self._before(state, near.X, X, np.arange(w, w + n))
         c = _after(theta, Block(X, X[:, :0]), near, before)
         c = self._beside(theta, c)
         found = weights(theta, c)
@@ -655,7 +690,7 @@ def _earliest(model: Vecchia, piece: Piece, *shared: Any) -> First:
 
 def _earlier_of(model: Vecchia, a: First, b: First) -> First:
     """Return the earliest rows of two sets of them."""
-    both = Block.join([Block(*a[1:]), Block(*b[1:])])
+    both = Block.join([a.block, b.block])
     return _least(model, First(np.concatenate([a.places, b.places]), *both[:3]))
 
 
@@ -665,7 +700,7 @@ def _least(model: Vecchia, rows: First) -> First:
     rank = model.ranks(rows.places, rows.X)
     kept = np.sort(np.argpartition(rank, FIRST)[:FIRST])
     xp = namespace(rows.X)
-    at = Block(*rows[1:]).at(xp.asarray(kept))
+    at = rows.block.at(xp.asarray(kept))
     return First(rows.places[kept], *at[:3])
 
 
