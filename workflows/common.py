@@ -20,6 +20,7 @@ MODELS = {
     "sgpr": daskgp.SGPR,
     "lma": daskgp.LMA,
     "pic": daskgp.PIC,
+    "vecchia": daskgp.VecchiaGP,
     "experts": daskgp.ExpertsGP,
     "opticom": daskgp.OptiComGP,
     "cagp": daskgp.CaGP,

@@ -1,4 +1,4 @@
-"""Cross-validate a model on the rows of a dataset store, as the TOML file beside it says.
+"""Cross-validate a model on rows of a dataset store or a table, as the TOML file beside it says.
 
     daskgp workflow cross_validate --config cross_validate.toml
 
@@ -12,11 +12,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from common import config_option, connect, new_model, one_line_errors, read_config, report
+from common import (
+    check_keys,
+    config_option,
+    connect,
+    new_model,
+    one_line_errors,
+    read_config,
+    report,
+)
 
 import daskgp
 
 FOLDS = {"folds", "blocks", "groups", "time", "max_rows", "metrics", "random_state", "predictions"}
+COLUMNS = {"features", "mask", "y_variance", "sample_weight", "trials", "exposure", "offset"}
+COLUMNS |= {"lower", "upper"}
 
 
 @click.command()
@@ -24,10 +34,14 @@ FOLDS = {"folds", "blocks", "groups", "time", "max_rows", "metrics", "random_sta
 @one_line_errors
 def main(path: Path) -> None:
     """Fit and score fold by fold."""
-    config = read_config(path, {"data", "model"}, {"settings", "output", *FOLDS})
+    columns = {"target", *COLUMNS}
+    config = read_config(path, {"data", "model"}, {"settings", "output", *FOLDS, *columns})
+    if "target" not in config:
+        check_keys(f"{path} without target", config, set(), {*config} - COLUMNS)
     model = new_model(str(path), config)  # what is wrong with it shows before a cluster starts
-    X, y = daskgp.open_dataset(config["data"])
-    asked = {name: value for name, value in config.items() if name in FOLDS}
+    asked = {name: value for name, value in config.items() if name in FOLDS | COLUMNS}
+    named = "target" in config
+    X, y = (config["data"], config["target"]) if named else daskgp.open_dataset(config["data"])
     with connect(config):
         found = daskgp.cross_validate(model, X, y, **asked)
     rows = found.to_rows()

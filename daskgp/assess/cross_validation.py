@@ -10,18 +10,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskgp import data
 from daskgp.assess.calibration import learned_layers
+from daskgp.assess.check import SAMPLE_ROWS, Sample
 from daskgp.assess.loo import leave_one_out
 from daskgp.assess.refits import fitted, fitted_to, scratch
 from daskgp.assess.scores import SHOWN, Predict, Sums, aligned, predicted, scored, summed
 from daskgp.data import folds as splitting
 from daskgp.data import reading, visibility, writers
-from daskgp.data.blocks import filling
+from daskgp.data.blocks import filling, sampling
 from daskgp.data.folds import Fold, Parts
 from daskgp.data.partition import Span
 from daskgp.data.rows import Beside
@@ -40,6 +41,8 @@ logger = logging.getLogger("daskgp")
 
 LOO = "loo"
 FOLD = "fold"
+SEED = 19
+"""Seed of the rows that are kept for figures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +70,13 @@ class CrossValidation:
     targets : dict of str to CrossValidation
         The same of each of several targets, by its name: scores of all of them together, as above,
         are in the units that these happen to have.  NaN in folds without a value of it.
+    counts : ndarray (200,)
+        Held-out values by their predictive distribution function.
+    sample : Sample
+        About 2,000 held-out rows X with y, mean and std, for figures.
+    feature_names : tuple of str
+    geographic : tuple of int, optional
+        Which features are longitude and latitude.
 
     Examples
     --------
@@ -86,6 +96,10 @@ class CrossValidation:
     pooled: dict[str, float]
     predictions: str | None = None
     targets: dict[str, CrossValidation] = field(default_factory=dict)
+    counts: np.ndarray = field(default_factory=lambda: np.empty(0))
+    sample: Sample | None = None
+    feature_names: tuple[str, ...] = ()
+    geographic: tuple[int, int] | None = None
 
     @property
     def mean(self) -> dict[str, float]:
@@ -172,9 +186,10 @@ def cross_validated(
         if columns is not None:
             X, y, _ = stack.enter_context(columns.converted(f"{url}-named", recipe.progress))
             beside = {}
-            if wanted is not None and columns.tells_apart(wanted.groups):
-                labels = columns.labels(wanted.groups, len(X), f"{url}-labels", recipe.progress)
-                wanted = wanted._replace(groups=labels)
+            apart = [] if wanted is None else columns.apart(wanted.names)
+            if wanted is not None and apart:
+                own = columns.values(apart, len(X), f"{url}-beside", recipe.progress)
+                wanted = wanted._replace(beside=own)
         if y is None:
             raise InputError("cross_validate requires y, but the target y is None")
         settings, classes = (recipe.geographic, recipe.fill_values), recipe.codes is not None
@@ -195,7 +210,8 @@ def cross_validated(
             fold = partial(_of_fold, recipe, parts, url, drawn, output, executor)
             found = [fold(i) for i in range(len(parts.folds))]
     scheme = LOO if wanted is None else wanted.scheme
-    return _collected(scheme, found, metrics, known.target_names, predictions)
+    whole = _collected(scheme, found, metrics, known.target_names, predictions)
+    return replace(whole, feature_names=tuple(known.feature_names), geographic=known.geographic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +221,19 @@ class Found:
     sums: Sums
     trained: int
     seconds: float
+    sample: Sample
+
+
+class Held(NamedTuple):
+    """Sums over held-out values, and some of the rows."""
+
+    sums: Sums
+    sample: Sample
+
+
+def _both(a: Held, b: Held) -> Held:
+    pairs = zip(a.sample, b.sample, strict=True)
+    return Held(a.sums + b.sums, Sample(*(np.concatenate(pair) for pair in pairs)))
 
 
 def _collected(
@@ -222,7 +251,11 @@ def _collected(
         target: of([replace(one, sums=p[target]) for one, p in zip(found, parts, strict=True)])
         for target in parts[0]
     }
-    return replace(of(found), predictions=predictions, targets=each)
+    samples = zip(*(one.sample for one in found), strict=True)
+    sample = Sample(*(np.concatenate(parts) for parts in samples))
+    counts = total.counts.sum(axis=0)
+    more: dict[str, Any] = {"counts": counts, "sample": sample}
+    return replace(of(found), predictions=predictions, targets=each, **more)
 
 
 def _of(scheme: str, found: Sequence[Found], names: Sequence[str]) -> CrossValidation:
@@ -312,10 +345,10 @@ def _of_fold(
     began, fold, most = time.perf_counter(), parts.folds[number], drawn[0]
     given = parts, url, drawn, executor, number
     with fitted_to(recipe, *given, learned_layers) as posterior:
-        sums = held_out(posterior, parts, fold, executor, output, number)
+        sums, sample = held_out(posterior, parts, fold, executor, output, number)
     _say(number, len(parts.folds), sums)
     trained = parts.trained(fold) if most is None else min(most, parts.trained(fold))
-    return Found(sums, trained, time.perf_counter() - began)
+    return Found(sums, trained, time.perf_counter() - began, sample)
 
 
 def _say(number: int, count: int, sums: Sums) -> None:
@@ -331,20 +364,21 @@ def held_out(
     executor: Executor,
     output: stores.Group | None = None,
     number: int = 0,
-) -> Sums:
+) -> Held:
     """Return sums over the values of the rows that a fold is tested on, predicted in tasks."""
     task = partial(_tested, parts, fold, output, number)
-    total: Sums = summed(task, parts.spans, posterior, executor, "held-out")
+    total: Held = summed(task, parts.spans, posterior, executor, "held-out", _both)
     return total
 
 
 def _tested(
     parts: Parts, fold: Fold, output: stores.Group | None, number: int, span: Span, node: Node
-) -> Sums:
+) -> Held:
     posterior, places = opened(node), parts.places(fold, span)
     X, y = parts.rows.raw(*span)
     beside = parts.rows.beside_in(y[places])
-    return _scored(posterior, X, y, places, predicted, beside, (output, number, span))
+    into = output, number, span, len(parts.rows)
+    return _scored(posterior, X, y, places, predicted, beside, into)
 
 
 def _scored(
@@ -354,12 +388,15 @@ def _scored(
     places: np.ndarray,
     predict: Predict,
     beside: Beside,
-    into: tuple[stores.Group | None, int, Span],
-) -> Sums:
-    """Return the sums over some rows of a span, whose predictions may be written."""
+    into: tuple[stores.Group | None, int, Span, int],
+) -> Held:
+    """Return the sums over some rows of a span, whose predictions may be written.
+
+    ``into`` says where, of which fold they are, and which of how many rows.
+    """
     with single_blas_thread():
         found = scored(posterior, X[places], y[places], predict, beside)
-    output, number, span = into
+    output, number, span, n = into
     if output is not None and len(places):
         rows = slice(*span)
         for name, values in (("mean", found.mean), ("variance", found.variance)):
@@ -371,7 +408,10 @@ def _scored(
         numbers = reading.read(held, rows)
         numbers[places] = number
         held[rows] = numbers
-    return Sums.by_target(found)
+    keys = sampling.row_keys((SEED,), span.start, span.rows)[places]
+    few = keys / 2.0**64 <= SAMPLE_ROWS / n
+    of_rows = (found.y, found.mean, np.sqrt(found.variance))
+    return Held(Sums.by_target(found), Sample(X[places][few], *(v[few] for v in of_rows)))
 
 
 def _loo(
@@ -387,15 +427,16 @@ def _loo(
     try:
         posterior = fitted(recipe, *given, kept, learned_layers)
         task = partial(_left_out, rows, output)
-        sums: Sums = summed(task, splitting.even_spans(rows), posterior, executor, "held-out")
+        spans = splitting.even_spans(rows)
+        held: Held = summed(task, spans, posterior, executor, "held-out", _both)
     finally:
         data.remove(kept)
-    return Found(sums, len(rows), time.perf_counter() - began)
+    return Found(held.sums, len(rows), time.perf_counter() - began, held.sample)
 
 
-def _left_out(rows: data.Rows, output: stores.Group | None, span: Span, node: Node) -> Sums:
+def _left_out(rows: data.Rows, output: stores.Group | None, span: Span, node: Node) -> Held:
     X, y = rows.raw(*span)
     places = np.arange(len(X))
     beside = rows.beside_in(y)
     predict = partial(leave_one_out, beside=beside)
-    return _scored(opened(node), X, y, places, predict, beside, (output, 0, span))
+    return _scored(opened(node), X, y, places, predict, beside, (output, 0, span, len(rows)))

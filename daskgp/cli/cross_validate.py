@@ -8,6 +8,7 @@ import click
 
 from daskgp.cli.cluster import Workers
 from daskgp.cli.options import (
+    SETTINGS,
     Model,
     cluster_options,
     column_options,
@@ -46,6 +47,8 @@ USUAL = "vecchia"
 @click.option("--max-rows", type=click.IntRange(min=1), help="Most rows that a fit is given.")
 @click.option("--metrics", metavar="A,B", help="Scores.  [default: rmse,mae,nlpd,crps,...]")
 @click.option("--predictions", metavar="STORE", help="Also write the predictions of held-out rows.")
+@click.option("--report", metavar="FILE", help="Also write a report, as HTML.")
+@click.option("--figures", metavar="DIR", help="Folder for figures, as PNG.")
 @click.option("--seed", type=int, default=0, help="Seed of the folds.  [default: 0]")
 @json_option
 @store_options("data", "predictions")
@@ -61,6 +64,8 @@ def cross_validate(
     max_rows: int | None,
     metrics: str | None,
     predictions: str | None,
+    report: str | None,
+    figures: str | None,
     seed: int,
     as_json: bool,
     cluster: Workers,
@@ -72,10 +77,17 @@ def cross_validate(
     rows are to lie.  A column of --groups is no feature unless --features has it.
     """
     cluster.check()
+    from daskgp import plot
     from daskgp.choose.auto import AutoGP
+    from daskgp.cli import pages
     from daskgp.cli.settings import build_estimator
-    from daskgp.estimators import cross_validate as run
+    from daskgp.data.folds import Wanted
+    from daskgp.estimators.cross_validation import validated
 
+    if report is not None:
+        pages.refuse(report)
+    if figures is not None:
+        plot.canvas.check_matplotlib()
     model = build_estimator(*described, settings_in(columns))
     if isinstance(model, AutoGP):
         if described.model is not None or described.config is not None:
@@ -84,50 +96,37 @@ def cross_validate(
                 f"as --model {USUAL}"
             )
         model = build_estimator(*described._replace(model=USUAL), settings_in(columns))
-    asked: dict[str, Any] = {"groups": groups, "time": time, "max_rows": max_rows}
-    asked |= {"folds": _folds(folds), "blocks": _blocks(blocks)}
-    asked |= {"predictions": predictions, "random_state": seed}
-    if metrics is not None:
-        asked["metrics"] = names_or_none(metrics)
-    X, y, more = _rows(data, columns)
+    number = _folds(folds)
+    asked = Wanted(1 if isinstance(number, str) else number, _blocks(blocks), groups, time, seed)
+    more: dict[str, Any] = {} if metrics is None else {"metrics": names_or_none(metrics)}
+    rows = _rows(data, columns | {name: getattr(model, name) for name in SETTINGS})
     with cluster.executor(model.device):
-        found = run(model, X, y, **asked, **more)
+        found = validated(model, rows, number, asked, max_rows, predictions=predictions, **more)
     if described.model is None and described.config is None:
         note(f"without --model, the method is {USUAL}")
+    drawn = [] if figures is None else plot.check(found, figures)
+    if report is not None:
+        pages.write_cross_validation(report, found, model, data)
     if not as_json:
-        click.echo(str(found))
+        also = [f"figures: {', '.join(drawn)}"] if drawn else []
+        click.echo("\n\n".join([str(found), *also]))
         return
     targets = {name: own.to_rows() for name, own in found.targets.items()}
-    figures = {"scheme": found.scheme, "folds": found.to_rows(), "pooled": found.pooled}
-    result(**figures, **({"targets": targets} if targets else {}), predictions=predictions)
+    own = {"scheme": found.scheme, "folds": found.to_rows(), "pooled": found.pooled}
+    also_targets = {"targets": targets} if targets else {}
+    result(**own, **also_targets, predictions=predictions, report=report, figures=drawn)
 
 
-def _rows(data: str, columns: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Return X, y and what names columns, of a dataset store or of a source with a target."""
-    from daskgp.cli.options import SETTINGS
+def _rows(data: str, columns: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Any]:
+    """Return X and y of a dataset store, or the columns of a source with a target."""
     from daskgp.cli.sources import training_rows
     from daskgp.data import open_dataset
-    from daskgp.errors import SettingError
     from daskgp.fit.named import Named
 
     if columns["target"] is None:
         training_rows(data, columns)  # which refuses what names columns
-        return (*open_dataset(data), {})
-    if columns["y_std"] is not None:
-        raise SettingError("--y-std does not go with cross-validate: give --y-variance, or convert")
-    if columns["dates"] is not None:
-        raise SettingError("--dates does not go with cross-validate: convert DATA first")
-    target = columns["target"]
-    known = set(Named._fields) - {"source", "target", "dates", "y_std", *SETTINGS}
-    beside = {name: value for name, value in columns.items() if name in known and value is not None}
-    beside["sample_weight"] = beside.pop("weight", None)
-    several = isinstance(target, list | tuple) and len(target) > 1
-    return data, list(target) if several else _one(target), beside
-
-
-def _one(target: Any) -> str:
-    """Return the name of a single target."""
-    return target if isinstance(target, str) else target[0]
+        return (*open_dataset(data), {}, None)
+    return None, None, {}, Named(data, **columns)
 
 
 def _folds(text: str | None) -> Any:

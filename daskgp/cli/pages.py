@@ -22,6 +22,7 @@ from daskgp.predict import hyperparameter_map
 
 if TYPE_CHECKING:
     from daskgp.assess.check import Check, Sample
+    from daskgp.assess.cross_validation import CrossValidation
     from daskgp.assess.leaderboard import HeldOut, Leaderboard
     from daskgp.estimators import GaussianProcess
 
@@ -114,6 +115,62 @@ def write(path: str, title: str, parts: Sequence[str]) -> None:
     objects.replace(path, text.encode())
 
 
+def write_cross_validation(path: str, found: CrossValidation, model: Any, source: str) -> None:
+    """Write the report of a cross-validation, whole or not at all.
+
+    Parameters
+    ----------
+    path : str
+        File to write; one that exists is replaced.
+    found : CrossValidation
+    model : GaussianProcess
+        The estimator that was fitted in each fold, for its settings.
+    source : str
+        Its rows, as the user has named them.
+    """
+    version, now = importlib.metadata.version("daskgp"), _now()
+    names = tuple(found.targets) or ("",)
+    what = " of ".join(["Cross-validation", *[", ".join(found.targets)] * bool(found.targets)])
+    parts = [
+        f"<h1>{escape(what)}</h1>\n"
+        f'<p class="sub">{escape(type(model).__name__)} on {escape(source)}, '
+        f"{int(found.rows.sum()):,} values held out, {escape(SCHEMES[found.scheme])}. "
+        f"daskgp {escape(version)}, {now}.</p>\n",
+        _rows_of("Scores by fold", found.to_rows()),
+    ]
+    if found.targets:
+        each = [{"target": name, **own.pooled} for name, own in found.targets.items()]
+        parts.append(_rows_of("Scores by target", each))
+    if found.counts.any():
+        parts.append(_section("Calibration") + _calibrated(found))
+    if found.sample is not None:
+        parts += residual_maps(found.sample, found.feature_names, found.geographic, names)
+    parts.append(_settings(model))
+    write(path, f"daskgp: {what}", parts)
+
+
+SCHEMES = {
+    "random": "random rows",
+    "blocks": "in blocks",
+    "groups": "in groups",
+    "time": "later rows by earlier ones",
+    "loo": "each row by all others",
+}
+"""What is held out together, by the names of schemes."""
+
+
+def _calibrated(found: Any) -> str:
+    """Return figures of the distribution functions of held-out values."""
+    from daskgp import plot
+
+    return calibration_of(drawing(plot.calibration, found)) + _figure(
+        drawing(plot.pit, found),
+        "Shares of values by their predictive distribution function",
+        "All bars have one height if predictions are right; high ends say that intervals are too "
+        "narrow.",
+    )
+
+
 def source_of(best: GaussianProcess) -> str:
     """Return where the rows of a model that is loaded came from, as its store notes it."""
     places = dict.fromkeys(str(note.get("store") or "arrays") for note in best._fitted.seen)
@@ -124,7 +181,7 @@ def source_of(best: GaussianProcess) -> str:
 
 
 def _head(best: GaussianProcess, model: str, source: str) -> str:
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    now = _now()
     version = importlib.metadata.version("daskgp")
     targets = escape(", ".join(best.solved_.target_names))
     return (
@@ -132,6 +189,10 @@ def _head(best: GaussianProcess, model: str, source: str) -> str:
         f'<p class="sub">{escape(type(best).__name__)} fitted to {best.n_rows_:,} rows of '
         f"{escape(source)}, kept in {escape(model)}. daskgp {escape(version)}, {now}.</p>\n"
     )
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _data(best: GaussianProcess) -> str:
@@ -235,15 +296,7 @@ def _held_against(best: GaussianProcess, test: str, found: Check) -> list[str]:
         caption = "On the diagonal probabilities are right."
         parts.append(_figure(draw, "Share of 1 against its probability", caption))
     else:
-        parts.append(
-            calibration_of(drawing(plot.calibration, found))
-            + _figure(
-                drawing(plot.pit, found),
-                "Shares of values by their predictive distribution function",
-                "All bars have one height if predictions are right; high ends say that intervals "
-                "are too narrow.",
-            )
-        )
+        parts.append(_calibrated(found))
     own = best.solved_
     how = own.feature_names, own.geographic, own.target_names
     parts += residual_maps(found.sample, *how)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import dask.array as da
@@ -108,15 +109,20 @@ class OfColumn:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of a grid as labels: of given sizes along columns, of km on the sphere."""
+    """Cells of a grid as labels: of given sizes along columns, of km on the sphere.
+
+    ``beside`` are sizes along columns that are not of X.
+    """
 
     sizes: tuple[tuple[int, float], ...]
     place: tuple[int, int] | None = None
     km: float = 0.0
+    beside: tuple[tuple[OfColumn, float], ...] = ()
 
     def of(self, X: np.ndarray, rows: Span) -> tuple[np.ndarray, np.ndarray]:
         """Return labels (r,) and a mask of the rows that have one."""
         numbers = [np.floor(X[:, j] / size) for j, size in self.sizes]
+        numbers += [np.floor(column.of(X, rows)[0] / size) for column, size in self.beside]
         if self.place is not None:
             numbers += self._on_sphere(*(X[:, j] for j in self.place))
         usable = np.isfinite(np.stack(numbers)).all(axis=0)
@@ -246,12 +252,12 @@ def units_of(rows: Rows, columns: Sequence[int], sample: np.ndarray) -> np.ndarr
 class Times:
     """Parts that follow one another along a column; ``edges`` begin the second and later ones."""
 
-    column: int
+    column: OfColumn
     edges: np.ndarray
 
     def of(self, X: np.ndarray, rows: Span) -> np.ndarray:
         """Return the parts of rows, see ``Scheme``."""
-        values = np.asarray(X[:, self.column], np.float64)
+        values = np.asarray(self.column.of(X, rows)[0], np.float64)
         found = np.searchsorted(self.edges, values, side="right")
         return np.where(np.isnan(values), LEFT_OUT, found)
 
@@ -376,7 +382,10 @@ def _drawn(chunk: Span, n: int, size: int, seed: int) -> np.ndarray:
 
 
 class Wanted(NamedTuple):
-    """Folds as a user asks for them."""
+    """Folds as a user asks for them.
+
+    ``beside`` are the values (n,) of columns that are no features, by the names that settings give.
+    """
 
     folds: int = 5
     blocks: Any = None
@@ -384,6 +393,13 @@ class Wanted(NamedTuple):
     time: str | int | None = None
     seed: int = 0
     instead: str = ""
+    beside: Mapping[str, np.ndarray] = MappingProxyType({})
+
+    @property
+    def names(self) -> list[str]:
+        """Names of columns that settings give."""
+        sizes = self.blocks if _are_sizes(self.blocks) else ()
+        return [name for name in (self.groups, self.time, *sizes) if isinstance(name, str)]
 
     @property
     def scheme(self) -> str:
@@ -458,8 +474,15 @@ class Wanted(NamedTuple):
     def _random(self, rows: Rows, url: str, executor: Executor) -> Scheme:
         return AtRandom(len(rows), self.parts, self.seed)
 
+    def _beside(self, name: str, rows: Rows, url: str, executor: Executor) -> OfColumn:
+        """Return a column that is no feature."""
+        number = list(self.beside).index(name)
+        return OfColumn(0, _codes(self.beside[name], rows, f"{url}-beside-{number}", executor))
+
     def _groups(self, rows: Rows, url: str, executor: Executor) -> Scheme:
-        if isinstance(self.groups, str | int):
+        if isinstance(self.groups, str) and self.groups in self.beside:
+            labels = self._beside(self.groups, rows, url, executor)
+        elif isinstance(self.groups, str | int):
             labels = OfColumn(column_of("groups", self.groups, rows))
         else:
             labels = OfColumn(0, _codes(self.groups, rows, f"{url}-groups", executor))
@@ -478,8 +501,16 @@ class Wanted(NamedTuple):
         return Labelled(labels, known, deal(counts, self.parts, self.seed))
 
     def _blocks(self, rows: Rows, url: str, executor: Executor) -> Scheme:
-        if isinstance(self.blocks, Real | Mapping) and not grids.is_xarray(self.blocks):
-            return self._labelled(cells_of(self.blocks, rows), rows, executor, "blocks")
+        if isinstance(self.blocks, Real) or _are_sizes(self.blocks):
+            own = {} if isinstance(self.blocks, Real) else self.blocks
+            apart = [name for name in own if name in self.beside]
+            more = tuple(
+                (self._beside(name, rows, url, executor), float(own[name])) for name in apart
+            )
+            of_X = {name: size for name, size in own.items() if name not in apart} or None
+            cells = cells_of(of_X or self.blocks, rows) if of_X or not more else Cells(())
+            cells = replace(cells, beside=more)
+            return self._labelled(cells, rows, executor, "blocks")
         columns, places = list(range(rows.n_features)), None
         if _are_names(self.blocks):
             features = [column_of("blocks", name, rows) for name in self.blocks]
@@ -506,13 +537,17 @@ class Wanted(NamedTuple):
 
     def _time(self, rows: Rows, url: str, executor: Executor) -> Scheme:
         assert self.time is not None
+        levels = np.arange(1, self.parts) / self.parts
+        if isinstance(self.time, str) and self.time in self.beside:
+            own = self._beside(self.time, rows, url, executor)
+            known = self.beside[self.time][~np.isnan(self.beside[self.time])]
+            return Times(own, np.quantile(known, levels, method="inverted_cdf"))
         column = column_of("time", self.time, rows)
         if rows.geographic is not None and column in rows.geographic:
             raise SettingError(f"time={shown(self.time)} is a column of places")
         where = rows.columns.where[column]
         values = sample_of(rows, self.seed, executor)[:, where]
-        levels = np.arange(1, self.parts) / self.parts
-        return Times(column, np.quantile(values, levels, method="inverted_cdf"))
+        return Times(OfColumn(column), np.quantile(values, levels, method="inverted_cdf"))
 
 
 def column_of(what: str, name: str | int, rows: Rows) -> int:
@@ -546,6 +581,10 @@ def cells_of(blocks: Any, rows: Rows) -> Cells:
     if not sizes and not km:
         raise SettingError("blocks has no column: give the size of blocks along one or more")
     return Cells(tuple(sizes.items()), place if km else None, km.pop() if km else 0.0)
+
+
+def _are_sizes(blocks: Any) -> bool:
+    return isinstance(blocks, Mapping) and not grids.is_xarray(blocks)
 
 
 def _are_names(blocks: Any) -> bool:

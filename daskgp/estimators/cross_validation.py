@@ -10,6 +10,7 @@ from daskgp.assess.scores import METRICS, SHOWN
 from daskgp.checks import choice, place, shown, whole
 from daskgp.data import named_beside, reading
 from daskgp.data.folds import Wanted
+from daskgp.data.rows import Beside
 from daskgp.data.stores import groups as stores
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
@@ -59,7 +60,8 @@ def cross_validate(
     blocks : number, mapping, "auto", sequence of str or array-like (m, d), optional
         Hold out blocks of space, as a score of predictions in gaps needs: of random rows it tells
         how well a model does between its rows.  A number is the size of blocks along all columns,
-        in their units, or in km on the sphere; a mapping has the sizes along some columns by name.
+        in their units, or in km on the sphere; a mapping has the sizes along some columns by name,
+        of a source along any that are no features, too.
         "auto" halves the space until there are 16 or more boxes per fold, which hold equally many
         rows; names of columns do so in these alone.  With an array, that of places that
         predictions are for, boxes of several sizes are mixed so that the distances of held-out rows
@@ -70,9 +72,9 @@ def cross_validate(
         whose columns are named, any column, such as the names of stations; it is no feature unless
         ``features`` has it.
     time : str or int, optional
-        Column of X along which the rows are cut into one more part than folds: fold i is fitted to
-        what lies before part i + 1 and tested on that part.  A single fold holds out the last
-        fifth.
+        Column of X, or of a source any column, along which the rows are cut into one more part than
+        folds: fold i is fitted to what lies before part i + 1 and tested on that part.  A single
+        fold holds out the last fifth.
     max_rows : int, optional
         Most rows that a fit is given, drawn at random from those of its fold.
     metrics : sequence of str
@@ -113,31 +115,52 @@ def cross_validate(
     (200, True)
     """
     _check_model(model)
-    names = _checked_metrics(metrics, model)
-    place("store", store, "a folder")
-    place("predictions", predictions, "a store")
-    loo = isinstance(folds, str)
-    if loo:
-        _check_loo(model, folds, blocks=blocks, groups=groups, time=time, max_rows=max_rows)
-    number: Any = 1 if loo else folds
-    wanted = Wanted(number, blocks, groups, time, random_state)
-    wanted.check()
-    if max_rows is not None:
-        whole("max_rows", max_rows, 1)
     noise = {"y_variance": y_variance, "sample_weight": sample_weight}
     columns = {"trials": trials, "exposure": exposure, "offset": offset}
     beside = named_beside(**noise, **columns, lower=lower, upper=upper)
     settings = model.geographic, model.fill_values
     source = named.columns_of(X, y, features, mask, beside, *settings)
-    if source is not None and isinstance(groups, str):
-        source = source.without(groups)
     reading.refuse_other_order(X, groups=groups)
+    asked = Wanted(1 if isinstance(folds, str) else folds, blocks, groups, time, random_state)
+    rows = X, y, beside, source
+    return validated(model, rows, folds, asked, max_rows, metrics, predictions, store)
+
+
+def validated(
+    model: GaussianProcess,
+    rows: tuple[Any, Any, Beside, named.Named | None],
+    folds: int | Literal["loo"],
+    asked: Wanted,
+    max_rows: int | None = None,
+    metrics: Sequence[str] = SHOWN,
+    predictions: str | None = None,
+    store: str | None = None,
+) -> CrossValidation:
+    """Return the scores of held-out rows, see `cross_validate`.
+
+    ``rows`` are X, y and what is beside it, or the columns that they are converted from; ``asked``
+    are the folds.
+    """
+    _check_model(model)
+    names = _checked_metrics(metrics, model)
+    place("store", store, "a folder")
+    place("predictions", predictions, "a store")
+    loo = isinstance(folds, str)
+    if loo:
+        given = {"blocks": asked.blocks, "groups": asked.groups, "time": asked.time}
+        _check_loo(model, folds, **given, max_rows=max_rows)
+    asked.check()
+    if max_rows is not None:
+        whole("max_rows", max_rows, 1)
+    X, y, beside, source = rows
+    if source is not None and isinstance(asked.groups, str):
+        source = source.without(asked.groups)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")
-    rows, into = (X, y, beside, source), None if predictions is None else str(predictions)
-    folded = None if loo else wanted
+    into, folded = None if predictions is None else str(predictions), None if loo else asked
+    drawn = max_rows, asked.seed
     return cross_validated(
-        model.recipe(), rows, folded, (max_rows, random_state), names, into, store
+        model.recipe(), (X, y, beside, source), folded, drawn, names, into, store
     )
 
 

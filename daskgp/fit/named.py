@@ -93,26 +93,30 @@ class Named(NamedTuple):
         listed = (one if _are_names(one) else [one] for one in given)
         return {name for names in listed for name in names if isinstance(name, str)}
 
-    def tells_apart(self, groups: Any) -> bool:
-        """Return whether groups are a column that is no feature."""
-        return isinstance(groups, str) and self.features is not None and groups not in self.features
+    def apart(self, names: Sequence[str]) -> list[str]:
+        """Return which of some columns are no features, where these are named."""
+        return [name for name in names if self.features is not None and name not in self.features]
 
-    def labels(self, name: str, rows: int, url: str, progress: ShowProgress) -> np.ndarray:
-        """Return the values (n,) of a column that is no feature, at the rows that are converted.
+    def values(
+        self, names: Sequence[str], rows: int, url: str, progress: ShowProgress
+    ) -> dict[str, np.ndarray]:
+        """Return the values (n,) of columns that are no features, at the rows that are converted.
 
         They are converted a second time beside the features, at a URL of their own.
         """
-        beside = self._replace(features=[*self.features, name])
+        beside = self._replace(features=[*self.features, *names])
         with beside.converted(url, progress) as (X, _, _):
-            found = np.asarray(X[:, X.shape[1] - 1], np.float64)
-        if len(found) != rows:
+            columns = np.asarray(X[:, X.shape[1] - len(names) :], np.float64)
+        if len(columns) != rows:
             raise InputError(
-                f"groups={name!r} is known in {len(found)} of {rows} rows alone: fill it, or leave "
-                "the others out"
+                f"{', '.join(map(repr, names))} is known in {len(columns)} of {rows} rows alone: "
+                "fill it, or leave the others out"
             )
-        missing = int(np.isnan(found).sum())
-        if missing:
-            logger.warning("%d of %d rows have no %r and are left out", missing, rows, name)
+        found = {name: columns[:, j] for j, name in enumerate(names)}
+        for name, own in found.items():
+            missing = int(np.isnan(own).sum())
+            if missing:
+                logger.warning("%d of %d rows have no %r and are left out", missing, rows, name)
         return found
 
     @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskgp.assess.check import PIT_BINS, Check, reliability_of
+from daskgp.assess.cross_validation import CrossValidation
 from daskgp.checks import shown
 from daskgp.errors import InputError, StoreError
 from daskgp.estimators.checking import check as check_of
@@ -55,7 +56,8 @@ def pit(
     ----------
     y_true, mean, variance : arrays, shape (n,) or (n, p), or DataArrays
         Observed values, predictive means and predictive variances, noise included, of Gaussian
-        predictions; or, for `y_true` alone, what `daskgp.check` returned, of any.
+        predictions; or, for `y_true` alone, what `daskgp.check` or `daskgp.cross_validate`
+        returned, of any.
     title, ax, path
         As in `calibration`.
 
@@ -296,7 +298,7 @@ def distances(
     >>> axes[1].get_ylabel()
     'variance of standardised residuals'
     """
-    if not isinstance(found, Check):
+    if not isinstance(found, Check | CrossValidation):
         raise InputError(f"found is {shown(found)}: give what daskgp.check returned")
     if not found.distances:
         raise InputError(f"there are no distances: {found.distance}")
@@ -337,13 +339,13 @@ def distances(
     return finished(panels, title, path)
 
 
-def check(found: Check, folder: Path) -> list[str]:
+def check(found: Check | CrossValidation, folder: Path) -> list[str]:
     """Draw the figures of a check into a folder, which is made where it does not exist.
 
     Parameters
     ----------
-    found : Check
-        What `daskgp.check` returned.
+    found : Check or CrossValidation
+        What `daskgp.check` or `daskgp.cross_validate` returned.
     folder : str or path
         Local folder.
 
@@ -372,20 +374,21 @@ def check(found: Check, folder: Path) -> list[str]:
     >>> [os.path.basename(file) for file in files]
     ['pit.png', 'calibration.png', 'distances.png']
     """
-    if not isinstance(found, Check):
+    if not isinstance(found, Check | CrossValidation):
         raise InputError(f"found is {shown(found)}: give what daskgp.check returned")
     try:
         Folder(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make the folder {os.fspath(folder)}: {error.strerror}") from error
     drawn: dict[str, Callable[..., Any]] = {"pit": pit, "calibration": calibration}
-    if len(found.ranks):
-        drawn["ranks"] = ranks
-    if found.distances:
-        drawn["distances"] = distances
-    if found.reliability:
+    if isinstance(found, CrossValidation):
+        drawn = drawn if found.counts.any() else {}
+    elif found.reliability:
         drawn = {"reliability": reliability}
-    elif found.sample.X.shape[1] == 2 and found.sample.y.shape[1] == 1:
+    else:
+        drawn |= {"ranks": ranks} if len(found.ranks) else {}
+        drawn |= {"distances": distances} if found.distances else {}
+    if "pit" in drawn and _places(found) is not None:
         drawn["residuals"] = _residuals
     files = {name: str(Folder(folder, f"{name}.png")) for name in drawn}
     for name, draw in drawn.items():
@@ -393,8 +396,20 @@ def check(found: Check, folder: Path) -> list[str]:
     return list(files.values())
 
 
-def _residuals(found: Check, path: Path) -> None:
+def _places(found: Check | CrossValidation) -> tuple[int, int] | None:
+    """Return the two features that are places; None without any, or for several targets."""
+    if found.sample is None or found.sample.y.shape[1] != 1:
+        return None
+    two = (0, 1) if found.sample.X.shape[1] == 2 else None
+    return (found.geographic if isinstance(found, CrossValidation) else None) or two
+
+
+def _residuals(found: Check | CrossValidation, path: Path) -> None:
     """Draw those of the sample of a check, of two features and one target."""
+    where = _places(found)
+    assert found.sample is not None
+    assert where is not None
     X, *values = found.sample
-    X, names = places.columns_on_a_map(X, found.feature_names)
-    residuals(X, *(v[:, 0] for v in values), names=names, path=path)
+    names = [found.feature_names[j] for j in where]
+    X, pair = places.columns_on_a_map(X[:, list(where)], names)
+    residuals(X, *(v[:, 0] for v in values), names=pair, path=path)

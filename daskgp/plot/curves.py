@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from daskgp import metrics
 from daskgp.assess.check import Check
+from daskgp.assess.cross_validation import CrossValidation
 from daskgp.assess.scores import BINS, Sums
 from daskgp.assess.variogram import Variogram
 from daskgp.checks import shown
@@ -135,7 +136,8 @@ def calibration(
     ----------
     y_true, mean, variance : arrays, shape (n,) or (n, p), or DataArrays
         Observed values, predictive means and predictive variances, noise included.  Those that are
-        lazy are read once, chunk by chunk.  Or, for `y_true` alone, what `daskgp.check` returned.
+        lazy are read once, chunk by chunk.  Or, for `y_true` alone, what `daskgp.check` or
+        `daskgp.cross_validate` returned.
     levels : array, optional
         Nominal levels between 0 and 1; by default 0.05 to 0.95 in steps of 0.05, and 0.99.
     title, ax, path
@@ -160,7 +162,7 @@ def calibration(
     2
     """
     levels = np.append(np.linspace(0.05, 0.95, 19), 0.99) if levels is None else np.asarray(levels)
-    if isinstance(y_true, Check):
+    if isinstance(y_true, Check | CrossValidation):
         sums = Sums(np.zeros((1, 1)), counts_of(y_true, mean, variance)[None])
         shares = np.array([sums.coverage(float(q)) for q in levels])
     else:
@@ -180,10 +182,10 @@ def calibration(
 
 def counts_of(y_true: Any, mean: Any, variance: Any) -> np.ndarray:
     """Return counts (BINS,) of values by their predictive distribution function."""
-    if isinstance(y_true, Check):
+    if isinstance(y_true, Check | CrossValidation):
         if mean is not None or variance is not None:
             raise InputError("a check is drawn as it is: leave mean and variance out")
-        if y_true.reliability:
+        if not y_true.counts.any():
             raise InputError("classes have no distribution function: take plot.reliability")
         return y_true.counts
     rows = in_memory(*_on_one_grid(y_true, mean, variance))

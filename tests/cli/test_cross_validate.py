@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import daskgp
-from tests.commands import invoke, refused, succeed
+from tests.commands import Page, invoke, refused, succeed
 
 FEATURES = ["lon", "lat", "day"]
 FITTED = ("--target", "temp", "--model", "exact", "--set", "max_iter=3")
@@ -71,7 +71,7 @@ def test_a_column_of_groups_is_a_feature_only_where_it_is_named():
     ],
     ids=["blocks", "time", "loo", "random"],
 )
-def test_folds_are_those_of_the_function(csv, options, how):
+def test_folds_are_those_of_the_function(csv, here, options, how):
     columns = ("--features", ",".join(FEATURES))
     folds = () if "folds" in how else ("--folds", 3)
     found = succeed("cross-validate", csv, *FITTED, *columns, *folds, *options, "--json")
@@ -79,7 +79,7 @@ def test_folds_are_those_of_the_function(csv, options, how):
     assert found["pooled"]["rmse"] == pytest.approx(wanted.pooled["rmse"], rel=1e-6)
 
 
-def test_a_store_and_several_targets_have_tables(csv, tmp_path):
+def test_a_store_and_several_targets_have_tables(csv, here, tmp_path):
     table = stations()
     table.assign(wind=-table.temp).to_csv(csv, index=False)
     both = ("--target", "temp,wind", "--features", "lon,lat,day")
@@ -105,14 +105,18 @@ def test_a_store_and_several_targets_have_tables(csv, tmp_path):
         (("--folds", "2.5", "--groups", "station"), "a whole number"),
         (("--metrics", "rmsee", "--model", "exact", "--groups", "station"), "choose one of"),
         (("--model", "auto", "--groups", "station"), "name the method"),
-        (("--y-std", "day", "--groups", "station"), "--y-variance"),
+        (("--features", "lon,lat", "--time", "hour"), "'hour'"),
+        (("--features", "lon,lat", "--blocks", "hour=2"), "'hour'"),
+        (("--features", "lon,lat", "--time", "station", "--groups", "station"), "give one of them"),
+        (("--report", "nowhere/r.html", "--groups", "station"), "there is no folder"),
+        (("--report", ".", "--groups", "station"), "--report . is a folder"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(csv, options, said):
+def test_what_does_not_fit_is_told_in_one_line(csv, here, options, said):
     assert said in refused("cross-validate", csv, "--target", "temp", *options)
 
 
-def test_rows_without_a_group_are_told(csv):
+def test_rows_without_a_group_are_told(csv, here):
     table = stations()
     table["site"] = np.repeat(np.arange(12.0), 6)
     table.loc[5, "site"] = np.nan
@@ -120,3 +124,82 @@ def test_rows_without_a_group_are_told(csv):
     told = invoke("cross-validate", csv, *FITTED, "--groups", "site", "--json")
     assert "1 of 72 rows have no 'site' and are left out" in told.stderr
     assert sum(row["rows"] for row in json.loads(told.stdout)["folds"][:5]) == 71
+
+
+PLACES = ("--features", "lon,lat")
+
+
+def test_time_may_be_a_column_that_is_no_feature(csv, here):
+    given = (*FITTED, *PLACES, "--time", "day", "--folds", 3, "--json")
+    found = succeed("cross-validate", csv, *given)
+    table, model = stations(), daskgp.ExactGP(max_iter=3, progress=False)
+    ends = (1, 2, 4, 6)  # days of parts of about equally many rows
+    for i, row in enumerate(found["folds"][:3]):
+        past = table[table.day < ends[i]]
+        now = table[(table.day >= ends[i]) & (table.day < ends[i + 1])]
+        assert (row["trained"], row["rows"]) == (len(past), len(now))
+        fitted = daskgp.ExactGP(max_iter=3, progress=False)
+        fitted.fit(past[["lon", "lat"]], past.temp)
+        error = fitted.predict(now[["lon", "lat"]]) - now.temp
+        assert row["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-5)
+    how = {"features": ["lon", "lat"], "time": "day", "folds": 3}
+    again = daskgp.cross_validate(model, table, "temp", **how)
+    assert again.pooled == pytest.approx(found["pooled"], rel=1e-6)
+
+
+def test_blocks_may_be_along_columns_that_are_no_features(csv, here):
+    given = ("--folds", 3, "--json")
+    found = succeed("cross-validate", csv, *FITTED, *PLACES, "--blocks", "day=2", *given)
+    assert [row["rows"] for row in found["folds"][:3]] == [24, 24, 24]
+    pairs = stations().assign(pair=lambda t: t.day // 2)
+    pairs.drop(columns="day").to_csv(csv, index=False)
+    wanted = succeed("cross-validate", csv, *FITTED, *PLACES, "--groups", "pair", *given)
+    assert found["pooled"] == pytest.approx(wanted["pooled"], rel=1e-6)
+    stations().to_csv(csv, index=False)
+    both = succeed("cross-validate", csv, *FITTED, *PLACES, "--blocks", "day=2,lon=100", *given)
+    assert both["pooled"] == pytest.approx(found["pooled"], rel=1e-6)
+
+
+def test_errors_and_dates_of_rows_are_those_of_a_conversion(csv, here):
+    table = stations().assign(error=np.linspace(0.05, 0.3, 72))
+    table["day"] = 20210101 + table.day.astype(int)
+    table.assign(variance=table.error**2).to_csv(csv, index=False)
+    features = ("--features", "lon,lat,day", "--folds", 3, "--json")
+    by_std = succeed("cross-validate", csv, *FITTED, *features, "--y-std", "error")
+    by_variance = succeed("cross-validate", csv, *FITTED, *features, "--y-variance", "variance")
+    assert by_std["pooled"] == pytest.approx(by_variance["pooled"], rel=1e-9)
+    dated = succeed("cross-validate", csv, *FITTED, *features, "--y-std", "error", "--dates", "day")
+    store = csv.with_name("store.zarr")
+    how = ("--target", "temp", "--features", "lon,lat,day", "--y-std", "error", "--dates", "day")
+    succeed("convert", csv, store, *how)
+    fitted = ("--model", "exact", "--set", "max_iter=3", "--folds", 3, "--json")
+    assert succeed("cross-validate", store, *fitted)["pooled"] == pytest.approx(dated["pooled"])
+
+
+def test_a_report_and_figures_show_the_held_out_rows(csv, here, tmp_path):
+    report, figures = tmp_path / "r.html", tmp_path / "figures"
+    how = ("--groups", "station", "--folds", 3, "--report", report, "--figures", figures)
+    columns = (*PLACES, "--geographic", "lon,lat")
+    found = succeed("cross-validate", csv, *FITTED, *columns, *how, "--json")
+    assert found["report"] == str(report)
+    names = ["pit.png", "calibration.png", "residuals.png"]
+    assert found["figures"] == [str(figures / name) for name in names]
+    assert sorted(path.name for path in figures.iterdir()) == sorted(names)
+    page = Page(report.read_text())
+    assert not page.open
+    for text in ("Scores by fold", "72 values held out, in groups", "Calibration", "Settings"):
+        assert text in page.text
+    assert f"{found['folds'][0]['rmse']:.4g}" in page.text
+    images = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]
+    assert len(images) == 3
+    assert "Map of the residuals" in images
+
+
+def test_the_rows_that_are_kept_for_figures_are_held_out_ones():
+    found = by_hand(folds=3)
+    assert found.counts.sum() == 72
+    assert found.feature_names == tuple(FEATURES)
+    X = stations()[FEATURES].to_numpy()
+    np.testing.assert_allclose(*(rows[np.lexsort(rows.T)] for rows in (found.sample.X, X)))
+    error = found.sample.y - found.sample.mean
+    assert np.sqrt(np.mean(error**2)) == pytest.approx(found.pooled["rmse"])

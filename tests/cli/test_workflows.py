@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
-from commands import invoke, refused
+from commands import invoke, refused, succeed
 
 import daskgp
 
@@ -198,6 +198,20 @@ def test_cross_validate_tests_every_row_once(stores, here, scheduler):
     assert json.loads((stores / "folds.json").read_text()) == rows
 
 
+def test_cross_validate_takes_columns_of_a_table_as_the_command_does(stores, here, scheduler):
+    rng = np.random.default_rng(0)
+    table = np.column_stack([rng.uniform(0, 3, (40, 2)), np.arange(40) % 4, rng.normal(size=40)])
+    head = {"delimiter": ",", "header": "a,b,group,y", "comments": ""}
+    np.savetxt(stores / "rows.csv", table, **head)
+    said = 'data = "rows.csv"\ntarget = "y"\nmodel = "exact"\nfolds = 2\ngroups = "group"\n'
+    said += f'settings = {{max_iter = 2}}\ncluster = {{scheduler = "{scheduler}"}}\n'
+    rows = rows_of(here("cross_validate.py", said))
+    how = ("--target", "y", "--model", "exact", "--set", "max_iter=2", "--folds", 2, "--json")
+    own = ("--groups", "group", "--scheduler", scheduler)
+    wanted = succeed("cross-validate", stores / "rows.csv", *how, *own)["folds"]
+    assert [row["rmse"] for row in rows] == pytest.approx([row["rmse"] for row in wanted])
+
+
 @pytest.mark.slow
 def test_compare_models_has_a_line_for_each(stores, here, scheduler):
     changes = {
@@ -221,6 +235,11 @@ def test_compare_models_has_a_line_for_each(stores, here, scheduler):
             "unexpected keyword argument 'n_induced'",
         ),
         ("cross_validate.py", 'data = "gone.zarr"\nmodel = "sgpr"', "gone.zarr"),
+        (
+            "cross_validate.py",
+            'data = "train.zarr"\nmodel = "sgpr"\nfeatures = ["x0"]',
+            "without target: unknown keys ['features']",
+        ),
         ("fit.py", "data = ", "is no TOML file"),
         ("fit.py", 'data = "a"\noutput = "train.zarr"\nmodel = "sgpr"', "train.zarr exists"),
         ("evaluate.py", 'models = []\ntests = ["a"]', "models is empty"),
