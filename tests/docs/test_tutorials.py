@@ -66,8 +66,8 @@ def test_stations_are_scored_by_what_is_held_out(tutorial):
     assert float((names["error"] ** 2).mean()) < 1
 
 
-@pytest.mark.slow
 def test_soundings_are_as_good_as_their_errors_tell(tutorial):
+    pytest.importorskip("libpysal")
     names = tutorial("soundings")
     sonar, alike, known = names["scores"].to_numpy()
     assert known[0] < alike[0] < sonar[0]
@@ -84,6 +84,15 @@ def test_soundings_are_as_good_as_their_errors_tell(tutorial):
             for name, true in (("lengthscale", 1), ("variance", 144))
         ]
         assert all(near) is right
+    few, some, many = names["real"]["all alike"]
+    assert few == pytest.approx(2.37, abs=0.03)
+    assert many == pytest.approx(0.5, abs=0.03)
+    np.testing.assert_allclose(names["real"]["own errors"], 1, atol=0.1)
+    told = {"own errors": 0.112, "all alike": 0.120}
+    for name, value in told.items():
+        assert names["errors"][name] == pytest.approx(value, abs=0.001)
+    assert names["errors"]["five nearest"] > told["own errors"]
+    assert names["model"].noise_variance_ == pytest.approx(0.0026, abs=2e-4)
 
 
 def test_counts_are_predicted_better_from_places_and_people(tutorial):
