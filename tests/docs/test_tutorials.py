@@ -84,7 +84,7 @@ def test_soundings_are_as_good_as_their_errors_tell(tutorial):
             for name, true in (("lengthscale", 1), ("variance", 144))
         ]
         assert all(near) is right
-    few, some, many = names["real"]["all alike"]
+    few, _, many = names["real"]["all alike"]
     assert few == pytest.approx(2.37, abs=0.03)
     assert many == pytest.approx(0.5, abs=0.03)
     np.testing.assert_allclose(names["real"]["own errors"], 1, atol=0.1)
