@@ -66,6 +66,27 @@ def test_stations_are_scored_by_what_is_held_out(tutorial):
     assert float((names["error"] ** 2).mean()) < 1
 
 
+def test_samples_are_predicted_better_with_elevation(tutorial):
+    pytest.importorskip("skgstat")
+    names = tutorial("samples")
+    told = {
+        "nearest": (0.27, 0.31),
+        "regression on both": (0.167, 0.171),
+        "places": (0.173, 0.212),
+        "places, elevation": (0.140, 0.191),
+        "places, both": (0.136, 0.159),
+        "inside 95 %, both": (0.95, 0.93),
+    }
+    for name, values in told.items():
+        np.testing.assert_allclose(names["scores"].loc[name], values, atol=0.005)
+    slope = next(row for row in names["model"].trend_ if row.name == "elev")
+    assert slope.value == pytest.approx(-0.107, abs=0.002)
+    length = next(row for row in names["model"].hyperparameters_ if row.name == "lengthscale")
+    assert length.value == pytest.approx(0.18, abs=0.01)
+    assert names["loo"] == pytest.approx(0.136, abs=0.001)
+    assert names["within"] == pytest.approx(0.948, abs=0.01)
+
+
 def test_soundings_are_as_good_as_their_errors_tell(tutorial):
     pytest.importorskip("libpysal")
     names = tutorial("soundings")
@@ -92,7 +113,8 @@ def test_soundings_are_as_good_as_their_errors_tell(tutorial):
     for name, value in told.items():
         assert names["errors"][name] == pytest.approx(value, abs=0.001)
     assert names["errors"]["five nearest"] > told["own errors"]
-    assert names["model"].noise_variance_ == pytest.approx(0.0026, abs=2e-4)
+    *_, noise = names["model"].hyperparameters_
+    assert noise.value == pytest.approx(0.0026, abs=2e-4)
 
 
 def test_counts_are_predicted_better_from_places_and_people(tutorial):
