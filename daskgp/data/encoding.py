@@ -117,15 +117,16 @@ def check_kind(encoding: Encoding, netcdf: bool) -> None:
         raise SettingError("shards are for Zarr: a netCDF file has chunks alone")
     if not netcdf and encoding.compression is not None:
         raise SettingError("compression is a level of netCDF: Zarr compresses by itself")
-    if netcdf and (encoding.chunks or encoding.compression) and not _compresses():
+    if netcdf and (encoding.chunks or encoding.compression) and netcdf_engine() is None:
         raise InputError(
             "a netCDF file with chunks or compression needs h5netcdf: pip install 'daskgp[io]'"
         )
 
 
-def _compresses() -> bool:
-    """Return whether a package is there that writes more than the plain netCDF of version 3."""
-    return any(importlib.util.find_spec(name) for name in ("h5netcdf", "netCDF4"))
+def netcdf_engine() -> Any:
+    """Return what xarray calls the package that writes netCDF 4; None where there is none."""
+    engines = {"h5netcdf": "h5netcdf", "netCDF4": "netcdf4"}
+    return next((own for name, own in engines.items() if importlib.util.find_spec(name)), None)
 
 
 def of_file(maps: Any, encoding: Encoding, netcdf: bool) -> tuple[Any, dict[str, dict[str, Any]]]:
@@ -153,7 +154,7 @@ def of_file(maps: Any, encoding: Encoding, netcdf: bool) -> tuple[Any, dict[str,
             if field.chunks is not None:  # no two tasks write to one object
                 maps = maps.assign({name: field.chunk(dict(zip(dims, steps, strict=True)))})
         level = LEVEL if encoding.compression is None else encoding.compression
-        if netcdf and level and field.ndim and _compresses():
+        if netcdf and level and field.ndim and netcdf_engine() is not None:
             own |= {"zlib": True, "complevel": level, "shuffle": True}
         found[str(name)] = own
     return maps, found

@@ -187,7 +187,7 @@ def _write_here(maps: Any, path: str, encoding: Encoding) -> None:
     try:
         with groups.writing(path, "the map"):
             if ending.lower() == ".nc":
-                maps.to_netcdf(part, encoding=own)
+                maps.to_netcdf(part, encoding=own, engine=encodings.netcdf_engine())
             else:
                 with warnings.catch_warnings():
                     # zarr warns that others may not read it: readers without it read the rest

@@ -1,5 +1,6 @@
 """Chunks, shards, types, packing and compression of maps, in stores and in files."""
 
+import importlib.util
 import warnings
 
 import dask
@@ -82,7 +83,8 @@ def test_a_map_of_which_tasks_share_a_shard_is_refused_before_it_is_written(mode
     values = zarr.open_array(url / "std")[:]
     group = zarr.open_group(url, use_consolidated=False)
     dims = {"dimension_names": ("x0", "x1"), "attributes": group["std"].attrs.asdict()}
-    group.create_array("std", data=values, chunks=(4, 5), shards=(12, 10), overwrite=True, **dims)
+    how = {"shape": values.shape, "dtype": "f8", "chunks": (4, 5), "shards": (12, 10), **dims}
+    group.create_array("std", overwrite=True, **how)[:] = values
     before = zarr.open_array(url / "mean")[:]
     with pytest.raises(
         StoreError, match=r"'std' lies in shards of 12 x 10 and a task writes 8 x 1"
@@ -169,7 +171,7 @@ def written(maps, path, **given):
 def test_netcdf_is_compressed_and_packed_as_it_is_asked_to_be(maps, tmp_path):
     plain = written(maps, tmp_path / "plain.nc", compression=0)
     xr.testing.assert_identical(plain, maps)
-    assert not plain["temp"].encoding["zlib"]
+    assert not plain["temp"].encoding.get("zlib")
     usual = written(maps, tmp_path / "usual.nc")
     xr.testing.assert_identical(usual, maps)
     assert usual["temp"].encoding["complevel"] == 4
@@ -228,10 +230,12 @@ def test_interpolate_writes_what_its_options_say(tmp_path):
         (("c.nc", "--chunks", "x=10", "--shards", "x=20"), "shards are for Zarr"),
         (("c.nc", "--chunks", "z=10"), "chunks has a size for 'z'"),
         (("c.nc", "--dtype", "int16"), "dtype int16 and scale_factor"),
-        (("c.tif", "--chunks", "x=10"), "is written in tiles of its own"),
     ):
         name, *options = more
         assert line in refused("interpolate", source, tmp_path / name, *steps, *options)
+    if importlib.util.find_spec("rioxarray"):
+        line = refused("interpolate", source, tmp_path / "c.tif", *steps, "--chunks", "x=10")
+        assert "is written in tiles of its own" in line
     torn = tmp_path / "torn.nc"
     torn.write_bytes((tmp_path / "a.nc").read_bytes()[:5_000])
     line = refused("interpolate", torn, tmp_path / "c.nc", "--target", "height", "--chunks", "x=10")

@@ -297,3 +297,12 @@ def test_addresses_of_other_services_are_refused_in_one_line(model, tmp_path):
     places = stored(tmp_path / "grid.zarr")
     line = refused("predict", model.store_url, places, "memory://bucket/maps.icechunk")
     assert "addresses are paths and s3://; open a session of it in Python and give that" in line
+
+
+def test_datasets_and_models_are_not_written_under_the_name_of_a_repository(model, tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n2,3\n")
+    line = refused("convert", tmp_path / "a.csv", tmp_path / "a.icechunk", "--target", "y")
+    assert "into Icechunk repositories go predictions alone" in line
+    with pytest.raises(StoreError, match=r"m\.icechunk would be a plain Zarr store"):
+        model.save(tmp_path / "m.icechunk")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

@@ -107,7 +107,7 @@ def _is_empty(place: Inside) -> bool:
             group = zarr.open_group(place.store, path=place.path, mode="r", zarr_format=3)
         except FileNotFoundError:
             return True
-        except ValueError:  # an array, or what is damaged
+        except (ValueError, AssertionError):  # an array, or what is damaged
             return False
         return not group.attrs.asdict() and not group.nmembers()
 
@@ -204,6 +204,11 @@ def refuse_ending(url: Place, what: str) -> None:
     """Raise StoreError for a new store whose name ends as that of a file of another format."""
     if isinstance(url, Inside):
         return
+    if remote.in_repository(url) is not None:
+        raise StoreError(
+            f"{what} {url} would be a plain Zarr store: into Icechunk repositories go predictions "
+            "alone, name another path, such as one that ends in .zarr"
+        )
     name = url.rstrip("/").lower()
     ending = next((end for end in FILES if name.endswith(end)), None)
     if ending is not None:
