@@ -27,8 +27,8 @@ class Commands(UserDict[str, str]):
 
 
 NAMES = """
-check convert cross-validate examples fit forget info interpolate plan predict prepare report score
-update workflow
+check convert cross-validate examples fit forget info interpolate map plan predict prepare report
+score update workflow
 """
 COMMANDS = Commands({name: name.replace("-", "_") for name in NAMES.split()})
 

@@ -7,8 +7,8 @@ import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,16 @@ def to_geotiff(
         raise SettingError(f"{path} is not the name of a GeoTIFF: end it in .tif or .tiff")
     refuse_taken(path)
     along = (bands,) if isinstance(bands, str) else tuple(bands)
+    with opened(maps) as (fields, what):
+        geotiffs.write(fields, geotiffs.layout_of(fields, what, along, crs), path, what)
+
+
+@contextmanager
+def opened(maps: Any) -> Iterator[tuple[Any, str]]:
+    """Yield maps as a Dataset, lazy where they are stored, and what an error calls them.
+
+    Raise an error for what holds no whole map.
+    """
     with ExitStack() as stack:
         if grids.is_xarray(maps):
             fields, what = grids.as_dataset(maps), "the map"
@@ -88,7 +98,7 @@ def to_geotiff(
             raise StoreError(f"{what} is not complete: predict it to its end, with --resume")
         if "row" in fields.dims and not fields.coords:
             raise InputError(f"{what} holds predictions of rows, which are no map: predict a grid")
-        geotiffs.write(fields, geotiffs.layout_of(fields, what, along, crs), path, what)
+        yield fields, what
 
 
 def check_geotiff(coords: Mapping[Any, Any], what: str, path: str, bands: int) -> None:

@@ -1,4 +1,4 @@
-"""Figures of data, fits and predictions: all that uses matplotlib.
+"""Figures of data, fits and predictions, of matplotlib, and interactive maps, of HoloViews.
 
 Every function draws on the ``ax`` or ``axes`` that it is given, or else on a new figure, and
 returns the ``Axes`` that it drew on: one, or an array of them if it may have several panels.
@@ -20,12 +20,14 @@ from daskgp.plot.curves import (
 )
 from daskgp.plot.fields import maps, posterior_map, residuals
 from daskgp.plot.hyperparameters import hyperparameter_map
+from daskgp.plot.interactive import explore
 
 __all__ = [
     "calibration",
     "check",
     "choice",
     "distances",
+    "explore",
     "history",
     "hyperparameter_map",
     "maps",

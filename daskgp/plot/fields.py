@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -120,11 +121,11 @@ def posterior_map(
     drawn_on = _map_axes(axes, where, len(panels), path)
     columns = len(panels) if axes is not None else _columns(len(panels))
     field = np.concatenate([values for name, values in panels.items() if name in ("truth", "mean")])
-    shared = _range(field, 1, 99)
+    shared = range_of(field, 1, 99)
     first_end = min(columns, len(panels) - 1) - 1
     for i, (ax, (name, values)) in enumerate(zip(drawn_on, panels.items(), strict=True)):
         last = ax is drawn_on[-1]
-        limits = _range(values, 0, 99) if last else shared
+        limits = range_of(values, 0, 99) if last else shared
         image = _draw(ax, where, values, limits, STD_COLOURS if last else FIELD_COLOURS)
         _dress(ax, where, image, name, shores, i % columns == 0, i >= len(panels) - columns)
         if name in ("mean", "standard deviation"):
@@ -198,6 +199,11 @@ def maps(
     """
     if isinstance(X, Mapping) and panels is None:
         X, panels = None, places.panels_of(X)
+    if isinstance(X, str | os.PathLike):
+        raise InputError(
+            f"X is the path {os.fspath(X)}: open it with xarray.open_dataset or open_zarr first, "
+            "or draw it by `daskgp map`"
+        )
     if not panels:
         raise InputError("panels is empty: give at least one field by its title")
     shores = lines_given(coast)
@@ -209,7 +215,7 @@ def maps(
         spread = not one_scale and places.is_spread(name)
         scaled = every if one_scale else values
         shown = scaled if below is None or not (scaled >= below).any() else scaled[scaled >= below]
-        limits = _range(shown, 0 if one_scale or spread or below is not None else 1, 99)
+        limits = range_of(shown, 0 if one_scale or spread or below is not None else 1, 99)
         image = _draw(ax, where, values, limits, STD_COLOURS if spread else FIELD_COLOURS)
         if not one_scale:
             _bar(image, ax, values, limits, label or whats[name])
@@ -303,7 +309,8 @@ def residuals(
     return finished(ax, title, path)
 
 
-def _range(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
+def range_of(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
+    """Return percentiles of what is finite, as the ends of colours."""
     bottom, top = np.percentile(values[np.isfinite(values)], (low, high))
     return float(bottom), float(top) if top > bottom else float(bottom) + 1.0
 

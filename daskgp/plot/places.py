@@ -100,8 +100,14 @@ def squared(unit: str) -> str:
 
 
 def two_columns(name: str, X: Any) -> np.ndarray:
-    """Return points (n, 2); raise InputError for another shape."""
-    X = np.asarray(in_memory(reading.timed(X))[0], np.float64)
+    """Return points (n, 2); raise InputError for another shape, or for what is no number."""
+    try:
+        X = np.asarray(in_memory(reading.timed(X))[0], np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} holds what is no number ({error}): a map needs points of shape (n, 2), such "
+            "as table[['lon', 'lat']]"
+        ) from error
     if X.ndim != 2 or X.shape[1] != 2 or not len(X):
         raise InputError(f"{name} has shape {X.shape}: a map needs points of shape (n, 2)")
     return X
@@ -180,11 +186,14 @@ def _in_degrees(names: Sequence[str], X: np.ndarray) -> bool:
 def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return mean and standard deviation of a Dataset or another mapping of results.
 
-    They are called ``mean`` and ``std``, or ``variance``, or so after the name of a target.
+    They are called ``mean`` and ``std``, or ``variance``, or so after the name of a target, which
+    alone is that of a mean beside a spread.
     """
     parts: dict[str, Any] = {}
     for what in ("mean", "std", "variance"):
         names = [name for name in results if name == what or str(name).endswith(f"_{what}")]
+        if what == "mean":
+            names += [name for name in results if _has_spread(name, results)]
         if len(names) > 1:
             raise InputError(
                 f"the results have several variables {what}, {', '.join(map(str, names))}: give "
@@ -204,6 +213,11 @@ def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
     return parts["mean"], std.assign_attrs(units=unit) if unit else std
 
 
+def _has_spread(name: Any, results: Mapping[Any, Any]) -> bool:
+    """Return whether a variable is a mean by the name of a spread beside it."""
+    return any(f"{name}_{spread}" in results for spread in ("std", "variance"))
+
+
 def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
     """Return DataArrays by the titles of their panels.
 
@@ -212,7 +226,9 @@ def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
     """
     panels: dict[str, Any] = {}
     if hasattr(fields, "data_vars"):
-        for values in sorted(fields.values(), key=lambda array: _rank(str(array.name))):
+        means = [name for name in fields if _has_spread(name, fields)]
+        ranks = {name: 0 if name in means else _rank(str(name)) for name in fields}
+        for values in sorted(fields.values(), key=lambda array: ranks[array.name]):
             if values.ndim >= 2:
                 panels |= _parts(_title(values), values)
     else:
@@ -282,7 +298,7 @@ def _of_labelled(
             "with isel or sel"
         )
     same = {name: grids.on_the_grid_of(first, _squeezed(v)) for name, v in panels.items()}
-    axes = _axes(first)
+    axes = axes_of(first)
     thin = {dim: slice(None, None, -(-size // MOST_SIDE)) for dim, size in first.sizes.items()}
     dims = axes[1].dims if axes[1].ndim == 2 else (*axes[1].dims, *axes[0].dims)
     values = in_memory(*(v.isel(thin).transpose(*dims).data for v in same.values()))
@@ -307,7 +323,7 @@ def _squeezed(values: Any) -> Any:
     return values.squeeze(drop=True) if hasattr(values, "dims") else values
 
 
-def _axes(array: Any) -> tuple[Any, Any]:
+def axes_of(array: Any) -> tuple[Any, Any]:
     """Return the coordinates that run to the right and upwards."""
     curved = grids.curvilinear(array)
     pair = [array[name] for name in curved] if len(curved) == 2 else [array[d] for d in array.dims]
@@ -361,6 +377,8 @@ def described(array: Any) -> str:
     for what in PREDICTED:
         if name == what or name.endswith(f"_{what}"):
             target = name[: -len(what)].rstrip("_")
+            if target and long_name.startswith("standard deviation of "):
+                target = long_name.removeprefix("standard deviation of ")
             if not target and long_name.startswith(
                 "posterior "
             ):  # of a new observation of the target

@@ -421,3 +421,21 @@ def test_calibration_takes_labelled_and_lazy_arrays():
     ):
         drawn = plot.calibration(*rows).lines[1]
         np.testing.assert_allclose(drawn.get_ydata(), wanted)
+
+
+def test_maps_of_interpolate_are_drawn_as_they_are():
+    axes = {"lat": np.arange(3.0), "lon": np.arange(4.0)}
+    fields = {
+        "sst": (("lat", "lon"), np.ones((3, 4)), {"units": "K", "long_name": "sea surface"}),
+        "sst_std": (
+            ("lat", "lon"),
+            np.ones((3, 4)),
+            {"units": "K", "long_name": "standard deviation of sea surface"},
+        ),
+    }
+    found = xr.Dataset(fields, axes)
+    titles = [ax.get_title() for ax in plot.maps(found[["sst_std", "sst"]])]
+    assert titles == ["sst", "sst standard deviation"]
+    drawn = plot.posterior_map(found)
+    bars = {ax.get_ylabel() for ax in drawn[0].figure.axes if ax not in drawn}
+    assert bars == {"sea surface (K)"}

@@ -1,0 +1,112 @@
+"""The command ``daskgp map``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from daskgp.cli.options import store_options
+from daskgp.cli.run import command, result, since
+from daskgp.errors import InputError, SettingError
+
+FIGURES = (".png", ".pdf", ".svg", ".jpg")
+PAGES = (".html", ".htm")
+
+
+@command()
+@click.argument("store")
+@click.argument("output", metavar="OUTPUT")
+@click.option(
+    "--at",
+    "places",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Value of a dimension beside the two of the map, such as time=2026-03-05: the nearest "
+    "one is taken. Repeatable.",
+)
+@click.option("--title", metavar="TEXT", help="Title of the figure.")
+@store_options("store")
+def map(store: str, output: str, places: tuple[str, ...], title: str | None) -> None:
+    """Draw the map in STORE into OUTPUT, or write it in another format.
+
+    STORE is a prediction store, or a file or group that `daskgp interpolate` wrote.  OUTPUT is a
+    figure, NAME.png, NAME.pdf or NAME.svg; a page to zoom in, NAME.html, which needs no network;
+    or a new GeoTIFF or netCDF file, NAME.tif or NAME.nc.
+    """
+    from daskgp.output import labelled
+
+    began, ending = time.perf_counter(), f".{output.lower().rpartition('.')[2]}"
+    if ending in FIGURES:
+        from daskgp.plot.canvas import check_matplotlib
+
+        check_matplotlib()
+    elif ending in PAGES:
+        from daskgp.plot.interactive import check_libraries
+
+        check_libraries()
+    elif ending in labelled.ENDINGS:
+        labelled.refuse_taken(output)
+    else:
+        known = ", ".join((*FIGURES, PAGES[0], *labelled.ENDINGS))
+        raise SettingError(f"cannot tell the format of {output}: end its name in one of {known}")
+    with labelled.opened(store) as (maps, what):
+        fields = _at(maps, places, what)
+        if ending in FIGURES + PAGES:
+            _refuse_more(fields, what)
+        if ending in FIGURES:
+            from daskgp import plot
+
+            plot.maps(fields, title=title or "", path=output)
+        elif ending in PAGES:
+            from daskgp import plot
+
+            plot.explore(fields, title=title or "", path=output)
+        else:
+            labelled.write(fields, output)
+        result(map=output, variables=[str(name) for name in fields.data_vars], seconds=since(began))
+
+
+def _at(maps: Any, places: Sequence[str], what: str) -> Any:
+    """Return maps at values of dimensions; raise an error for a dimension that there is not."""
+    for text in places:
+        name, equals, value = text.partition("=")
+        if not equals or name not in maps.dims:
+            dims = ", ".join(str(dim) for dim in maps.dims)
+            raise SettingError(f"--at {text}: write NAME=VALUE, with a dimension of {what}, {dims}")
+        if name not in maps.coords:
+            raise InputError(f"{what} has no coordinate {name} that --at {text} could choose from")
+        axis = maps[name]
+        try:
+            wanted = value if axis.dtype.kind in "MUOT" else axis.dtype.type(value)
+            near = {} if axis.dtype.kind in "UOT" else {"method": "nearest"}
+            maps = maps.sel({name: wanted}, **near)
+        except (KeyError, ValueError, TypeError) as error:
+            first, last = (_text(axis.values[i]) for i in (0, -1))
+            raise InputError(f"--at {text}: {what} has {name} from {first} to {last}") from error
+    return maps
+
+
+def _refuse_more(fields: Any, what: str) -> None:
+    """Raise InputError for fields of more dimensions than a figure has."""
+    from daskgp.plot.places import OF_PREDICTIONS
+
+    for field in fields.data_vars.values():
+        dims = [str(d) for d in field.dims if field.sizes[d] > 1 and d not in OF_PREDICTIONS]
+        if len(dims) > 2:
+            example = f"--at {dims[0]}={_text(field[dims[0]].values[0])}"
+            raise InputError(
+                f"{what} has {', '.join(dims)}, and a figure two of these: choose of the others, "
+                f"such as {example}"
+            )
+
+
+def _text(value: Any) -> str:
+    """Return a value of a coordinate as a user writes it."""
+    import numpy as np
+
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto"))
+    return f"{value:g}" if isinstance(value, np.number) else str(value)

@@ -1,0 +1,63 @@
+"""Promises of ``daskgp map``: figures, pages and other formats of a stored map, and plain lines."""
+
+import re
+
+import numpy as np
+import pytest
+import xarray as xr
+from commands import refused, succeed
+
+from tests.plot.test_interactive import grid
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("maps")
+    grid().to_netcdf(folder / "map.nc")
+    cube = grid().expand_dims(time=np.array(["2026-03-05", "2026-03-06"], "M8[ns]"))
+    cube.to_zarr(folder / "cube.zarr", consolidated=False)
+    (folder / "table.csv").write_text("lon,lat,y\n1,2,3\n")
+    return folder
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("ending", ["png", "svg", "html", "tif", "nc"])
+def test_a_stored_map_is_drawn_or_written(ending, stored, tmp_path):
+    out = tmp_path / f"out.{ending}"
+    said = succeed("map", stored / "map.nc", out)
+    assert said["map"] == str(out)
+    assert said["variables"] == ["temperature", "temperature_std"]
+    assert out.stat().st_size > 1_000
+    if ending == "nc":
+        with xr.open_dataset(out) as written:
+            xr.testing.assert_allclose(written.load(), grid())
+
+
+def test_a_cube_is_mapped_at_the_nearest_time(stored, tmp_path):
+    succeed("map", stored / "cube.zarr", tmp_path / "day.nc", "--at", "time=2026-03-06T04:00")
+    with xr.open_dataset(tmp_path / "day.nc") as written:
+        assert written.time.values == np.datetime64("2026-03-06")
+        np.testing.assert_allclose(written.temperature, grid().temperature)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("given", "says", "code"),
+    [
+        (("map.nc", "out.gif"), "cannot tell the format", 2),
+        (("cube.zarr", "out.png"), "and a figure two of these.*--at time=2026-03-05", 2),
+        (("cube.zarr", "out.png", "--at", "depth=1"), "with a dimension of .*, time, lat, lon", 2),
+        (
+            ("cube.zarr", "out.png", "--at", "time=soon"),
+            "has time from 2026-03-05 to 2026-03-06",
+            2,
+        ),
+        (("none.zarr", "out.png"), "does not exist", 2),
+        (("map.nc", "map.nc"), "exists already", 2),
+    ],
+)
+def test_what_cannot_be_is_one_line(given, says, code, stored, monkeypatch):
+    monkeypatch.chdir(stored)
+    before = sorted(stored.iterdir())
+    assert re.search(says, refused("map", *given, code=code))
+    assert sorted(stored.iterdir()) == before
