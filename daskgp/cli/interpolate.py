@@ -10,14 +10,12 @@ import click
 
 from daskgp.cli.methods import MODELS
 from daskgp.cli.options import (
+    SETTINGS,
     NewGrid,
+    column_options,
     file_encoding_options,
-    fill_option,
-    fill_values,
-    geographic_option,
-    names_or_false,
-    names_or_none,
     new_grid_options,
+    settings_in,
     store_options,
 )
 from daskgp.cli.run import command, result, since
@@ -27,13 +25,10 @@ from daskgp.errors import SettingError
 @command()
 @click.argument("source")
 @click.argument("output", metavar="OUTPUT")
-@click.option(
-    "--target", metavar="NAME", help="Column to map.  [default: the only one that is no feature]"
-)
-@click.option(
-    "--features",
-    metavar="A,B,C",
-    help="What it depends on.  [default: all that both SOURCE and grid have]",
+@column_options(
+    "Column to map.  [default: the only one that is no feature]",
+    "What it depends on.  [default: all that both SOURCE and grid have]",
+    mask=False,
 )
 @new_grid_options
 @click.option(
@@ -73,15 +68,12 @@ from daskgp.errors import SettingError
     help="Leave out cells with fewer rows within half the correlation.",
 )
 @click.option("--include-noise", is_flag=True, help="Deviations of new values, not of the field.")
-@geographic_option
-@fill_option
 @file_encoding_options
 @store_options("source", "like", destination="output")
 def interpolate(
     source: str,
     output: str,
-    target: str | None,
-    features: str | None,
+    columns: dict[str, Any],
     grid: NewGrid,
     model: str | None,
     kernel: str | None,
@@ -92,8 +84,6 @@ def interpolate(
     max_std: float | None,
     min_neighbours: int | None,
     include_noise: bool,
-    geographic: str | None,
-    fill: tuple[str, ...],
     encoding: Mapping[str, Any],
 ) -> None:
     """Map a target of SOURCE on a grid, into the new file or Zarr group OUTPUT.
@@ -104,32 +94,34 @@ def interpolate(
     """
     from daskgp.data import encoding as encodings
     from daskgp.maps.covering import grid_over
-    from daskgp.maps.kriging import asked_for, check_barriers
-    from daskgp.maps.kriging import interpolate as run
+    from daskgp.maps.kriging import asked_for, check_barriers, mapped
     from daskgp.output import labelled
 
     began = time.perf_counter()
     labelled.refuse_taken(output, elsewhere=True)
     stored_as = encodings.checked(encoding)
     labelled.check_encoding(output, stored_as)
-    settings: dict[str, Any] = {"fill_values": fill_values(fill)}
-    if geographic is not None:
-        settings["geographic"] = names_or_false(geographic)
+    settings = settings_in(columns)
     if barriers is not None:
         check_barriers(model or "auto")
         settings["barriers"] = barriers
+    names, target = columns["features"], _one("target", columns["target"])
+    beside = {name: own for name, own in columns.items() if own is not None} | {
+        name: _one(name, columns[name]) for name in ("y_std", "y_variance") if columns[name]
+    }
+    for name in ("target", "features", *SETTINGS):
+        beside.pop(name, None)
     how = _method(model, kernel, assignments, settings)
     like: Any = grid.like
     if grid.resolution is not None or grid.extent is not None:
         like = grid_over(source, grid.steps, grid.ends, grid.like)
-    names = names_or_none(features)
     if labelled.is_geotiff(output):
-        asked = asked_for(source, like, target, names, background)
+        asked = asked_for(source, like, target, names, background, beside)
         labelled.check_geotiff(asked.coords, source if like is None else "the grid", output, 2)
     elif stored_as.chunks:
-        grid_of = asked_for(source, like, target, names, background).grid
+        grid_of = asked_for(source, like, target, names, background, beside).grid
         stored_as.together(tuple(map(str, grid_of.dims)), tuple(grid_of.sizes.values()))
-    maps, fitted = run(
+    maps, fitted = mapped(
         source,
         like,
         target=target,
@@ -140,6 +132,7 @@ def interpolate(
         min_neighbours=min_neighbours,
         include_noise=include_noise,
         return_model=True,
+        columns=beside,
         **how,
     )
     labelled.write(maps, output, stored_as)
@@ -154,6 +147,15 @@ def interpolate(
         known=int(maps[name].notnull().sum()),
         seconds=since(began),
     )
+
+
+def _one(name: str, names: list[str] | None) -> str | None:
+    """Return the column that an option names, None without; SettingError for several."""
+    if names is not None and len(names) > 1:
+        raise SettingError(
+            f"--{name.replace('_', '-')} is {','.join(names)}: a map is of one target, give one"
+        )
+    return None if names is None else names[0]
 
 
 def _method(

@@ -185,44 +185,52 @@ ignore_option = click.option(
 )
 
 
-def column_options(target: str) -> Callable[[F], F]:
-    """Return what adds ``--target``, with its help, and all that names columns of a source."""
+BESIDE = (
+    click.option(
+        "--y-std",
+        metavar="NAME",
+        help="Column of the target's standard errors, or of each of several: a,b.",
+    ),
+    click.option("--y-variance", metavar="NAME", help="Column of error variances, likewise."),
+    click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
+    click.option("--trials", metavar="NAME", help="Column of trials, for likelihood=binomial."),
+    click.option("--exposure", metavar="NAME", help="Column of exposures, by which a rate counts."),
+    click.option(
+        "--offset", metavar="NAME", help="Column of offsets of the log of the rate of a count."
+    ),
+    click.option("--lower", metavar="NAME", help="Column of lower bounds, likelihood=censored."),
+    click.option("--upper", metavar="NAME", help="Column of upper bounds, likelihood=censored."),
+)
+"""Columns that rows of a source have beside the target."""
+
+READ = (
+    geographic_option,
+    fill_option,
+    click.option(
+        "--dates",
+        metavar="A,B",
+        help="Features that are dates written as numbers, such as 20210131, or none.  "
+        "[default: times by their names with valid dates]",
+    ),
+)
+"""How the features of a source are read."""
+
+
+def column_options(
+    target: str, features: str = "Columns of X.  [default: all others]", mask: bool = True
+) -> Callable[[F], F]:
+    """Return what adds ``--target``, with its help, and all that names columns of a source.
+
+    A command without ``mask`` has one of its own.
+    """
     return _as_one(
         "columns",
         _columns,
         click.option("--target", metavar="NAME", help=target),
-        click.option("--features", metavar="A,B,C", help="Columns of X.  [default: all others]"),
-        click.option(
-            "--y-std",
-            metavar="NAME",
-            help="Column of the target's standard errors, or of each of several: a,b.",
-        ),
-        click.option("--y-variance", metavar="NAME", help="Column of error variances, likewise."),
-        click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
-        click.option("--trials", metavar="NAME", help="Column of trials, for likelihood=binomial."),
-        click.option(
-            "--exposure",
-            metavar="NAME",
-            help="Column of exposures, which multiply the rate of a count.",
-        ),
-        click.option(
-            "--offset", metavar="NAME", help="Column of offsets of the log of the rate of a count."
-        ),
-        click.option(
-            "--lower", metavar="NAME", help="Column of lower bounds, for likelihood=censored."
-        ),
-        click.option(
-            "--upper", metavar="NAME", help="Column of upper bounds, for likelihood=censored."
-        ),
-        mask_option,
-        geographic_option,
-        fill_option,
-        click.option(
-            "--dates",
-            metavar="A,B",
-            help="Features that are dates written as numbers, such as 20210131, or none.  "
-            "[default: times by their names with valid dates]",
-        ),
+        click.option("--features", metavar="A,B,C", help=features),
+        *BESIDE,
+        *((mask_option,) if mask else ()),
+        *READ,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,8 @@ from daskgp.errors import InputError, SettingError
 from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import ESTIMATORS
+from daskgp.fit.named import Named
+from daskgp.fit.scratch import scratch_rows
 from daskgp.maps import background as backgrounds
 from daskgp.maps import reach, region, rows
 
@@ -62,6 +65,13 @@ def interpolate(
     min_neighbours: int | None = None,
     include_noise: bool = False,
     return_model: bool = False,
+    y_variance: str | None = None,
+    sample_weight: str | None = None,
+    trials: str | None = None,
+    exposure: str | None = None,
+    offset: str | None = None,
+    lower: str | None = None,
+    upper: str | None = None,
     **settings: Any,
 ) -> Any:
     """Return the map of a target on a grid: its mean and standard deviation.
@@ -113,6 +123,8 @@ def interpolate(
         likelihood of counts, classes or amounts, whose map is of rates, probabilities or amounts.
     return_model : bool
         Whether to return the fitted model, too.
+    y_variance, sample_weight, trials, exposure, offset, lower, upper : str, optional
+        Columns of the source that ``fit`` takes beside the target.
     **settings
         Settings of the method.
 
@@ -140,9 +152,54 @@ def interpolate(
     >>> sorted(maps), dict(maps.sizes)
     (['height', 'height_std'], {'x': 13, 'y': 7})
     """
+    beside = {"y_variance": y_variance, "weight": sample_weight, "trials": trials}
+    beside |= {"exposure": exposure, "offset": offset, "lower": lower, "upper": upper}
+    given = {name: own for name, own in beside.items() if own is not None}
+    for name, own in given.items():
+        if not isinstance(own, str):
+            raise SettingError(f"{name} is {shown(own)}: give the name of a column of the source")
     if barriers is not None:
         check_barriers(method)
         settings = {**settings, "barriers": barriers}
+    return mapped(
+        source,
+        like,
+        target=target,
+        features=features,
+        method=method,
+        kernel=kernel,
+        background=background,
+        mask=mask,
+        max_std=max_std,
+        min_neighbours=min_neighbours,
+        include_noise=include_noise,
+        return_model=return_model,
+        columns=given,
+        **settings,
+    )
+
+
+def mapped(
+    source: Any,
+    like: Any = None,
+    *,
+    target: str | None = None,
+    features: Any = None,
+    method: str | GaussianProcess = "auto",
+    kernel: Kernel | str | None = None,
+    background: xr.DataArray | str | None = None,
+    mask: Any = None,
+    max_std: float | None = None,
+    min_neighbours: int | None = None,
+    include_noise: bool = False,
+    return_model: bool = False,
+    columns: Mapping[str, Any],
+    **settings: Any,
+) -> Any:
+    """Return the map of a target on a grid, see `interpolate`.
+
+    ``columns`` are those that rows have beside the target, and ``dates``, as `Named` has them.
+    """
     _check(method, kernel, max_std, min_neighbours, settings)
     if isinstance(source, xr.DataTree):
         given = {key: value for key, value in locals().items() if key not in ("source", "settings")}
@@ -150,12 +207,13 @@ def interpolate(
     if grids.is_xarray(source):
         source = grids.as_dataset(source)
     background = backgrounds.opened(background)
-    asked = asked_for(source, like, target, features, background)
+    asked = asked_for(source, like, target, features, background, columns)
     attributes, known = _said(asked, min_neighbours)
     model = _model(method, kernel, known, settings)
-    asked, regions, added = _prepared(asked, mask, background, model)
+    beside = _beside(columns, background)
+    asked, regions, added = _prepared(asked, mask, background, model, beside)
     logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))
-    model.fit(asked.source, asked.target, features=list(asked.features))
+    _fit(model, asked, columns)
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
     include_noise = include_noise or _has_link(model)
@@ -174,6 +232,33 @@ def interpolate(
             mean, std = mean + there, std.where(there.notnull())
     maps = _described(mean, std, asked, attributes, model, include_noise)
     return (maps, model) if return_model else maps
+
+
+def _beside(columns: Mapping[str, Any], background: Any) -> Names:
+    """Return the names of columns that rows have beside the target."""
+    names = {name: own for name, own in columns.items() if name != "dates"}
+    wrong = [name for name in names if name not in ("y_std", "y_variance", "weight")]
+    if wrong and background is not None:
+        raise SettingError(
+            f"background is subtracted from the target, which {wrong[0]} does not go with: leave "
+            "one of them out"
+        )
+    return tuple(dict.fromkeys(names.values()))
+
+
+def _fit(model: GaussianProcess, asked: Asked, columns: Mapping[str, Any]) -> None:
+    """Fit a model to the source, with what its rows have beside the target."""
+    names = list(asked.features)
+    if not columns:
+        model.fit(asked.source, asked.target, features=names)
+        return
+    read: dict[str, Any] = {"geographic": model.geographic, "fill_values": model.fill_values}
+    training = Named(asked.source, asked.target, names, **read, **columns)
+    with (
+        scratch_rows(model.store) as url,
+        training.converted(url, progress=False) as (X, y, _),
+    ):
+        model.fit(X, y)
 
 
 def _check(
@@ -220,29 +305,37 @@ def _has_link(model: GaussianProcess) -> bool:
     return likelihood is not None and not np.allclose(likelihood.response(f, np.zeros(1))[0], f)
 
 
-def asked_for(source: Any, like: Any, target: str | None, features: Any, background: Any) -> Asked:
+def asked_for(
+    source: Any,
+    like: Any,
+    target: str | None,
+    features: Any,
+    background: Any,
+    columns: Mapping[str, Any] = MappingProxyType({}),
+) -> Asked:
     """Return source, target, features and grid by what is given and what is there."""
     with sources.open_table(source, () if target is None else (target,)) as table:
-        columns = table.columns
+        has = table.columns
     if like is None:
         if not table.gridded:
             raise InputError(
                 "the source has no grid of its own: give one as like= (--like or --resolution), "
                 "such as {'lon': np.arange(5, 15, 0.1), 'lat': np.arange(45, 55, 0.1)}, with its "
-                f"columns {', '.join(columns)}"
+                f"columns {', '.join(has)}"
             )
         like = source
-    grid = _grid(like, columns)
+    grid = _grid(like, has)
     there = tuple(map(str, (*grids.dims_of(grid), *grid.coords, *grid.data_vars)))
-    common = tuple(dict.fromkeys(name for name in there if name in columns))
+    common = tuple(dict.fromkeys(name for name in there if name in has))
     beside = {background} if isinstance(background, str) else set[str]()
+    beside |= {own for name, own in columns.items() if name != "dates"}
     if features is not None:
         wanted = (features,) if isinstance(features, str) else tuple(map(str, features))
         missing = [name for name in wanted if name not in common]
         if missing:
             raise InputError(
                 f"feature {missing[0]!r} is not in both source and grid: the source has "
-                f"{', '.join(columns)}, and the grid {', '.join(dict.fromkeys(there)) or 'nothing'}"
+                f"{', '.join(has)}, and the grid {', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
     else:
         own = set(grid.dims) | set(grid.coords)
@@ -251,15 +344,15 @@ def asked_for(source: Any, like: Any, target: str | None, features: Any, backgro
         if not wanted:
             raise InputError(
                 "source and grid have no name in common, so that nothing tells where a row is: the "
-                f"source has {', '.join(columns)}, and the grid "
+                f"source has {', '.join(has)}, and the grid "
                 f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
     if target is None:
-        rest = [name for name in columns if name not in wanted and name not in beside]
+        rest = [name for name in has if name not in wanted and name not in beside]
         if len(rest) != 1:
             raise InputError(
                 f"the source has {'no column' if not rest else 'several columns'} beside the "
-                f"features {', '.join(wanted)}: give target=, one of {', '.join(rest or columns)}"
+                f"features {', '.join(wanted)}: give target=, one of {', '.join(rest or has)}"
             )
         (target,) = rest
     return Asked(source, target, wanted, grid)
@@ -307,14 +400,15 @@ def _said(asked: Asked, min_neighbours: int | None) -> tuple[Mapping[str, Any], 
 
 
 def _prepared(
-    asked: Asked, mask: Any, background: Any, model: GaussianProcess
+    asked: Asked, mask: Any, background: Any, model: GaussianProcess, columns: Names = ()
 ) -> tuple[Asked, list[region.Region], xr.DataArray | None]:
     """Return what is asked with the source to fit, the regions, and the background at the cells."""
     barriers = getattr(model, "barriers", None)
     regions, added = list[region.Region](), None
     if not (mask is None and barriers is None and background is None):
         beside = (background,) if isinstance(background, str) else ()
-        read = rows.by_name(asked.source, (*asked.features, *beside, asked.target))
+        needed = dict.fromkeys((*asked.features, *beside, *columns))
+        read = rows.by_name(asked.source, (*needed, asked.target))
         asked = asked._replace(source=read)
     if mask is not None:
         regions.append(region.of(mask, asked.grid, asked.features))
@@ -382,7 +476,7 @@ def _of_tree(tree: xr.DataTree, given: dict[str, Any]) -> Any:
     nodes = {node.path: node.to_dataset() for node in tree.subtree if target in node.data_vars}
     if not nodes:
         raise InputError(f"no node of the DataTree has {target!r}: choose another target")
-    found = {path: interpolate(own, **given) for path, own in nodes.items()}
+    found = {path: mapped(own, **given) for path, own in nodes.items()}
     if not both:
         return xr.DataTree.from_dict(found)
     maps = xr.DataTree.from_dict({path: one[0] for path, one in found.items()})

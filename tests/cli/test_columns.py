@@ -6,6 +6,7 @@ import zarr
 from sklearn.base import clone
 
 import daskgp
+from daskgp.cli import main
 from daskgp.errors import InputError, StoreError
 from tests.commands import refused, succeed
 
@@ -96,3 +97,23 @@ def test_new_counts_in_stores_have_the_exposure_of_an_array_or_a_variable(rates,
     assert "convert its source with --exposure nobody" in line
     line = refused("predict", tmp_path / "m.zarr", places, tmp_path / "no.zarr", "--trials", "3")
     assert "takes exposure, offset beside y, not 'trials'" in line
+
+
+SOURCES = ["convert", "fit", "plan", "score", "check", "report", "cross-validate", "interpolate"]
+
+
+@pytest.mark.parametrize("command", SOURCES)
+def test_commands_name_columns_of_a_source_alike(command):
+    own, of_fit = (options_of(main.commands[name]) for name in (command, "fit"))
+    names = "--features --y-std --y-variance --weight --trials --exposure --offset --lower --upper"
+    names += " --geographic --dates --fill --target --mask"
+    for name in names.split():
+        assert name in own
+        differs = name in ("--target", "--features", "--mask")
+        assert differs or own[name] == of_fit[name], name
+
+
+def options_of(command):
+    """Return the help of options by their names."""
+    named = [one for one in command.params if hasattr(one, "help")]
+    return {option: one.help for one in named for option in one.opts}

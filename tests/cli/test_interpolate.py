@@ -154,3 +154,69 @@ def test_a_table_without_rows_is_told(tmp_path):
     assert "has no value of 'lon', so that nothing says where the grid lies" in said
     assert "there is nothing to interpolate" in refused(*given, *GRID)
     assert not (tmp_path / "map.nc").exists()
+
+
+def test_rows_have_errors_as_in_every_command(table, tmp_path):
+    rows = table.assign(error=np.linspace(0.02, 0.6, 60))
+    rows.assign(variance=rows.error**2).to_csv(tmp_path / "rows.csv", index=False)
+    told = ("--target", "temp", *GRID)
+    by_std = ("interpolate", tmp_path / "rows.csv", tmp_path / "std.nc", "--y-std", "error", *told)
+    assert succeed(*by_std, "--features", "lon,lat")["rows"] == 60
+    by_variance = ("--y-variance", "variance", "--features", "lon,lat")
+    succeed("interpolate", tmp_path / "rows.csv", tmp_path / "var.nc", *told, *by_variance)
+    rows = rows.assign(variance=rows.error**2)
+    how = {"target": "temp", "features": ["lon", "lat"]}
+    wanted = daskgp.interpolate(rows, THERE, y_variance="variance", **how)
+    plain = daskgp.interpolate(rows, THERE, **how)
+    assert float(abs(wanted.temp - plain.temp).max()) > 0.01
+    model = daskgp.ExactGP(progress=False)
+    model.fit(rows[["lon", "lat"]], rows.temp, y_variance=rows.variance)
+    places = np.stack(np.meshgrid(THERE["lon"], THERE["lat"]), axis=-1).reshape(-1, 2)
+    by_hand = model.predict(places).reshape(wanted.temp.shape)
+    for name in ("std.nc", "var.nc"):
+        with xr.open_dataset(tmp_path / name) as maps:
+            np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-6)
+            np.testing.assert_allclose(maps.temp, by_hand, atol=1e-5)
+
+
+def test_counts_have_their_exposure_and_dates_are_dates(tmp_path):
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"lon": rng.uniform(5, 9, 80), "lat": rng.uniform(45, 48, 80)})
+    rows["people"] = rng.integers(20, 900, 80)
+    rows["cases"] = rng.poisson(0.05 * rows.people * np.exp(np.sin(rows.lon)))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    how = ("--target", "cases", "--exposure", "people", *GRID)
+    model = ("--model", "exact", "--set", "likelihood=poisson")
+    found = succeed("interpolate", tmp_path / "rows.csv", tmp_path / "m.nc", *how, *model)
+    assert found["features"] == ["lat", "lon"]
+    with xr.open_dataset(tmp_path / "m.nc") as maps:
+        rate = 0.05 * np.exp(np.sin(maps.lon))
+        assert float(abs(maps.cases / rate - 1).median()) < 0.2
+    later = np.arange(80) % 5
+    day = np.array([20260227, 20260228, 20260301, 20260302, 20260303])[later]
+    days = rows[["lon", "lat"]].assign(day=day, y=rows.lon + later)
+    days.to_csv(tmp_path / "days.csv", index=False)
+    grid = ("--resolution", "lon=1,lat=1", "--extent", "lon=5:9,lat=45:48,day=20260301")
+    told = ("--target", "y", "--features", "lon,lat,day", "--dates", "day")
+    said = succeed("interpolate", tmp_path / "days.csv", tmp_path / "d.nc", *grid, *told)
+    assert said["known"] == 20
+    with xr.open_dataset(tmp_path / "d.nc") as maps:
+        assert float(abs(maps.y - maps.lon - 2).max()) < 0.2
+
+
+def test_columns_that_do_not_go_with_a_map_are_told(table, tmp_path):
+    rows = table.assign(low=table.temp - 1)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    guess = tmp_path / "guess.nc"
+    daskgp.interpolate(table, THERE)[["temp"]].to_netcdf(guess)
+    given = ("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID, "--target")
+    for words, said in (
+        (("temp,low",), "--target is temp,low: a map is of one target"),
+        (("temp", "--y-std", "low,lat"), "--y-std is low,lat: a map is of one target"),
+        (("temp", "--y-variance", "lwo"), "lwo"),
+        (("temp", "--lower", "low", "--background", guess), "which lower does not go with"),
+        (("temp", "--y-std", "low"), "low"),
+    ):
+        assert said in refused(*given, *words)
+    with pytest.raises(daskgp.errors.SettingError, match="give the name of a column"):
+        daskgp.interpolate(rows, THERE, target="temp", y_variance=rows.low)
