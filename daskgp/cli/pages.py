@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from daskgp.assess.leaderboard import HeldOut, Leaderboard
     from daskgp.estimators import GaussianProcess
 
-MOST_DOTS, MOST_MAPS = 2_000, 4
-MAP_SIDE = 60
+MOST_DOTS, MOST_MAPS, MOST_PAIRS = 2_000, 4, 2_000_000
+LEAST_ROWS = 100
+"""Least rows of a variogram."""
+MAP_SIDE, FIELD_SIDE = 60, 80
+"""Points along a side of maps of hyper-parameters and of predictions."""
 LEVELS = (0.5, 0.8, 0.95)
 STYLE = """
 :root { color-scheme: light; }
@@ -97,9 +101,11 @@ def write_report(
     held_out = vars(estimator).get("held_out_")
     if held_out is not None and len(held_out.y):
         parts += [_calibration(held_out), _unsure(best, held_out)]
+        parts.append(_variogram(best, held_out.X, held_out.y))
     if held is not None:
         parts += _held_against(best, *held)
-    parts += [_parameters(best), _settings(best), _use(model)]
+        parts.append(_variogram(best, held[1].sample.X, held[1].sample.y))
+    parts += [_field(best), _parameters(best), _settings(best), _use(model)]
     write(path, f"daskgp: {best.solved_.target_names[0]}", parts)
 
 
@@ -353,6 +359,78 @@ def residual_maps(
                 )
             )
     return [_section("Where it is wrong") + "".join(maps)] if maps else []
+
+
+def _on_a_map(best: GaussianProcess) -> bool:
+    """Return whether the features are two on a map, numbers in one unit."""
+    own = best.solved_
+    units = own.feature_units or ("",) * own.n_features
+    return (
+        own.n_features == 2
+        and not own.categories
+        and not any(map(feature_units.is_dated, units))
+        and (len(set(units)) == 1 or own.geographic is not None)
+    )
+
+
+def _field(best: GaussianProcess) -> str:
+    """Return maps of predictions with their spread over the ranges of two features."""
+    from daskgp import plot
+    from daskgp.maps.kriging import has_link
+
+    own = best.solved_
+    ends = [pair for pair in own.ranges if pair is not None and pair[1] > pair[0]]
+    if not _on_a_map(best) or len(ends) != 2:
+        return ""
+    units = own.feature_units or ("", "")
+    axes = {
+        name: (
+            name,
+            np.linspace(ends[j][0], ends[j][1], FIELD_SIDE),
+            {"units": units[j]} if units[j] else {},
+        )
+        for j, name in enumerate(own.feature_names)
+    }
+    grid = grids.labelled({}, axes, tuple(axes))
+    observed = has_link(best)
+    mean, std = best.predict(grid, return_std=True, include_noise=observed)
+    panels = {"mean": mean, "standard deviation": std}
+    if "target" in mean.dims:
+        panels = {
+            f"{target}: {name}": field.isel(target=j, drop=True).rename(f"{target}_{field.name}")
+            for j, target in enumerate(own.target_names[:MOST_MAPS])
+            for name, field in panels.items()
+        }
+    spread = "a new value, noise included" if observed else "the field, without noise"
+    return _section("Map") + _figure(
+        drawing(plot.maps, panels),
+        "Maps of the predictive mean and standard deviation",
+        f"Predictions within the ranges of the data, and the standard deviation of {spread}.",
+    )
+
+
+def _variogram(best: GaussianProcess, X: Any, y: Any) -> str:
+    """Return the variogram of rows with what the model expects, where they lie on a map."""
+    from daskgp import plot
+    from daskgp.estimators import variogram
+
+    own = best.solved_
+    gaussian = own.likelihood is None and all(layer.gaussian for layer in own.outer(False).layers)
+    with_errors = any(note.get("given") for note in best._fitted.seen)
+    several = own.joint or own.each or own.theta.varying is not None
+    if not gaussian or with_errors or several or not _on_a_map(best) or len(X) < LEAST_ROWS:
+        return ""
+    found = replace(
+        variogram(X, y, best, n_pairs=MOST_PAIRS, progress=False),
+        target_names=own.target_names,
+        target_units=own.target_units,
+    )
+    return _section("Variogram") + _figure(
+        drawing(plot.variogram, found),
+        "Variogram of rows, and what the model expects of them",
+        "Points are of rows that were held out, the line is what the model expects of the same "
+        "pairs, and its noise variance, the nugget, is dotted. Short distances matter most.",
+    )
 
 
 def _rows_of(title: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -128,10 +128,10 @@ def said_by(attributes: Mapping[str, Any]) -> str:
     unit, calendar = attributes.get("units", ""), str(attributes.get("calendar", "")).lower()
     if not isinstance(unit, str):
         return ""
-    return in_calendar(unit, calendar) if _is_dated(unit) else unit
+    return in_calendar(unit, calendar) if is_dated(unit) else unit
 
 
-def _is_dated(unit: str) -> bool:
+def is_dated(unit: str) -> bool:
     """Return whether a unit is that of times, whose calendar matters."""
     return " since " in unit or whole_dates.read(unit) is not None
 
@@ -149,7 +149,7 @@ def counted(unit: str) -> str:
 def attributes_of(unit: str) -> dict[str, str]:
     """Return the CF attributes of a unit, none for an unknown one."""
     plain, _, calendar = unit.partition(" (")
-    if not calendar or not _is_dated(plain):
+    if not calendar or not is_dated(plain):
         return {"units": unit} if unit else {}
     return {"units": plain, "calendar": calendar.removesuffix(")")}
 

@@ -216,7 +216,7 @@ def mapped(
     _fit(model, asked, columns)
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
-    include_noise = include_noise or _has_link(model)
+    include_noise = include_noise or has_link(model)
     mean, std = model.predict(grid, return_std=True, include_noise=include_noise)
     kept = [region.cells(asked.grid) for region in regions]
     if max_std is not None:
@@ -299,7 +299,7 @@ def check_barriers(method: Any) -> None:
             )
 
 
-def _has_link(model: GaussianProcess) -> bool:
+def has_link(model: GaussianProcess) -> bool:
     """Return whether the mean of new values is another one than that of the field."""
     likelihood, f = model.solved_.likelihood, np.array([[0.3]])
     return likelihood is not None and not np.allclose(likelihood.response(f, np.zeros(1))[0], f)

@@ -41,7 +41,8 @@ def choice(
     """Plot the scores of all trials of a search with their standard errors, the best at the top.
 
     Trials on more rows stand above those on fewer.  The line is the score of the constant
-    prediction, and the trial in colour the one whose candidate was chosen.
+    prediction, which is written above where it is far beyond all others, and the trial in colour
+    the one whose candidate was chosen.
 
     Parameters
     ----------
@@ -83,21 +84,25 @@ def choice(
         ax.errorbar(trial.score, place, xerr=trial.error, fmt="o", color=colour, markersize=5)
     for trial in board:
         if trial.method == "mean":
-            ax.axvline(trial.score, color=GREY, linewidth=0.9, linestyle="--")
-            ax.annotate(
-                "the mean",
-                (trial.score, 1.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(2, 2),
-                textcoords="offset points",
-                color=GREY,
-                fontsize=8,
-            )
+            _draw_mean(ax, trial.score)
     ax.set_yticks(places, [f"{t.label}, {t.kernel}, {t.rows:,} rows"[:90] for t in trials])
     ax.tick_params(axis="y", labelsize=8)
     ax.set_xlabel(f"{board.metric} of held-out rows")
     tidy(ax)
     return finished(ax, title, path)
+
+
+def _draw_mean(ax: Axes, score: float) -> None:
+    """Draw the score of the constant prediction, or say it where it is far beyond all others."""
+    low, high = ax.get_xlim()
+    text: dict[str, Any] = {"textcoords": "offset points", "color": GREY, "fontsize": 8}
+    if score > 2 * high - low:  # a line there would leave trials no room to differ
+        corner: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 2), "ha": "right"}
+        ax.annotate(f"the mean: {score:.3g} →", (1.0, 1.0), **corner, **text)
+        return
+    ax.axvline(score, color=GREY, linewidth=0.9, linestyle="--")
+    above = ("data", "axes fraction")
+    ax.annotate("the mean", (score, 1.0), xycoords=above, xytext=(2, 2), **text)
 
 
 def spread(

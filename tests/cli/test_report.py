@@ -6,6 +6,8 @@ import pytest
 from commands import Page, refused, succeed
 
 import daskgp
+from daskgp import plot
+from daskgp.cli import pages
 
 
 def stations(n, seed):
@@ -57,7 +59,14 @@ def test_a_report_has_the_check_of_other_rows(model, tmp_path):
         assert title in page.text
     images = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]
     assert "Map of the residuals" in images
-    assert len(images) == 4  # calibration, distribution function, map, distances
+    assert images == [
+        "Share of held-out values inside predictive intervals against their level",
+        "Shares of values by their predictive distribution function",
+        "Map of the residuals",
+        "Scores by the distance to the training data",
+        "Variogram of rows, and what the model expects of them",
+        "Maps of the predictive mean and standard deviation",
+    ]
     assert str(tmp_path / "test.csv") in page.text
 
 
@@ -69,6 +78,82 @@ def test_several_targets_have_a_map_each(tmp_path):
     images = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]
     assert "Map of the residuals of temp" in images
     assert "Map of the residuals of wind" in images
+
+
+def drawn(monkeypatch):
+    """What is drawn in figures, by their names."""
+    seen = {}
+    for name in ("maps", "variogram"):
+        real = getattr(plot, name)
+
+        def noted(*values, real=real, name=name, **how):
+            seen[name] = values[0]
+            return real(*values, **how)
+
+        monkeypatch.setattr(plot, name, noted)
+    return seen
+
+
+def test_the_map_is_of_predictions_within_the_ranges_of_the_data(model, tmp_path, monkeypatch):
+    seen = drawn(monkeypatch)
+    succeed("report", model, tmp_path / "test.csv", "--target", "temp")
+    gp, train, test = daskgp.load(model), stations(150, 0), stations(120, 1)
+    mean, std = seen["maps"].values()
+    for name in ("lon", "lat"):
+        ends = mean[name].values[[0, -1]]
+        np.testing.assert_allclose(ends, [train[name].min(), train[name].max()])
+    at = np.array([[mean.lon.values[3], mean.lat.values[7]]])
+    wanted = gp.predict(at, return_std=True)
+    there = {"lon": at[0, 0], "lat": at[0, 1]}
+    np.testing.assert_allclose([mean.sel(there), std.sel(there)], np.ravel(wanted))
+    own = daskgp.variogram(test[["lon", "lat"]].to_numpy(), test.temp, gp)
+    for name in ("semivariance", "expected", "noise_variance"):
+        found = np.squeeze(getattr(seen["variogram"], name))
+        np.testing.assert_allclose(found, getattr(own, name))
+    assert seen["variogram"].target_names == ("temp",)
+
+
+SHORT = {"max_iter": 1, "progress": False}
+PLACES, PAIR = ["lon", "lat"], ["temp", "wind"]
+FIELD = ["mean", "standard deviation"]
+FIELDS = [f"{target}: {name}" for name in FIELD for target in PAIR]
+KINDS = {
+    "one target": ({}, "temp", PLACES, FIELD, True),
+    "counts": ({"likelihood": "poisson"}, "count", PLACES, FIELD, False),
+    "several": ({}, PAIR, PLACES, FIELDS, True),
+    "joint": ({"targets": "joint"}, PAIR, PLACES, FIELDS, False),
+    "logarithms": ({"target_transform": "log"}, "temp", PLACES, FIELD, False),
+    "errors": ({}, "temp", PLACES, FIELD, False),
+    "three features": ({}, "temp", [*PLACES, "height"], [], False),
+    "one feature": ({}, "temp", ["lat"], [], False),
+    "times": ({}, "temp", ["lat", "day"], [], False),
+    "names": ({}, "temp", ["lat", "site"], [], False),
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_and_variograms_are_of_models_that_have_them(kind, monkeypatch):
+    settings, target, features, maps, has_variogram = KINDS[kind]
+    table = stations(120, 0)
+    table["count"] = np.random.default_rng(0).poisson(table.lat / 9)
+    table["height"], table["site"] = table.lon * 100, np.tile(list("abc"), 40)
+    table["day"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(table.lon, "D")
+    table["error"] = 0.01
+    errors = {"y_variance": "error"} if kind == "errors" else {}
+    gp = daskgp.SGPR(n_inducing=10, **SHORT, **settings)
+    gp.fit(table, target, features=features, **errors)
+    seen, alts = {}, []
+    monkeypatch.setattr(plot, "maps", lambda fields, path: seen.update(fields))
+    monkeypatch.setattr(plot, "variogram", lambda found, path: None)
+    monkeypatch.setattr(pages, "_figure", lambda draw, alt, _: alts.append(alt) or str(draw("")))
+    pages._field(gp)
+    assert sorted(seen) == sorted(maps)
+    if kind == "counts":  # rather than the logarithm of its rate
+        assert seen["mean"].min() > 3
+    X, y = table[features], table[target]
+    pages._variogram(gp, X, y)
+    assert any("Variogram" in alt for alt in alts) == has_variogram
 
 
 def test_what_cannot_be_is_told_in_one_line(model, tmp_path):
