@@ -133,7 +133,8 @@ def lines_in(source: Any) -> tuple[np.ndarray, ...]:
 
 def _checked(rings: tuple[np.ndarray, ...], name: str) -> tuple[np.ndarray, ...]:
     """Return the rings (k, 2) of polygons; InputError unless they are closed lines of numbers."""
-    if not rings or any(ring.ndim != 2 or ring.shape[1] < 2 or len(ring) < 4 for ring in rings):
+    tables = all(ring.ndim == 2 and ring.shape[1] >= 2 and len(ring) >= 4 for ring in rings)
+    if not rings or not tables or any((ring == ring[0]).all() for ring in rings):
         raise InputError(
             f"{name} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
             "geometries"
@@ -174,7 +175,8 @@ def _lines(said: Any, kinds: tuple[str, ...]) -> Iterator[np.ndarray]:
     if said.get("type") in kinds:
         lines = [said.get("coordinates")]
         for _ in range(LINES[said["type"]]):
-            lines = [line for several in lines for line in (several or ())]
+            found = (several for several in lines if isinstance(several, list | tuple))
+            lines = [line for several in found for line in several]
         for line in lines:
             try:
                 yield np.asarray(line, np.float64)

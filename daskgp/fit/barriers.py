@@ -47,8 +47,9 @@ def in_model(recipe: Recipe, rows: data.Rows, scale: Scaling) -> Barriers | None
         edges, size = _in_plane(polygons), 1.0
     unit = np.where(scale.uses, scale.x_scale, 0.0)
     axes = np.array([at, scale.x_shift[at] / size, unit[at] / size])
-    c = len(at)
-    return Barriers(edges[(edges[:, :c] != edges[:, c:]).any(axis=1)], axes)
+    c, end = len(at), np.full((1, 2), np.nan)
+    rings = np.concatenate([part for ring in polygons.rings for part in (ring, end)])
+    return Barriers(edges[(edges[:, :c] != edges[:, c:]).any(axis=1)], axes, rings)
 
 
 def _on_sphere(polygons: Polygons) -> np.ndarray:
@@ -73,20 +74,32 @@ def _in_plane(polygons: Polygons) -> np.ndarray:
     return np.concatenate([edges + turn * np.array([1, 0, 1, 0]) for turn in (-360, 0, 360)])
 
 
-def refuse_inside(recipe: Recipe, rows: data.Rows, executor: Executor) -> None:
+def of_model(barriers: Barriers | None, rows: data.Rows) -> Polygons | None:
+    """Return the polygons of a model's barriers, over features of rows."""
+    if barriers is None:
+        return None
+    ends = np.flatnonzero(np.isnan(barriers.rings[:, 0]))
+    rings = (ring[: len(ring) - 1] for ring in np.split(barriers.rings, ends[:-1] + 1))
+    across, up = rows.geographic or np.asarray(barriers.axes)[0].astype(np.int64)
+    return Polygons(tuple(rings), (rows.feature_names[across], rows.feature_names[up]))
+
+
+def refuse_inside(
+    polygons: Polygons | None,
+    rows: data.Rows,
+    spans: Sequence[partition.Span],
+    executor: Executor,
+) -> None:
     """Raise InputError for rows inside of barriers, which see no others."""
-    polygons = recipe.barriers
     if polygons is None or not len(rows):
         return
-    names = rows.feature_names
-    at = [names.index(name) for name in polygons.features]
-    spans = recipe.spans(rows)
+    at = [rows.feature_names.index(name) for name in polygons.features]
     count: int = map_reduce(partial(_inside, rows, polygons, at), add, spans, executor, "barriers")
     if count:
         raise InputError(
-            f"{count:,} of {len(rows):,} rows lie inside of the barriers, from where no others are "
-            "seen: leave them out, as daskgp.interpolate(..., barriers=...) does, or give barriers "
-            "that fit the rows"
+            f"{count:,} of {len(rows):,} rows lie{'s' * (count == 1)} inside of the barriers, from "
+            "where no others are seen: leave them out, as daskgp.interpolate(..., barriers=...) does, "
+            "or give barriers that fit the rows"
         )
 
 

@@ -25,7 +25,7 @@ from daskgp import data
 from daskgp.data.blocks import sampling
 from daskgp.data.partition import Span
 from daskgp.data.rows import Beside
-from daskgp.fit import run, sites, warm
+from daskgp.fit import barriers, run, sites, warm
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
@@ -67,10 +67,12 @@ def fitted(recipe: Recipe, X: Any, y: Any, classes: int, shared: bool, beside: B
     if all(given is None for given in beside.values()):
         data.warn_of_left_behind(y)
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, beside)
+    recipe = barriers.read(recipe, sizes)
     run.planned(recipe, sizes, executor.memory_per_task(), None)
     with scratch_rows(recipe.store) as spill, ExitStack() as stack:
         read = recipe.rows_of(X, y, spill, executor.shares_memory, beside)
         rows = run.marked(recipe, read, executor)
+        barriers.refuse_inside(recipe.barriers, rows, recipe.spans(rows), executor)
         sums = run.described(recipe, rows, recipe.spans(rows), executor)
         urls = [run.rows_url(recipe, None, f"{spill}-{c}") for c in range(classes)]
         places = [stack.enter_context(url) for url in urls]

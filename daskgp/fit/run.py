@@ -118,7 +118,7 @@ def fitted(
         with _JITTER_ONCE, scratch_rows(recipe.store) as spill:
             shared = executor.shares_memory
             whole = marked(recipe, recipe.rows_of(X, y, spill, shared, beside), executor)
-            barriers.refuse_inside(recipe, whole, executor)
+            barriers.refuse_inside(recipe.barriers, whole, recipe.spans(whole), executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
             with rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills

@@ -16,13 +16,14 @@ from daskgp.data import feature_units, partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import ARGUMENTS, GIVEN, Y_VARIANCE, Beside
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
-from daskgp.fit import joint, rounds, sites, targets
+from daskgp.fit import barriers, joint, rounds, sites, targets
 from daskgp.fit.arrange import Changed, SoFar
 from daskgp.fit.fitted import Fit, What, note, ranges_of
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.work import check_noise, check_sites
 from daskgp.models import scaling
+from daskgp.models.markov.barriers import Barriers
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
 from daskgp.posterior.layers import chain
@@ -68,6 +69,8 @@ def changed(
         if not forget:
             settings = recipe.fill_values, spans, executor, known_ranges(fit)
             rows = filling.marked(rows, *settings, recipe.codes is not None)
+            polygons = barriers.of_model(_barriers(fit), rows)
+            barriers.refuse_inside(polygons, rows, spans, executor)
         with _as_seen(recipe, fit, rows, spans, executor, spill, forget) as seen:
             fit, sums = _with_these(recipe, fit, rows, seen, executor, spill, forget)
             values = [int(own.rows) for own in seen.sums]
@@ -77,6 +80,12 @@ def changed(
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
     posterior = replace(posterior, rows_checksum=checksum_of(notes))
     return replace(fit, posterior=posterior, seen=notes)
+
+
+def _barriers(fit: Fit) -> Barriers | None:
+    """Return the barriers between rows of a fit, if it has any."""
+    found: Barriers | None = getattr(fit.posterior.state, "barriers", None)
+    return found
 
 
 def _with_these(
@@ -97,7 +106,7 @@ def _with_these(
         forgetting.warn_of_twice(fit, rows, spans)
     units = partition.alone(own.spans(seen.rows))
     stage = rounds.Rounds(seen.rows, units, scale, executor, recipe.dtype, recipe.device)
-    stage = replace(stage, barriers=getattr(known.posterior.state, "barriers", None))
+    stage = replace(stage, barriers=_barriers(known))
     so_far = _so_far(recipe, known, executor)
     if forget:
         after = arrangement.take(stage, so_far)

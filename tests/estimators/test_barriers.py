@@ -288,6 +288,45 @@ def test_rows_inside_are_refused(tmp_path):
         daskgp.VecchiaGP(barriers=polygon(PENINSULA), **GIVEN).fit(table, "z")
 
 
+def test_updates_refuse_rows_inside_and_stay_as_they_were():
+    table = rows(PENINSULA)
+    model = daskgp.VecchiaGP(barriers=polygon(PENINSULA), **GIVEN).fit(table, "z")
+    before = model.predict(AT)
+    with pytest.raises(InputError, match="1 of 2 rows lies inside of the barriers"):
+        model.update(pd.DataFrame({"x": [5.0, 6.0], "y": [3.0, 3.0]}), np.ones(2))
+    np.testing.assert_array_equal(model.predict(AT), before)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("turn", [0, -360])
+def test_updates_on_the_sphere_refuse_rows_inside_over_the_date_line(turn):
+    ring = [[175 + turn, -5], [186 + turn, -5], [186 + turn, 5], [175 + turn, 5], [175 + turn, -5]]
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"lon": rng.uniform(150, 174, 40), "lat": rng.uniform(-9, 9, 40)})
+    settings = {**GIVEN, "kernel": Matern32(lengthscale=800.0, variance=1.0)}
+    model = daskgp.VecchiaGP(
+        barriers={"type": "Polygon", "coordinates": [ring]}, geographic=("lon", "lat"), **settings
+    ).fit(table.assign(z=np.sin(table.lon)), "z")
+    at = pd.DataFrame({"lon": [176.0, 180.0, -175.0, 185.0, 187.0, -172.0, 174.0], "lat": 0.5})
+    for i, lies_inside in enumerate([True, True, True, True, False, False, False]):
+        if lies_inside:
+            with pytest.raises(InputError, match="1 of 1 rows lies inside"):
+                model.update(at[i : i + 1], [0.0])
+    assert model.update(at[4:], np.zeros(3)).n_rows_ == 43
+
+
+def test_classes_go_with_barriers():
+    table = rows(PENINSULA)
+    codes = np.digitize(table.z, [0, 1])
+    settings = {"barriers": polygon(PENINSULA), "n_neighbours": 8, "optimizer": None}
+    gp = daskgp.GPClassifier(daskgp.VecchiaGP(**settings, kernel=KERNEL, progress=False))
+    p = gp.fit(table[["x", "y"]], codes).predict_proba(AT)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    table.loc[0, ["x", "y"]] = 5.0, 3.0
+    with pytest.raises(InputError, match=r"1 of .* rows lies inside"):
+        gp.fit(table[["x", "y"]], codes)
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("more", "match"),
@@ -313,6 +352,8 @@ ENDLESS = {"type": "Polygon", "coordinates": [[[4, 0], [5, 0], [5, np.nan], [4, 
     [
         ("nowhere.geojson", "barriers nowhere.geojson does not exist"),
         ({"type": "Point", "coordinates": [0, 1]}, "barriers has no polygon with an inside"),
+        ({"type": "Polygon", "coordinates": 3}, "barriers has no polygon with an inside"),
+        ({"type": "Polygon", "coordinates": [[[1, 1]] * 4]}, "no polygon with an inside"),
         (UNCLOSED, "ring 1 of barriers is not closed"),
         (ENDLESS, "ring 1 of barriers has coordinates that are no finite numbers"),
     ],

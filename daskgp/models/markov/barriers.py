@@ -20,6 +20,7 @@ import numpy as np
 
 from daskgp.arrays.backend import to_host
 from daskgp.models.markov.conditionals import compiled
+from daskgp.models.trend import NONE
 from daskgp.typing import Array
 
 LEAF = 4
@@ -39,11 +40,13 @@ class Barriers(NamedTuple):
 
     ``edges`` (e, 2 c) are the c coordinates of one end and of the other: two in a plane, three on
     the unit sphere.  ``axes`` (3, c) are the column of the rows for each coordinate, and the shift
-    and scale that make one of the other: x = shift + scale * column.
+    and scale that make one of the other: x = shift + scale * column.  ``rings`` (v, 2) are those of
+    the polygons as they were given, each followed by NaN, which updates look for rows in.
     """
 
     edges: Array
     axes: Array
+    rings: Array = NONE
 
     def __bool__(self) -> bool:
         """Return whether there is any."""

@@ -134,11 +134,12 @@ class RowState(NamedTuple):
     lengths: np.ndarray
     edges: Array = NONE
     axes: Array = NONE
+    rings: Array = NONE
 
     @property
     def barriers(self) -> Barriers | None:
         """Barriers between rows, if there are any."""
-        return Barriers(self.edges, self.axes) if np.size(self.edges) else None
+        return Barriers(*self[5:]) if np.size(self.edges) else None
 
 
 @dataclass(frozen=True)
