@@ -98,8 +98,8 @@ def refuse_inside(
     if count:
         raise InputError(
             f"{count:,} of {len(rows):,} rows lie{'s' * (count == 1)} inside of the barriers, from "
-            "where no others are seen: leave them out, as daskgp.interpolate(..., barriers=...) does, "
-            "or give barriers that fit the rows"
+            "where no others are seen: leave them out, as daskgp.interpolate(..., barriers=...) "
+            "does, or give barriers that fit the rows"
         )
 
 
