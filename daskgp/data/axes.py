@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from daskgp.checks import shown
-from daskgp.data import feature_units, gridded, grids, whole_dates
+from daskgp.data import crs, feature_units, gridded, grids, whole_dates
 from daskgp.data.grids import Names
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import LATITUDES, LONGITUDES
@@ -40,6 +41,7 @@ def make(
     like: Any = None,
     units: tuple[str, ...] = (),
     geographic: tuple[str, ...] = (),
+    reference: Pairs = MappingProxyType({}),
 ) -> xr.Dataset:
     """Return a grid whose axes are features.
 
@@ -66,11 +68,15 @@ def make(
         Units of the features, which new axes say in their attributes; none if they are not known.
     geographic : tuple of str
         Features that are longitude and latitude; axes end where the sphere does.
+    reference : mapping
+        What says the coordinate reference system of the features, which the grid says too; none if
+        it is not known, where the grid has that of ``like``.
 
     Raises
     ------
     SettingError, InputError
-        If a name is unknown, or nothing says what the axis of a feature is.
+        If a name is unknown, nothing says what the axis of a feature is, or ``like`` is in another
+        coordinate reference system.
     """
     for what, named in (("resolution", resolution), ("extent", extent)):
         if not isinstance(named, Mapping):
@@ -90,7 +96,8 @@ def make(
     attributes |= dict(zip(geographic, SPHERE, strict=bool(geographic)))
     own = dict(zip(features, units, strict=True))
     extent = {name: _ends(name, given, own[name]) for name, given in extent.items()}
-    found, dims = ({}, ()) if like is None else _coordinates(features, like)
+    found, dims, said = ({}, (), {}) if like is None else _coordinates(features, like)
+    crs.refuse_other(said, reference, "the grid", "the data")
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
     _check_ends({name: ends[name] for name in features if name not in taken}, resolution)
@@ -122,7 +129,8 @@ def make(
             kept = (axis >= limits[0]) & (axis <= limits[1])
             kept &= axis < axis[kept].min(initial=limits[1]) + 360.0  # no meridian twice
             made = made.sel({name: kept})
-    return made
+    system = dict(reference) or said
+    return made.assign_coords({crs.NAME: ((), 0, system)}) if system else made
 
 
 def _check_ends(ends: Mapping[str, Limits | None], resolution: Mapping[str, float]) -> None:
@@ -154,15 +162,21 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _coordinates(features: tuple[str, ...], like: Any) -> tuple[dict[str, xr.DataArray], Names]:
-    """Return the coordinates of another grid that are features, and its dimensions in order."""
+def _coordinates(
+    features: tuple[str, ...], like: Any
+) -> tuple[dict[str, xr.DataArray], Names, dict[str, Any]]:
+    """Return the coordinates of another grid that are features, and its dimensions in order.
+
+    And what says its coordinate reference system.
+    """
     with ExitStack() as stack:
         grid = like
         if not grids.is_xarray(like):
             stack.enter_context(gridded.readable(str(like)))
             grid = stack.enter_context(gridded.open_grid(str(like), features))
         found = {name: grid.coords[name].load() for name in features if name in grid.coords}
-        return found, tuple(map(str, grids.dims_of(grid)))
+        system = crs.carried(grids.reference_of(grid)[1])
+        return found, tuple(map(str, grids.dims_of(grid))), system
 
 
 def _ordered(new: Sequence[str], dims: Names, geographic: Sequence[str]) -> list[str]:

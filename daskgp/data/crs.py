@@ -17,6 +17,8 @@ WKT = ("crs_wkt", "spatial_ref")
 """Attributes with its well-known text."""
 SAYING = (*WKT, "grid_mapping_name")
 """Attributes of a variable that says a reference system."""
+PLACE = "GeoTransform"
+"""Attribute with the corner and the steps of the grid that it was written for."""
 PLANE = ("x", "y")
 """Kinds of projected coordinates."""
 ACROSS = ("x", "easting", "east", "eastings", "projection_x_coordinate", "grid_longitude")
@@ -29,6 +31,12 @@ OF_AXES = {"X": "x", "Y": "y"}
 def says_one(ndim: int, attributes: Attributes) -> bool:
     """Return whether a variable is there to say a reference system."""
     return not ndim and any(key in attributes for key in SAYING)
+
+
+def carried(attributes: Attributes) -> dict[str, Any]:
+    """Return what attributes say of a system, as JSON has it, without the place of their grid."""
+    plain = {key: v.tolist() if hasattr(v, "tolist") else v for key, v in attributes.items()}
+    return {key: v for key, v in plain.items() if key != PLACE}
 
 
 def wkt_of(attributes: Attributes) -> str:

@@ -429,6 +429,7 @@ def opened(
     beside: Sequence[str] = (),
     levels: Levels = MappingProxyType({}),
     takes_new: bool = False,
+    reference: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Gridded]:
     """Yield the grid of a file or an xarray object, with the features of a model by name.
 
@@ -453,6 +454,8 @@ def opened(
         Levels of features that are categories, which text has.
     takes_new : bool
         Whether other text is that of a new level; it is refused else.
+    reference : mapping
+        What says the reference system of the model, which a grid without one is in.
 
     Raises
     ------
@@ -464,7 +467,7 @@ def opened(
         url = IN_MEMORY if grids.is_xarray(source) else str(source)
         with readable(url):
             X = source if grids.is_xarray(source) else stack.enter_context(open_grid(url, features))
-            known = units, trained_on, beside, levels, takes_new
+            known = units, trained_on, beside, levels, takes_new, reference
             found = _gridded(X, url, features, mask, *known)
         yield found
 
@@ -479,6 +482,7 @@ def _gridded(
     beside: Sequence[str],
     levels: Levels,
     takes_new: bool,
+    reference: Mapping[str, Any],
 ) -> Gridded:
     if X.attrs.get("complete") is False:
         raise StoreError(
@@ -486,7 +490,8 @@ def _gridded(
             "to true where its writer was stopped"
         )
     X, stored = _with_places(X, features), url != IN_MEMORY
-    grid = grids.grid_of(X, features, stored, units, trained_on, levels, takes_new)
+    how = stored, units, trained_on, levels, takes_new
+    grid = grids.grid_of(X, features, *how, reference=reference)
     if not grid.dims or not grid.size:
         raise InputError(f"{url} has no cells: there is nothing to predict")
     own = grids.units_of(X, features)

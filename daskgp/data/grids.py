@@ -27,6 +27,8 @@ from daskgp.models.columns import KINDS, kind_of_name
 
 Names = tuple[str, ...]
 
+MAPPING = "grid_mapping"
+"""Attribute that names what says the reference system of a variable."""
 EAGER_ROWS = 65_536
 """Rows per block of a grid that is not chunked itself."""
 
@@ -121,13 +123,18 @@ def reference_of(X: xr.DataArray | xr.Dataset) -> tuple[str, dict[str, Any]]:
 
     It is the one that a variable names as its ``grid_mapping``, or the first; "" without any.
     """
-    known = as_dataset(X).variables
+    known = X.coords if isinstance(X, xr.DataArray) else X.variables
     saying = [str(name) for name, own in known.items() if crs.says_one(own.ndim, own.attrs)]
-    named = [
-        own.attrs.get("grid_mapping", own.encoding.get("grid_mapping")) for own in known.values()
-    ]
+    fields = (X,) if isinstance(X, xr.DataArray) else X.variables.values()
+    named = [one.attrs.get(MAPPING, one.encoding.get(MAPPING)) for one in fields]
     first = next((name for name in (*named, *saying) if name in saying), "")
     return first, dict(known[first].attrs) if first else {}
+
+
+def with_reference(X: xr.Dataset) -> xr.Dataset:
+    """Return a Dataset in which what says its reference system is a coordinate."""
+    mapping, _ = reference_of(X)
+    return X.set_coords(mapping) if mapping else X
 
 
 def labelled(
@@ -153,7 +160,8 @@ class Grid:
     """Points of a grid, or of a table, with the arrays that give their features.
 
     ``parts`` has one (array, dims) for each feature, the dims in the grid's order; ``coords`` are
-    the coordinates that predictions get back.
+    the coordinates that predictions get back, of which ``mapping`` names the one that says the
+    reference system, "" without one.
     """
 
     dims: tuple[Hashable, ...]
@@ -161,6 +169,7 @@ class Grid:
     lazy: bool
     parts: tuple[tuple[Any, tuple[Hashable, ...]], ...]
     coords: Any
+    mapping: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -231,6 +240,8 @@ class Grid:
         """
         own = {} if vector else {"target": list(targets)}
         name = moments.name_of(what, targets[0]) if vector else what
+        if self.mapping:
+            said = {**said, MAPPING: self.mapping}
         dims = (*self.dims, *own, *(("sample",) if what == "samples" else ()))
         return xr.DataArray(data, {**self.coords, **own}, dims, name, said)
 
@@ -305,7 +316,8 @@ def default_features(X: xr.DataArray | xr.Dataset) -> Names:
     coordinates = [str(dim) for dim in dims_of(X) if dim in X.coords]
     if isinstance(X, xr.DataArray):
         return tuple(coordinates)
-    variables = [str(name) for name in X.data_vars]
+    own = X.data_vars.items()
+    variables = [str(name) for name, v in own if not crs.says_one(v.ndim, v.attrs)]
     return tuple(variables if variables and len(X.sizes) == 1 else coordinates + variables)
 
 
@@ -472,19 +484,21 @@ def grid_of(
     levels: Levels = MappingProxyType({}),
     takes_new: bool = False,
     what: str = "feature",
+    reference: Mapping[str, Any] = MappingProxyType({}),
 ) -> Grid:
     """Return the grid of a labelled object with the named features.
 
     Dimensions that no feature has are left out.  Of a ``stored`` object, which is a file, variables
     along two or more dimensions become `Stored`.  Times become those in the ``units`` of a model,
     which was ``trained_on`` such columns, and text the places of its ``levels``, others those of a
-    new one if it ``takes_new`` ones.  Messages call names ``what`` they are.
+    new one if it ``takes_new`` ones.  Messages call names ``what`` they are.  ``reference``
+    says the reference system of a model, which a grid without one is in.
 
     Raises
     ------
     InputError
         If a feature is neither a coordinate nor a variable of X, the message lists both; or if its
-        unit contradicts that of the model.
+        unit, or the reference system of X, contradicts that of the model.
     """
     alone = {name: X.sizes[name] for name in names if name in X.dims and name not in X.coords}
     if alone:
@@ -517,7 +531,12 @@ def grid_of(
     lazy = bool(X.chunksizes)
     chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
     coords = {k: v for k, v in X.coords.items() if set(v.dims) <= set(dims)}
-    return Grid(dims, chunks, lazy, tuple(parts), coords)
+    mapping, own_system = reference_of(X)
+    crs.refuse_other(own_system, reference, "the grid", "the training data")
+    if mapping or reference:
+        mapping, said = mapping or crs.NAME, own_system or dict(reference)
+        coords[mapping] = xr.DataArray(0, attrs=said, name=mapping)
+    return Grid(dims, chunks, lazy, tuple(parts), coords, mapping)
 
 
 def _first(X: xr.DataArray | xr.Dataset, names: Names, j: int) -> np.ndarray | None:

@@ -217,6 +217,8 @@ class Inputs(NamedTuple):
             return own
         if name == "mean":
             own["ancillary_variables"] = " ".join(self.names[:-1])
+        if self.grid.grid.mapping:
+            own["grid_mapping"] = self.grid.grid.mapping
         several = self.grid.grid.coords.items()
         beside = [str(k) for k, v in several if v.dims != (k,) and coordinates.is_kept(v)]
         return own | ({"coordinates": " ".join(sorted(beside))} if beside else {})

@@ -22,7 +22,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from daskgp.checks import shown
-from daskgp.data import categories, feature_units, grids, reading, valid, writers
+from daskgp.data import categories, crs, feature_units, grids, reading, valid, writers
 from daskgp.data.categories import CATEGORIES, Levels
 from daskgp.data.partition import default_block_rows
 from daskgp.data.stores import groups, remote
@@ -52,6 +52,8 @@ Beside: TypeAlias = Mapping[str, Any]
 """What rows have beside y, by its names in a store: see ``rows_of``."""
 
 
+REFERENCE = "crs"
+"""Attribute of a dataset store, and of a model, with what says its coordinate reference system."""
 UNITS = "target_units"
 """Attribute of a dataset store with the units of its targets."""
 
@@ -96,6 +98,7 @@ class Rows:
     ``fills`` are the values of each column of X, then of y, that are read as missing, if any are.
     ``beside`` (n,) are numbers that a likelihood takes, by their names in ``COLUMNS``, and
     ``categories`` the levels of features that are categories, by the names of these.
+    ``reference`` says the coordinate reference system of the places, if it is known.
     """
 
     X: Any
@@ -114,6 +117,7 @@ class Rows:
     fills: fills.Fills = ()
     beside: Mapping[str, Any] = field(default_factory=dict)
     categories: Levels = field(default_factory=dict)
+    reference: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -151,6 +155,7 @@ class Rows:
         units = {UNITS: [*self.target_units], FEATURE_UNITS: [*self.feature_units]}
         more: dict[str, Any] = {**units, GEOGRAPHIC: place}
         more[CATEGORIES] = {name: [*levels] for name, levels in self.categories.items()}
+        more[REFERENCE] = dict(self.reference)
         return names | {name: said for name, said in more.items() if said}
 
     @property
@@ -580,7 +585,7 @@ def rows_of(
     passing = rows.passing or said.get(PASSING) is True
     levels = levels or levels_of(X, rows.feature_names, said)
     rows = replace(rows, target_units=units, feature_units=own, geographic=place)
-    return replace(rows, passing=passing, categories=levels)
+    return replace(rows, passing=passing, categories=levels, reference=reference_of(X, said))
 
 
 def beside_in_store(
@@ -734,6 +739,17 @@ def units_of(
         stored = _said_behind(X, "X") if said is None else said
         found = reading.units_of_frame(X) or _texts(stored.get(FEATURE_UNITS)) or ()
     return found if len(found) == len(names) else ()
+
+
+def reference_of(X: Any, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what says the reference system of places, nothing if it is not known.
+
+    It is that of an xarray object or of a store, whose attributes may be ``said``.
+    """
+    if grids.is_xarray(X):
+        return crs.carried(grids.reference_of(X)[1])
+    known = (_said_behind(X, "X") if said is None else said).get(REFERENCE)
+    return dict(known) if isinstance(known, Mapping) else {}
 
 
 def levels_of(

@@ -740,7 +740,8 @@ trials, exposure, offset
         ranges = {name: pair for name, pair in pairs if pair is not None}
         units = self.solved_.feature_units
         sphere = tuple(names[j] for j in self.solved_.geographic or ())
-        return axes.make(names, resolution or {}, extent or {}, ranges, like, units, sphere)
+        more = units, sphere, self.solved_.reference
+        return axes.make(names, resolution or {}, extent or {}, ranges, like, *more)
 
     def needs_cluster(
         self,

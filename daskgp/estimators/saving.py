@@ -14,6 +14,7 @@ import numpy as np
 from daskgp import models
 from daskgp.data import grids, remove
 from daskgp.data.polygons import geojson_of
+from daskgp.data.rows import REFERENCE
 from daskgp.data.stores import groups, locks
 from daskgp.data.stores import models as stores
 from daskgp.errors import SettingError, StoreError
@@ -203,6 +204,8 @@ def _optional_attributes(posterior: Posterior) -> dict[str, Any]:
     attributes |= {"joint": True} if posterior.joint else {}
     if posterior.categories:
         attributes["categories"] = {k: [*own] for k, own in posterior.categories.items()}
+    if posterior.reference:
+        attributes[REFERENCE] = dict(posterior.reference)
     if posterior.fills:
         attributes["fill_values"] = [list(own) for own in posterior.fills]
     if posterior.rows is not None:

@@ -784,6 +784,7 @@ class _Turns:
             target_units=rows.target_units,
             feature_units=rows.feature_units if any(rows.feature_units) else (),
             ranges=own.ranges[: len(rows.feature_names)],
+            reference=rows.reference,
             joint=True,
             layers=(),
         )

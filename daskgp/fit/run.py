@@ -260,6 +260,7 @@ def remembered(recipe: Recipe, outcome: Outcome, sums: scaling.Sums, fills: Fill
         categories=rows.categories,
         unseen=recipe.unseen,
         rows_checksum=int(sums.checksum),
+        reference=rows.reference,
     )
     regressor = means.regressor(recipe.mean, rows)
     known = None if regressor is None else Known.of(regressor, rows)

@@ -59,4 +59,4 @@ def grid_over(
     by_kind = {kind_of_name(name): name for name in named}
     pair = tuple(by_kind[kind] for kind in ("longitude", "latitude") if kind in by_kind)
     sphere = pair if len(pair) == 2 else ()
-    return axes.make(named, resolution, extent, ranges, like, units, sphere)
+    return axes.make(named, resolution, extent, ranges, like, units, sphere, table.reference)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from daskgp import data
 from daskgp.checks import positive, shown, whole
-from daskgp.data import gridded, grids
+from daskgp.data import crs, gridded, grids
 from daskgp.data.convert import sources
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import requirements
@@ -324,7 +324,12 @@ def asked_for(
                 f"columns {', '.join(has)}"
             )
         like = source
-    grid = _grid(like, has)
+    grid = grids.with_reference(_grid(like, has))
+    of_grid = grids.reference_of(grid)[1]
+    crs.refuse_other(of_grid, table.reference, "the grid", "the source")
+    if isinstance(background, xr.DataArray):
+        first = grids.reference_of(background)[1]
+        crs.refuse_other(first, of_grid or table.reference, "the background", "the grid")
     there = tuple(map(str, (*grids.dims_of(grid), *grid.coords, *grid.data_vars)))
     common = tuple(dict.fromkeys(name for name in there if name in has))
     beside = {background} if isinstance(background, str) else set[str]()
@@ -454,11 +459,9 @@ def _described(
         {"comment": "that of new values, noise included"} if include_noise else {}
     )
     maps = xr.Dataset({name: mean, f"{name}_std": std})
-    reference = [one for one in asked.grid.variables if "crs_wkt" in asked.grid[one].attrs]
-    for one in reference:
-        maps = maps.assign_coords({one: asked.grid[one]})
-        for field in (name, f"{name}_std"):
-            maps[field].attrs["grid_mapping"] = str(one)
+    mapping = grids.reference_of(maps)[0]
+    for field in (name, f"{name}_std") if mapping else ():
+        maps[field].attrs["grid_mapping"] = mapping
     maps.attrs = {
         "Conventions": "CF-1.8",
         "source": f"daskgp {model!r}",

@@ -66,7 +66,15 @@ class Job(NamedTuple):
         """Open the grid that is predicted; InputError unless it can be."""
         known, beside = self.posterior, tuple(self.columns.values())
         units, others = (known.wanted_units, known.trained_on), known.unseen == "new"
-        own = known.feature_names, self.mask, *units, beside, known.categories, others
+        own = (
+            known.feature_names,
+            self.mask,
+            *units,
+            beside,
+            known.categories,
+            others,
+            known.reference,
+        )
         return gridded.opened(self.source, *own)
 
     @property

@@ -102,6 +102,8 @@ class Posterior:
     """What other levels are: an error, or those of a new one."""
     rows_checksum: int = 0
     """Sum of the hashes of all training rows, with their targets and noise."""
+    reference: Mapping[str, Any] = field(default_factory=dict)
+    """What says the coordinate reference system of the rows, none if it is not known."""
     joint: bool = False
     """Whether the method sees each target of a place as a row of its own."""
     each: tuple[Posterior, ...] = ()

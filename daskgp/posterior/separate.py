@@ -38,7 +38,7 @@ class Separate(Posterior):
         """
         first = each[0]
         names = "feature_names", "dtype", "device", "geographic", "feature_units"
-        own = {name: getattr(first, name) for name in (*names, "categories", "unseen")}
+        own = {name: getattr(first, name) for name in (*names, "categories", "unseen", "reference")}
         scaling = _united([one.scaling for one in each])
         made = cls(
             first.method,

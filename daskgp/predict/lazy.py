@@ -14,7 +14,7 @@ from dask.base import get_scheduler
 
 from daskgp import data
 from daskgp.checks import LARGEST, shown
-from daskgp.data import expected, feature_units, grids, moments, reading
+from daskgp.data import crs, expected, feature_units, grids, moments, reading
 from daskgp.data.reading import from_zarr, plainly
 from daskgp.data.rows import Beside
 from daskgp.errors import InputError, SettingError
@@ -128,6 +128,8 @@ def _matched(
     posterior: Posterior, X: Any, what: str
 ) -> tuple[tuple[str, ...], tuple[feature_units.Change | None, ...]]:
     """Return the units of columns of X, and what turns them into those of the training data."""
+    if posterior.reference:
+        crs.refuse_other(data.reference_of(X), posterior.reference, what, "the training data")
     names, numbers = posterior.feature_names, partial(reading.numbers_of, X)
     return posterior.matched(data.units_of(X, names), numbers, what, data.levels_of(X, names))
 
@@ -360,7 +362,8 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     data.warn_of_packed(X, posterior.feature_names)
     known = posterior.wanted_units, posterior.trained_on
     levels = posterior.categories, posterior.unseen == "new"
-    grid = grids.grid_of(X, posterior.feature_names, False, *known, *levels)
+    reference = posterior.reference
+    grid = grids.grid_of(X, posterior.feature_names, False, *known, *levels, reference=reference)
     warn_of_far_grid(posterior, grid)
     return grid
 

@@ -19,6 +19,7 @@ from daskgp import kernels
 from daskgp.data import categories, visibility
 from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.regressor import Known, Regressor
+from daskgp.data.rows import REFERENCE
 from daskgp.data.stores import models, remote
 from daskgp.errors import StoreError
 from daskgp.models import REGISTRY, columns
@@ -179,6 +180,7 @@ def restored(content: models.Stored, device: Device, url: str, regressor: Any = 
         unseen=attributes.get("settings", {}).get("unseen", "error"),
         rows_checksum=checksum_of(content.notes.get("seen") or ()),
         joint=bool(attributes.get("joint", False)),
+        reference=attributes.get(REFERENCE, {}),
     )
     parts = posterior.parts(_known(regressor, names, len(targets), arrays))
     return replace(posterior, layers=chain.restored(attributes, arrays, parts))

@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.checks import shown
-from daskgp.data import feature_units, partition, visibility
+from daskgp.data import crs, feature_units, partition, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import ARGUMENTS, GIVEN, Y_VARIANCE, Beside
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
@@ -282,6 +282,7 @@ def more_rows(
     rows = data.rows_of(posterior.coded(given[0]), given[1], *how)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
+    crs.refuse_other(rows.reference, posterior.reference, "the new rows", "the rows of the fit")
     if rows.n_targets != posterior.n_targets:
         raise InputError(
             f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
@@ -294,6 +295,7 @@ def more_rows(
         geographic=posterior.geographic,
         fills=posterior.fills,
         categories=posterior.categories,
+        reference=posterior.reference,
     )
     prepared.check_columns(rows)
     if posterior.by_sites and posterior.likelihood is not None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from daskgp import checks, data
 from daskgp.checks import shown
-from daskgp.data import feature_units, grids, polygons, whole_dates
+from daskgp.data import crs, feature_units, grids, polygons, whole_dates
 from daskgp.data.categories import CATEGORIES, Coding, Levels
 from daskgp.data.categories import check as check_levels
 from daskgp.data.convert import layout, sources
@@ -544,7 +544,10 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
             units = layout.match_units(own, kinds, kept, table.gridded, url)
         place = _place(table, chosen, asked.geographic, kept)
         levels = {name: kind.levels for name, kind in kinds.items() if isinstance(kind, Coding)}
-        made = Layout(chosen, table.targets, units, True, place, asked.choices, levels)
+        if kept is not None:
+            crs.refuse_other(table.reference, kept.reference, what, f"the dataset {url}")
+        system = table.reference or (kept.reference if kept is not None else {})
+        made = Layout(chosen, table.targets, units, True, place, asked.choices, levels, system)
         zeros, region = _masks_zeros(table, asked.mask, what), asked.region(chosen)
         clocks = tuple(feature_units.conversion(unit, units[name]) for name, unit in own.items())
         if kept is not None:

@@ -10,7 +10,7 @@ import dask
 import numpy as np
 import xarray as xr
 
-from daskgp.data import feature_units, grids
+from daskgp.data import crs, feature_units, grids
 from daskgp.data.convert.table import (
     NUMBERS,
     REMEDY,
@@ -170,7 +170,11 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
                 f"target {target!r} of {source} lies on {grid[target].dims} but "
                 f"{targets[0]!r} on {dims}: targets must share one grid"
             )
-    columns = tuple(str(name) for name, v in grid.variables.items() if set(v.dims) <= set(dims))
+    columns = tuple(
+        str(name)
+        for name, v in grid.variables.items()
+        if set(v.dims) <= set(dims) and not crs.says_one(v.ndim, v.attrs)
+    )
     defaults = tuple(str(dim) for dim in dims if dim in grid.coords)
     twisted = () if defaults else grids.curvilinear(grid)
     listing = f"{', '.join(twisted)}, coordinates of two or more dimensions" if twisted else ""
@@ -201,6 +205,7 @@ def grid_table(grid: xr.Dataset, targets: Names, source: str) -> Table:
         "valid": {name: own for name, own in measured.items() if own is not None},
         "zeros": tuple(name for name in columns if masks_zeros(grid[name])),
         "rows": math.prod(grid.sizes[dim] for dim in dims) if targets else None,
+        "reference": crs.carried(grids.reference_of(grid)[1]),
         "check_mask": lambda name: refuse_float_mask(grid[name], source),
     }
     return Table(columns, targets, defaults, kinds, blocks, True, listing=listing, **how)

@@ -14,7 +14,15 @@ from daskgp.data import feature_units, reading
 from daskgp.data.categories import CATEGORIES, Levels, stored
 from daskgp.data.convert.table import NUMBERS, TIMES, Kind, Names, add_ends, no_ends
 from daskgp.data.feature_units import DAYS
-from daskgp.data.rows import FEATURE_UNITS, GEOGRAPHIC, UNITS, check_aligned, place_of
+from daskgp.data.rows import (
+    FEATURE_UNITS,
+    GEOGRAPHIC,
+    REFERENCE,
+    UNITS,
+    check_aligned,
+    place_of,
+    reference_of,
+)
 from daskgp.data.stores import groups
 from daskgp.data.writers import APPENDING, COLUMNS
 from daskgp.errors import InputError, StoreError
@@ -32,7 +40,8 @@ class Layout(NamedTuple):
 
     ``geographic`` are the features that are longitude and latitude, if they are known; ``choices``
     the columns of errors, weights and the like, by the arguments of `convert` that name them;
-    ``categories`` the levels of features that are text.
+    ``categories`` the levels of features that are text; ``reference`` says the coordinate reference
+    system, if it is known.
     """
 
     features: Names
@@ -42,6 +51,7 @@ class Layout(NamedTuple):
     geographic: Names = ()
     choices: Choices = MappingProxyType({})
     categories: Levels = MappingProxyType({})
+    reference: Mapping[str, Any] = MappingProxyType({})
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes of a store that tell the units and the geographic columns."""
@@ -52,6 +62,7 @@ class Layout(NamedTuple):
             GEOGRAPHIC: [*self.geographic],
             CHOICES: {k: own[0] if len(own) == 1 else [*own] for k, own in self.choices.items()},
             CATEGORIES: {name: [*levels] for name, levels in self.categories.items()},
+            REFERENCE: dict(self.reference),
         }
         return {FEATURE_UNITS: features} | {key: said for key, said in optional.items() if said}
 
@@ -84,7 +95,8 @@ def layout_of(url: str) -> Layout:
     own = {name: _texts(known[name]) for name in NAMED if name in known}
     told = group.attrs.get(CATEGORIES)
     levels = stored(told) if told else {}
-    return Layout(features, targets, units, said, place_of(X) or (), own, levels)
+    system = reference_of(None, group.attrs.asdict())
+    return Layout(features, targets, units, said, place_of(X) or (), own, levels, system)
 
 
 def _texts(own: Any) -> Names:

@@ -81,7 +81,7 @@ class Table:
     what values of columns of a grid are measurements, and ``check_mask(name)`` raises InputError
     for one that would leave out nothing.  ``levels(names)`` reads those of columns of text that is
     neither numbers nor times, and none of others; blocks with their `Coding` as a kind have their
-    places.
+    places.  ``reference`` says the coordinate reference system of a grid, if it does.
     """
 
     columns: Names
@@ -100,6 +100,7 @@ class Table:
     valid: Mapping[str, Valid] = field(default_factory=dict)
     check_mask: Callable[[str], None] = field(default=lambda name: None)
     levels: Callable[[Names], dict[str, Names]] = field(default=lambda names: {})
+    reference: Mapping[str, Any] = field(default_factory=dict)
 
     def unit(self, name: str) -> str:
         """Return the unit of a column, empty where it says none."""

@@ -205,7 +205,7 @@ def _copied(
 def _opened(url: str, rows: data.Rows) -> data.Rows:
     """Return the rows at a URL, which are places as others are."""
     opened = neighbours.open_rows(url)
-    opened = replace(opened, categories=rows.categories)
+    opened = replace(opened, categories=rows.categories, reference=rows.reference)
     return replace(opened, geographic=rows.geographic, feature_units=rows.feature_units)
 
 
