@@ -25,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 from daskgp.data import feature_units, grids, polygons, rasters, reading
 from daskgp.data.categories import Levels
 from daskgp.data.expected import Column
-from daskgp.data.stores import chunk_marks, groups, remote
+from daskgp.data.stores import chunk_marks, groups, remote, transactions
 from daskgp.errors import InputError, StoreError
 
 SLAB = 1 << 20
@@ -170,6 +170,12 @@ def open_grid(source: str, names: Sequence[str] = (), **how: Any) -> Iterator[xr
         with rasters.open_raster(source, names, **how) as grid:
             yield grid
         return
+    address = remote.in_repository(source)
+    if address is not None:
+        store = transactions.to_read(address)
+        with zarr_grid(store, group=address.group or None, **how) as grid:
+            yield grid
+        return
     options = remote.options(source)
     fs, path = fsspec.core.url_to_fs(source, **(options or {}))
     if not source.lower().endswith(NETCDF):
@@ -202,6 +208,8 @@ def zarr_grid(store: Any, chunks: Any = None, **how: Any) -> Iterator[xr.Dataset
 def is_grid(source: Any) -> bool:
     """Return whether a source is a labelled grid rather than a dataset store of rows."""
     if grids.is_xarray(source) or str(source).lower().endswith(FILES):
+        return True
+    if remote.in_repository(source) is not None:
         return True
     try:
         group = groups.open_group(str(source), "grid")
@@ -404,6 +412,10 @@ class Gridded:
         if self.url.lower().endswith(FILES):
             mark = chunk_marks.file_mark(self.url)
             return lambda part: mark if mark != chunk_marks.UNKNOWN else None
+        address = remote.in_repository(self.url)
+        if address is not None:  # all of it is as its last commit
+            snapshot = transactions.snapshot_of(transactions.to_read(address))
+            return lambda part: snapshot
         array = groups.array_of(groups.open_group(self.url, "grid"), name)
         marks, sizes = chunk_marks.box_marks(self.url, array), groups.written_together(array)
         order = [

@@ -299,6 +299,51 @@ def test_addresses_of_other_services_are_refused_in_one_line(model, tmp_path):
     assert "addresses are paths and s3://; open a session of it in Python and give that" in line
 
 
+def test_a_map_in_a_repository_is_a_grid_to_fit_to_predict_and_to_map_on(model, tmp_path, cluster):
+    url = tmp_path / "maps.icechunk"
+    model.predict_store(grid(), url / "first")
+    again = tmp_path / "again.zarr"
+    how = ("--scheduler", cluster.scheduler_address)
+    succeed("predict", model.store_url, url / "first", again, *how)
+    made = xr.open_zarr(again).load()
+    np.testing.assert_array_equal(made["mean"], field(opened(url), "first")["mean"])
+    same = succeed("predict", model.store_url, url / "first", again, "--resume")
+    assert (same["rows"], same["skipped"]) == (0, 90)
+    done = succeed("convert", url / "first", tmp_path / "rows.zarr", "--target", "mean")
+    assert done["rows"] == 90
+    X, _ = daskgp.open_dataset(tmp_path / "rows.zarr")
+    assert {"x0", "x1"} <= set(daskgp.data.column_names(X))
+    refit = daskgp.ExactGP("rbf(1.0)", optimizer=None, progress=False)
+    refit.fit(str(url / "first"), "mean", features=["x0", "x1"])
+    maps = daskgp.interpolate(
+        field(opened(url), "first").reset_coords(drop=True),
+        str(url / "first"),
+        target="mean",
+        features=["x0", "x1"],
+        method=daskgp.ExactGP("rbf(1.0)", optimizer=None, progress=False),
+    )
+    assert maps["mean"].shape == (9, 10)
+
+
+def test_repositories_that_cannot_be_read_are_refused_in_one_line(model, tmp_path):
+    line = refused("predict", model.store_url, tmp_path / "no.icechunk", tmp_path / "map.zarr")
+    assert f"there is no Icechunk repository {tmp_path / 'no.icechunk'}" in line
+    url = tmp_path / "maps.icechunk"
+    model.predict_store(grid(), url / "a")
+    line = refused("predict", model.store_url, url / "b", tmp_path / "map.zarr")
+    assert f"{url} has no group 'b': check the path" in line
+    line = refused("convert", url, tmp_path / "rows.zarr", "--target", "mean")
+    assert f"{url} holds groups, a: give one, {url}/a" in line
+    for snapshot in (url / "snapshots").iterdir():
+        snapshot.write_bytes(b"damaged")
+    for words in (
+        ("predict", model.store_url, url / "a", tmp_path / "map.zarr"),
+        ("convert", url / "a", tmp_path / "rows.zarr", "--target", "mean"),
+    ):
+        assert str(url) in refused(*words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["maps.icechunk"]
+
+
 def test_datasets_and_models_are_not_written_under_the_name_of_a_repository(model, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n2,3\n")
     line = refused("convert", tmp_path / "a.csv", tmp_path / "a.icechunk", "--target", "y")

@@ -109,6 +109,8 @@ def _opened(
     given = addresses(source)
     if not given:
         return _of_object(source, targets)
+    if len(given) == 1 and remote.in_repository(given[0]) is not None:
+        return gridpoints.grid_file(given[0], targets)
     bases, places = zip(*map(_found, given), strict=True)
     folders = zip(*(base.split("/") for base in bases), strict=False)
     base = "/".join(own[0] for own in takewhile(lambda own: len({*own}) == 1, folders))

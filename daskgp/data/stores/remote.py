@@ -295,8 +295,8 @@ def is_pattern(url: str) -> bool:
 
 
 def exists(url: str) -> bool:
-    """Return whether anything is at a local path or fsspec URL."""
-    fs, path = filesystem(url)
+    """Return whether anything is at a local path or fsspec URL; of a group, its repository."""
+    fs, path = filesystem(whole(url))
     with plainly(url, "the store"):
         return _answered(fs, path)
 

@@ -99,6 +99,43 @@ def merged(changes: Sequence[Any]) -> Any:
     return one
 
 
+def to_read(address: remote.Address) -> Any:
+    """Return the store of the last commit to the repository at an address.
+
+    InputError if there is none that can be read, or no such group of arrays in it.
+    """
+    icechunk, url = _icechunk(), address.repository
+    if groups.vacant(url):
+        raise InputError(f"there is no Icechunk repository {url}: check the path")
+    try:
+        with _quietly():
+            store = icechunk.Repository.open(_storage(url)).readonly_session(BRANCH).store
+    except StoreError:
+        raise
+    except Exception as error:
+        why = remote.first_line(error)
+        raise InputError(
+            f"cannot read {url}: it is no whole Icechunk repository ({why})"
+        ) from error
+    seen, why = sees(store)
+    if not seen:
+        raise InputError(f"cannot read {url}: it is damaged ({why})")
+    try:
+        group = zarr.open_group(store, path=address.group, mode="r", zarr_format=3)
+    except FileNotFoundError as error:
+        raise InputError(f"{url} has no group {address.group!r}: check the path") from error
+    inner = sorted(name for name, _ in group.groups())
+    if inner and not any(True for _ in group.arrays()):
+        raise InputError(f"{url} holds groups, {', '.join(inner)}: give one, {url}/{inner[0]}")
+    return store
+
+
+def snapshot_of(store: Any) -> str | None:
+    """Return what tells the state of a store of Icechunk from another; None for other stores."""
+    session = getattr(store, "session", None)
+    return None if session is None else str(session.snapshot_id)
+
+
 def sees(store: Any) -> tuple[bool, str]:
     """Return whether the repository of a fork can be read in this process, and why it cannot."""
     try:
