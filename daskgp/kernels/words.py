@@ -30,7 +30,7 @@ def structure(kernel: Kernel, features: Sequence[str]) -> str:
     several = getattr(kernel, "ard", False) or isinstance(lengthscale, tuple)
     columns: Any = getattr(kernel, "active_dims", None)
     own = [] if columns is None else [j for one in columns for j in np.atleast_1d(one).tolist()]
-    names = [features[j] if isinstance(j, int) else str(j) for j in own]
+    names = [*dict.fromkeys(features[j] if isinstance(j, int) else str(j) for j in own)]
     on = f" of {', '.join(names)}" if names and {*names} != {*features} else ""
     return f"{kernel.name}{' (ard)' if several else ''}{on}"
 

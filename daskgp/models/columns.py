@@ -109,6 +109,17 @@ class Columns:
         first = min(self.geographic)
         return (*named[:first], *(f"{place} {axis}" for axis in "xyz"), *named[first:])
 
+    @property
+    def features_of_inputs(self) -> tuple[str, ...]:
+        """Names of what the columns of the inputs are made of: "lon, lat" for each of a place."""
+        if self.geographic is None:
+            return self.inputs_names
+        place = ", ".join(self.names[j] for j in self.geographic)
+        first = min(self.geographic)
+        names = [*self.inputs_names]
+        names[first : first + 3] = [place] * 3
+        return tuple(names)
+
     def __len__(self) -> int:
         """Return the number of columns of the inputs."""
         return len(self.names) + (self.geographic is not None) + bool(self.variable)

@@ -269,7 +269,8 @@ def _named_parts(posterior: Posterior) -> Iterator[str]:
         return
     parts = [*numbered_parts(kernel)]
     if len(parts) > 1:
-        words = (f"{prefix[:-1]} is {structure(part, features)}" for prefix, part in parts)
+        said = posterior.columns.features_of_inputs
+        words = (f"{prefix[:-1]} is {structure(part, said)}" for prefix, part in parts)
         yield f"parts of the kernel: {'; '.join(words)}"
     texts = []
     columns = dict(zip(kernel.parameter_names, kernel.units(len(features)), strict=True))

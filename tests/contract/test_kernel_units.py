@@ -241,3 +241,12 @@ def test_numbers_in_names_are_said_in_words():
     told = daskgp.ExactGP(both, optimizer=None, progress=False).fit(X, y).hyperparameters_
     assert "parts of the kernel: 0 is matern52 (ard); 1 is rbf of x" in told.remarks
     assert "0.lengthscale[1] is that of day" in told.remarks
+
+
+def test_the_part_of_places_on_the_globe_is_named_by_longitude_and_latitude():
+    rng = np.random.default_rng(0)
+    X = xr.Dataset({name: ("row", rng.uniform(0, 80, 40)) for name in ("day", "lon", "lat")})
+    kernel = kernels.Matern32(active_dims=("lon", "lat")) * kernels.RBF(active_dims=("day",))
+    model = daskgp.ExactGP(kernel, geographic=("lon", "lat"), optimizer=None, progress=False)
+    told = model.fit(X, np.sin(X["day"]).rename("t")).hyperparameters_
+    assert "parts of the kernel: 0 is matern32 of lon, lat; 1 is rbf of day" in told.remarks
