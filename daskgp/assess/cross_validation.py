@@ -188,7 +188,8 @@ def cross_validated(
             beside = {}
             apart = [] if wanted is None else columns.apart(wanted.names)
             if wanted is not None and apart:
-                own = columns.values(apart, len(X), f"{url}-beside", recipe.progress)
+                more = f"{url}-beside", recipe.progress, wanted.groups
+                own = columns.values(apart, len(X), *more)
                 wanted = wanted._replace(beside=own)
         if y is None:
             raise InputError("cross_validate requires y, but the target y is None")

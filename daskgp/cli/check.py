@@ -59,8 +59,9 @@ def check(
 
     if figures is not None:
         from daskgp import plot
+        from daskgp.cli import pages
 
-        plot.canvas.check_matplotlib()  # before the work
+        pages.refuse_figures(figures)
     cluster.check()
     estimator = load_one(model_store, device)
     refuse(estimator.solved_, regions)

@@ -87,7 +87,7 @@ def cross_validate(
     if report is not None:
         pages.refuse(report)
     if figures is not None:
-        plot.canvas.check_matplotlib()
+        pages.refuse_figures(figures)
     model = build_estimator(*described, settings_in(columns))
     if isinstance(model, AutoGP):
         if described.model is not None or described.config is not None:

@@ -77,6 +77,17 @@ def refuse(path: str, option: str = "--report") -> None:
         raise InputError(f"{option} {path}: there is no folder {folder}: make it first")
 
 
+def refuse_figures(folder: str) -> None:
+    """Raise InputError unless figures can be drawn into a folder, before any work."""
+    from daskgp import plot
+
+    plot.canvas.check_matplotlib()
+    if "://" in folder:
+        raise InputError(f"--figures {folder} is not on this machine: give a folder here")
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise InputError(f"--figures {folder} is a file: give the name of a folder")
+
+
 def write_report(
     path: str, estimator: Any, model: str, source: str, held: tuple[str, Check] | None = None
 ) -> None:
@@ -149,7 +160,7 @@ def write_cross_validation(path: str, found: CrossValidation, model: Any, source
         parts.append(_rows_of("Scores by target", each))
     if found.counts.any():
         parts.append(_section("Calibration") + _calibrated(found))
-    if found.sample is not None:
+    if found.counts.any() and found.sample is not None:
         parts += residual_maps(found.sample, found.feature_names, found.geographic, names)
     parts.append(_settings(model))
     write(path, f"daskgp: {what}", parts)

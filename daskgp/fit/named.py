@@ -98,15 +98,22 @@ class Named(NamedTuple):
         return [name for name in names if self.features is not None and name not in self.features]
 
     def values(
-        self, names: Sequence[str], rows: int, url: str, progress: ShowProgress
+        self, names: Sequence[str], rows: int, url: str, progress: ShowProgress, texts: Any = None
     ) -> dict[str, np.ndarray]:
         """Return the values (n,) of columns that are no features, at the rows that are converted.
 
-        They are converted a second time beside the features, at a URL of their own.
+        They are converted a second time beside the features, at a URL of their own.  Only a column
+        of the name ``texts`` may hold text, of which the values are codes.
         """
         beside = self._replace(features=[*self.features, *names])
         with beside.converted(url, progress) as (X, _, _):
             columns = np.asarray(X[:, X.shape[1] - len(names) :], np.float64)
+            text = data.levels_of(X, [*self.features, *names])
+        wrong = next((name for name in names if name in text and name != texts), None)
+        if wrong is not None:
+            raise InputError(
+                f"column {wrong!r} holds text, which has neither order nor sizes: give it as groups"
+            )
         if len(columns) != rows:
             raise InputError(
                 f"{', '.join(map(repr, names))} is known in {len(columns)} of {rows} rows alone: "

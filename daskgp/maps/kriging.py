@@ -15,10 +15,12 @@ from daskgp import data
 from daskgp.checks import positive, shown, whole
 from daskgp.data import crs, gridded, grids
 from daskgp.data.convert import sources
+from daskgp.data.rows import COLUMNS
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import ESTIMATORS
+from daskgp.fit import work
 from daskgp.fit.named import Named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.maps import background as backgrounds
@@ -210,6 +212,7 @@ def mapped(
     asked = asked_for(source, like, target, features, background, columns)
     attributes, known = _said(asked, min_neighbours)
     model = _model(method, kernel, known, settings)
+    work.check_columns(model.recipe(), [name for name in COLUMNS if name in columns])
     beside = _beside(columns, background)
     asked, regions, added = _prepared(asked, mask, background, model, beside)
     logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))

@@ -109,6 +109,10 @@ def test_a_store_and_several_targets_have_tables(csv, here, tmp_path):
         (("--features", "lon,lat", "--blocks", "hour=2"), "'hour'"),
         (("--features", "lon,lat", "--time", "station", "--groups", "station"), "give one of them"),
         (("--report", "nowhere/r.html", "--groups", "station"), "there is no folder"),
+        (("--features", "lon,lat", "--time", "station"), "'station' holds text"),
+        (("--features", "lon,lat", "--blocks", "station=2"), "give it as groups"),
+        (("--figures", "pyproject.toml", "--groups", "station"), "is a file: give the name"),
+        (("--figures", "s3://b/f", "--groups", "station"), "is not on this machine"),
         (("--report", ".", "--groups", "station"), "--report . is a folder"),
     ],
 )

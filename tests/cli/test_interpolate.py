@@ -73,6 +73,7 @@ def test_what_does_not_fit_is_refused_in_one_line(table, tmp_path):
     for words, said in (
         (("map.png", *GRID), "end its name in .nc, .zarr or .tif"),
         (("http://localhost/map.nc", *GRID), "a web server does not list its files"),
+        (("ftp://localhost:9/map.nc", *GRID), "cannot use the address ftp://localhost:9/map.nc"),
         ((output, *GRID, "--destination-options", "anon=true"), "has no effect"),
         ((tmp_path / "no" / "map.nc", *GRID), "no folder"),
         ((source.with_name("rows.csv.nc"), "--like", tmp_path / "no.nc"), "does not exist"),
@@ -210,11 +211,13 @@ def test_columns_that_do_not_go_with_a_map_are_told(table, tmp_path):
     guess = tmp_path / "guess.nc"
     daskgp.interpolate(table, THERE)[["temp"]].to_netcdf(guess)
     given = ("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID, "--target")
+    censored = ("--model", "exact", "--set", "likelihood=censored")
     for words, said in (
         (("temp,low",), "--target is temp,low: a map is of one target"),
         (("temp", "--y-std", "low,lat"), "--y-std is low,lat: a map is of one target"),
         (("temp", "--y-variance", "lwo"), "lwo"),
-        (("temp", "--lower", "low", "--background", guess), "which lower does not go with"),
+        (("temp", "--exposure", "low"), "exposure"),
+        (("temp", "--lower", "low", "--background", guess, *censored), "which lower does not go"),
         (("temp", "--y-std", "low"), "low"),
     ):
         assert said in refused(*given, *words)

@@ -105,7 +105,7 @@ def filesystem(url: str) -> tuple[Any, str]:
     except ImportError as error:
         extra = ": pip install 'daskgp[s3]'" if _protocol(url) in S3 else ""
         raise StoreError(f"cannot use the address {url}: {first_line(error)}{extra}") from error
-    except ValueError as error:  # an unknown protocol
+    except (ValueError, OSError) as error:  # an unknown protocol, or a server that is not there
         raise StoreError(f"cannot use the address {url}: {first_line(error)}") from error
 
 
