@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,6 +17,8 @@ from daskgp.data import crs
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
+
+logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 ENDINGS = (".geojson", ".json")
@@ -34,11 +37,16 @@ def is_path(mask: str) -> bool:
 class Polygons:
     """Polygons over two features, across a map and up.
 
-    Inside is where a ray crosses their rings an odd number of times.
+    Inside of one of them is where a ray crosses its rings an odd number of times.
     """
 
-    rings: tuple[np.ndarray, ...]
+    each: tuple[tuple[np.ndarray, ...], ...]
     features: tuple[str, str]
+
+    @property
+    def rings(self) -> tuple[np.ndarray, ...]:
+        """Rings of all polygons."""
+        return tuple(ring for rings in self.each for ring in rings)
 
     @property
     def token(self) -> str:
@@ -50,11 +58,31 @@ class Polygons:
 
     def hold(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return whether points (n,) are inside; longitudes are from -180 or from 0 degrees."""
-        found = inside(self.rings, x, y)
-        if kind_of_name(self.features[0]) == KINDS[0]:
-            for turn in (-360.0, 360.0):
-                found |= inside(self.rings, x + turn, y)
+        turns = (0.0, -360.0, 360.0) if self._turn else (0.0,)
+        found = np.zeros(len(x), bool)
+        for rings in self.each:
+            for turn in turns:
+                found |= inside(rings, x + turn, y)
         return found
+
+    @property
+    def _turn(self) -> bool:
+        """True if the feature across is a longitude."""
+        return kind_of_name(self.features[0]) == KINDS[0]
+
+    def warn(self, name: str) -> None:
+        """Warn of edges that go the long way round the globe."""
+        for number, ring in enumerate(self.rings, 1) if self._turn else ():
+            steps = np.abs(np.diff(ring[:, 0]))
+            if ((steps > 180.0) & (steps < 360.0)).any():
+                i = int(np.argmax((steps > 180.0) & (steps < 360.0)))
+                logger.warning(
+                    "ring %d of %s has an edge from longitude %g to %g, which crosses 0 and not "
+                    "180 degrees: if it is to cross 180, give longitudes from 0 to 360",
+                    number,
+                    name,
+                    *ring[i : i + 2, 0],
+                )
 
     def among(self, x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
         """Return whether labelled places are inside, over the dimensions of both."""
@@ -86,8 +114,12 @@ def polygons_in(
     """
     path = isinstance(given, str)
     said = _read(given, what) if path else geojson_of(given)
-    rings = _checked(tuple(_lines(said, HOLD)), given if path else what)
-    return Polygons(rings, over or across_and_up(features, what))
+    name = given if path else what
+    polygons = Polygons(
+        _checked(tuple(_parts(said, HOLD)), name), over or across_and_up(features, what)
+    )
+    polygons.warn(name)
+    return polygons
 
 
 def geojson_of(given: Any) -> Mapping[str, Any] | None:
@@ -122,7 +154,7 @@ def lines_in(source: Any) -> tuple[np.ndarray, ...]:
     """
     path = isinstance(source, str)
     said = _read(source, "coast") if path else source.__geo_interface__
-    lines = tuple(_lines(said, tuple(LINES)))
+    lines = tuple(line for lines in _parts(said, tuple(LINES)) for line in lines)
     if not lines or any(line.ndim != 2 or line.shape[1] < 2 for line in lines):
         raise InputError(
             f"{source if path else 'coast'} has no line to draw: give geometries that are "
@@ -131,16 +163,18 @@ def lines_in(source: Any) -> tuple[np.ndarray, ...]:
     return tuple(line[:, :2] for line in lines)
 
 
-def _checked(rings: tuple[np.ndarray, ...], name: str) -> tuple[np.ndarray, ...]:
+def _checked(
+    polygons: tuple[tuple[np.ndarray, ...], ...], name: str
+) -> tuple[tuple[np.ndarray, ...], ...]:
     """Return the rings (k, 2) of polygons; InputError unless they are closed lines of numbers."""
+    rings = [ring for rings in polygons for ring in rings]
     tables = all(ring.ndim == 2 and ring.shape[1] >= 2 and len(ring) >= 4 for ring in rings)
     if not rings or not tables or any((ring == ring[0]).all() for ring in rings):
         raise InputError(
             f"{name} has no polygon with an inside: give a GeoJSON file of Polygon or MultiPolygon "
             "geometries"
         )
-    found = tuple(ring[:, :2] for ring in rings)
-    for number, ring in enumerate(found, 1):
+    for number, ring in enumerate((ring[:, :2] for ring in rings), 1):
         if not np.isfinite(ring).all():
             raise InputError(
                 f"ring {number} of {name} has coordinates that are no finite numbers: correct them"
@@ -150,7 +184,7 @@ def _checked(rings: tuple[np.ndarray, ...], name: str) -> tuple[np.ndarray, ...]
                 f"ring {number} of {name} is not closed: it begins at {ring[0].tolist()} and ends "
                 f"at {ring[-1].tolist()}, let it end where it begins"
             )
-    return found
+    return tuple(tuple(ring[:, :2] for ring in rings) for rings in polygons)
 
 
 def _read(path: str, name: str) -> Any:
@@ -164,28 +198,35 @@ def _read(path: str, name: str) -> Any:
         raise InputError(f"cannot read {path}: it is no GeoJSON ({error})") from None
 
 
-def _lines(said: Any, kinds: tuple[str, ...]) -> Iterator[np.ndarray]:
-    """Yield the lines of some kinds of geometries in what a GeoJSON file says."""
+def _parts(said: Any, kinds: tuple[str, ...]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield the lines of each polygon, or other geometry of some kinds, in what GeoJSON says."""
     if not isinstance(said, Mapping):
         return
     for key in ("features", "geometries"):
         for one in said.get(key) or ():
-            yield from _lines(one, kinds)
-    yield from _lines(said.get("geometry"), kinds)
+            yield from _parts(one, kinds)
+    yield from _parts(said.get("geometry"), kinds)
     if said.get("type") in kinds:
-        lines = [said.get("coordinates")]
-        for _ in range(LINES[said["type"]]):
-            found = (several for several in lines if isinstance(several, list | tuple))
-            lines = [line for several in found for line in several]
-        for line in lines:
-            try:
-                yield np.asarray(line, np.float64)
-            except (TypeError, ValueError):
-                yield np.empty(0)
+        depth, given = LINES[said["type"]], _listed(said.get("coordinates"))
+        for lines in given if depth == 2 else ([given] if depth == 0 else given,):
+            yield tuple(_line(line) for line in _listed(lines))
+
+
+def _listed(given: Any) -> Any:
+    """Return a list; an empty one of what is none."""
+    return given if isinstance(given, list | tuple) else ()
+
+
+def _line(given: Any) -> np.ndarray:
+    """Return the points of a line; none of what is no line."""
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return whether points (n,) are inside of rings, those within others being holes.
+    """Return whether points (n,) are inside of the rings of a polygon, the others being holes.
 
     Examples
     --------

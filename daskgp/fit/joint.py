@@ -55,8 +55,9 @@ CLOSE = 0.01
 LEVEL = 0.02
 """Slope of the evidence, in nats by the log of a noise variance, with which they end too: that of
 few values may fall on and on, and what is left to gain is about the slope."""
-REACH, SLOWEST = 1.5, 0.8
-"""Most that one of them moves in a turn, and share of the last step up to which steps are added."""
+REACH, SLOWEST, TURNING = 1.5, 0.8, -2.0
+"""Most that one of them moves in a turn, and shares of the last step between which steps are added:
+those below 0 turn back and forth."""
 ENOUGH = 50_000
 """Rows of a target, about, that tell its noise variance."""
 SAMPLED = (7, 45)
@@ -89,13 +90,14 @@ class Sums(NamedTuple):
     def step(self, last: np.ndarray | None) -> np.ndarray:
         """Return by how much the logs of noise variances are to grow (p,).
 
-        Steps that shrink in proportion are added up (Aitken), as the ``last`` one tells.
+        Steps that shrink in proportion are added up (Aitken), as the ``last`` one tells, and those
+        that turn back and forth are shortened.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             slower = np.where(self.told > 0.0, self.free / self.told, 1.0)
             wanted = np.nan_to_num(np.log(self.misfit / self.free) * slower)
             ratio = 0.0 if last is None else np.nan_to_num(wanted / last)
-        ratio = np.where((ratio > 0.0) & (ratio < SLOWEST), ratio, 0.0)
+        ratio = np.where((ratio > TURNING) & (ratio < SLOWEST), ratio, 0.0)
         return np.clip(wanted / (1.0 - ratio), -REACH, REACH)
 
     def settled(self, step: np.ndarray) -> np.ndarray:

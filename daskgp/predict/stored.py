@@ -194,7 +194,9 @@ def of_target(number: int) -> str:
 def parts_of(content: models.Stored) -> list[models.Stored]:
     """Return what a store has of each target that has rows of its own; the settings are of all."""
     attributes = content.attributes
-    notes = content.notes.get(EACH) or [{}] * len(attributes[EACH])
+    notes = content.notes.get(EACH) or ()
+    if len(notes) != len(attributes[EACH]):  # notes are beside what the checksum is of
+        notes = [{}] * len(attributes[EACH])
     settings = {"settings": attributes["settings"], "model": attributes["model"]}
     return [
         content._replace(

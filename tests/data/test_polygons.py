@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskgp
-from daskgp.data.polygons import inside
+from daskgp.data.polygons import inside, polygons_in
 from daskgp.errors import InputError
 from tests.commands import refused, succeed
 
@@ -116,3 +116,34 @@ def test_insides_are_where_a_ray_crosses_an_odd_number_of_edges(seed, corners):
         at = x0 + (x1 - x0) * (y[:, None] - y0) / (y1 - y0)
     crossed = ((y0 > y[:, None]) != (y1 > y[:, None])) & (x[:, None] < at)
     np.testing.assert_array_equal(inside((ring,), x, y), crossed.sum(axis=1) % 2 == 1)
+
+
+def test_polygons_that_overlap_are_united(tmp_path):
+    def square(west, east):
+        return [[west, 0], [east, 0], [east, 4], [west, 4], [west, 0]]
+
+    hole = [[1, 1], [2, 1], [2, 2], [1, 2], [1, 1]]
+    shapes = [[square(0, 6), hole], [square(4, 10)]]
+    path = tmp_path / "two.geojson"
+    each = [{"type": "Polygon", "coordinates": rings} for rings in shapes]
+    x, y = np.array([1.5, 3.0, 5.0, 8.0, 11.0]), np.full(5, 1.5)
+    for said in (
+        {"type": "MultiPolygon", "coordinates": shapes},
+        {"type": "GeometryCollection", "geometries": each},
+    ):
+        path.write_text(json.dumps(said))
+        found = polygons_in(str(path), ("x", "y")).hold(x, y)
+        np.testing.assert_array_equal(found, [False, True, True, True, False])
+
+
+@pytest.mark.parametrize(("ends", "warns"), [((175, -175), True), ((-180, 180), False)])
+def test_edges_the_long_way_round_are_said(ends, warns, tmp_path, caplog):
+    west, east = ends
+    ring = [[west, 0], [east, 0], [east, 4], [west, 4], [west, 0]]
+    path = tmp_path / "box.geojson"
+    path.write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    polygons_in(str(path), ("lon", "lat"))
+    assert ("give longitudes from 0 to 360" in caplog.text) == warns
+    caplog.clear()
+    polygons_in(str(path), ("x", "y"))
+    assert not caplog.text

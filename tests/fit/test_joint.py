@@ -530,3 +530,22 @@ def test_a_regressor_is_the_mean_and_fill_values_of_places_are_missing():
         Z[0, 0] = -9999.0
         with pytest.warns(UserWarning, match="read as a missing value"):
             assert np.isnan(one.predict(Z)[0]).all()
+
+
+def test_turns_that_go_back_and_forth_settle(monkeypatch, caplog):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 6, (90, 1))
+    f = np.column_stack([np.sin(X[:, 0]), 100 * np.cos(X[:, 0])])
+    Y = f + np.column_stack([0.1 * rng.standard_normal(90), 5 * rng.standard_normal(90)])
+    errors = np.column_stack([rng.uniform(0.005, 0.05, 90), rng.uniform(5, 100, 90)])
+    Y[::3, 1] = np.nan
+    step, steps = joint.Sums.step, []
+
+    def counted(self, last):
+        steps.append(step(self, last))
+        return steps[-1]
+
+    monkeypatch.setattr(joint.Sums, "step", counted)
+    daskgp.ExactGP(targets="joint", max_iter=20, progress=False).fit(X, Y, y_variance=errors)
+    assert len(steps) < 15
+    assert "settled" not in caplog.text

@@ -1,6 +1,8 @@
 """Separate targets with gaps: each is fitted to its own rows, as a model of it alone would be."""
 
 import pickle
+import subprocess
+import sys
 
 import dask.array as da
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.linear_model import LinearRegression
 
 import daskgp
 from daskgp import kernels, metrics
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.estimators import ESTIMATORS
 from daskgp.posterior.neighbour_rows import Nearby
 from tests.contract import cases
@@ -414,3 +416,29 @@ def test_rows_that_are_left_out_are_told_once(caplog):
     assert [one.message for one in caplog.records] == [
         f"{count} rows with missing values are left out"
     ]
+
+
+def test_a_store_that_a_killed_save_leaves_is_known_for_one(tmp_path):
+    url = str(tmp_path / "model.zarr")
+    program = (
+        "import os, numpy as np, daskgp\n"
+        "from daskgp.estimators import saving\n"
+        "X = np.linspace(0, 1, 90)[:, None]\n"
+        "Y = np.column_stack([X[:, 0], -X[:, 0]])\n"
+        "Y[::3, 1] = np.nan\n"
+        "model = daskgp.VecchiaGP('rbf', optimizer=None, progress=False).fit(X, Y)\n"
+        "def killed(parts, url):\n"
+        "    place, rows = parts[0]\n"
+        "    rows.write(url + place)\n"
+        "    os._exit(9)\n"
+        "saving._write_rows = killed\n"
+        f"model.save({url!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 9, done.stderr
+    with pytest.raises(StoreError, match="incomplete"):
+        daskgp.load(url)
+    X = np.arange(4.0)[:, None]
+    model = daskgp.ExactGP("rbf", optimizer=None, progress=False).fit(X, np.sin(X[:, 0]))
+    with pytest.raises(StoreError, match="exists already: remove it or choose another path"):
+        model.save(url, clear_lock=True)

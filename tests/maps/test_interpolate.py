@@ -309,7 +309,7 @@ def test_masks_end_half_a_step_beyond_their_coordinates():
 
 def test_polygons_know_longitudes_by_either_convention():
     ring = np.array([[-10, 40], [-5, 40], [-5, 50], [-10, 50], [-10, 40]], float)
-    shape = polygons.Polygons((ring,), ("lon", "lat"))
+    shape = polygons.Polygons(((ring,),), ("lon", "lat"))
     found = shape.hold(np.array([-7.0, 353.0, 7.0]), np.full(3, 45.0))
     assert [*found] == [True, True, False]
 

@@ -164,7 +164,8 @@ def write(
 
     ``write_rows`` writes training rows to the URL that it is called with.
     """
-    with groups.creating(url, "model store") as group:
+    marks = {"format": FORMAT, "version": VERSION, "complete": False}  # of one that a kill leaves
+    with groups.creating(url, "model store", marks) as group:
         if write_rows is not None:
             write_rows(rows_url(url))
         fill(group, stored, notes)
