@@ -12,7 +12,7 @@ from daskgp import data, kernels
 from daskgp.data import prediction_store
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.rows import GEOGRAPHIC, GIVEN
-from daskgp.data.stores import groups, locks, models, run_records
+from daskgp.data.stores import groups, locks, models, remote, run_records, transactions
 from daskgp.errors import StoreError
 from daskgp.kernels.registry import unknown
 from daskgp.kernels.units import in_users_units
@@ -42,13 +42,13 @@ def kind_of(url: str, group: Any) -> str:
         return PREDICTIONS
     if groups.holds_rows(group):
         return DATASET
-    names = ", ".join(sorted(groups.names_in(url))) or "nothing"
+    names = ", ".join(sorted(groups.names_in(transactions.place_of(url)))) or "nothing"
     raise StoreError(f"{url} is not a dataset, model or prediction store: it holds {names}")
 
 
 def of_store(url: str) -> dict[str, Any]:
     """Return what a dataset, model or prediction store contains; None for what is not known."""
-    group = groups.open_group(url, "store")
+    group = groups.open_group(transactions.place_of(url), "store")
     kind = kind_of(url, group)
     if kind == MODEL and (several := composed(url)) is not None:
         parts = {name: plain(_fitted(one)) for name, one in several["parts"].items()}
@@ -110,7 +110,8 @@ def units_in(names: Sequence[str], units: Sequence[str]) -> dict[str, str]:
 
 def predictions(url: str, group: Any) -> dict[str, Any]:
     """Return what a store of predictions contains; StoreError if it lacks an array."""
-    attributes, present = group.attrs.asdict(), groups.names_in(url)
+    place = transactions.place_of(url)
+    attributes, present = group.attrs.asdict(), groups.names_in(place)
     labelled = prediction_store.CHUNKS in present
     for name in ("mean",) if labelled else ("mean", "variance", "done"):
         if name not in present:
@@ -118,7 +119,7 @@ def predictions(url: str, group: Any) -> dict[str, Any]:
                 f"predictions {url} are incomplete: {name!r} is missing: predict again"
             )
     if labelled:
-        target = prediction_store.opened(url)
+        target = prediction_store.opened(place)
         done = target.done()
         sizes: dict[str, Any] = {"grid": dict(zip(target.dims, target.shape, strict=True))}
         sizes |= {"arrays": sorted(target.names), "chunk_cells": list(target.steps)}
@@ -134,7 +135,7 @@ def predictions(url: str, group: Any) -> dict[str, Any]:
         "chunks_done": int(done.sum()),
         "complete": attributes.get("complete") is True,
         **{name: attributes.get(name) for name in names},
-        "lock": locks.holder_of(url),
+        "lock": locks.holder_of(remote.whole(url)),
         "runs": run_records.history(attributes),
     }
 

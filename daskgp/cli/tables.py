@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from daskgp.cli import profile
-from daskgp.data.stores import groups
+from daskgp.data.stores import groups, transactions
 from daskgp.fit.plan import size_text
 from daskgp.models.categories import shown as shown_levels
 
@@ -28,7 +28,7 @@ WIDE = 140
 
 def describe(url: str) -> None:
     """Print the essentials of a dataset, model or prediction store."""
-    group = groups.open_group(url, "store")
+    group = groups.open_group(transactions.place_of(url), "store")
     kind = profile.kind_of(url, group)
     table = _table(f"{kind} {url}")
     if kind == profile.DATASET:

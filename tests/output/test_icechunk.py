@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import signal
+import threading
+import time
 
 import dask
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import xarray as xr
 import zarr
 from commands import refused, rows, start, stop_when, succeed
+from distributed import Client, LocalCluster
 
 import daskgp
 from daskgp.data.stores import transactions
@@ -105,6 +108,27 @@ def test_workers_write_by_forks_what_one_process_writes(model, repository, defau
     one, many = field(repository, "one"), field(repository, "many")
     assert not one["mean"].isnull().any()
     xr.testing.assert_equal(one, many)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_takes_no_value_along(model, repository, tmp_path):
+    places = grid(1_000, (25, 10))
+    with LocalCluster(2, threads_per_worker=1, dashboard_address=None) as own, Client(own) as ours:
+        chunks, pids = tmp_path / "repository" / "chunks", [*ours.run(os.getpid).values()]
+
+        def kill():
+            while len([*chunks.glob("*")]) < 10:
+                time.sleep(0.005)
+            os.kill(pids[0], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        model.predict_store(places, repository.writable_session("main"))
+        killer.join()
+        assert pids[0] not in ours.run(os.getpid).values()
+    assert len(messages(repository)) == 1
+    wanted = expected(model, places)
+    np.testing.assert_allclose(field(repository)["mean"], wanted["mean"], rtol=1e-12)
 
 
 def test_a_grown_grid_adds_one_commit_with_the_new_cells(model, repository, default_client):
@@ -323,6 +347,16 @@ def test_a_map_in_a_repository_is_a_grid_to_fit_to_predict_and_to_map_on(model, 
         method=daskgp.ExactGP("rbf(1.0)", optimizer=None, progress=False),
     )
     assert maps["mean"].shape == (9, 10)
+
+
+def test_info_shows_the_map_of_a_group(model, tmp_path):
+    url = tmp_path / "maps.icechunk"
+    model.predict_store(grid(), url / "first")
+    found = succeed("info", url / "first", "--json")
+    assert (found["kind"], found["grid"]) == ("predictions", {"x0": 9, "x1": 10})
+    assert found["complete"]
+    assert found["arrays"] == ["mean", "std"]
+    assert f"holds groups, first: give one, {url}/first" in refused("info", url)
 
 
 def test_repositories_that_cannot_be_read_are_refused_in_one_line(model, tmp_path):

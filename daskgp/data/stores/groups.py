@@ -169,8 +169,10 @@ def _opened(url: Place, mode: Any) -> zarr.Group:
             return zarr.open_group(remote.location(url), **how)
 
 
-def names_in(url: str) -> set[str]:
+def names_in(url: Place) -> set[str]:
     """Return the names of the folders in a group, readable or not."""
+    if isinstance(url, Inside):
+        return {name for name, _ in open_group(url, "store").members()}
     fs, path = filesystem(url)
     with remote.plainly(url, "the store"):
         entries = fs.ls(path, detail=True)

@@ -130,6 +130,12 @@ def to_read(address: remote.Address) -> Any:
     return store
 
 
+def place_of(url: str) -> remote.Place:
+    """Return the place in the last commit to a repository for the address of a group in one."""
+    address = remote.in_repository(url)
+    return url if address is None else remote.Inside(to_read(address), address.group, url)
+
+
 def snapshot_of(store: Any) -> str | None:
     """Return what tells the state of a store of Icechunk from another; None for other stores."""
     session = getattr(store, "session", None)
