@@ -48,7 +48,9 @@ def in_model(recipe: Recipe, rows: data.Rows, scale: Scaling) -> Barriers | None
     unit = np.where(scale.uses, scale.x_scale, 0.0)
     axes = np.array([at, scale.x_shift[at] / size, unit[at] / size])
     c, end = len(at), np.full((1, 2), np.nan)
-    rings = np.concatenate([part for ring in polygons.rings for part in (ring, end)])
+    # a row of NaN ends a ring, another one a polygon
+    parts = [(*(part for ring in rings for part in (ring, end)), end) for rings in polygons.each]
+    rings = np.concatenate([part for own in parts for part in own])
     return Barriers(edges[(edges[:, :c] != edges[:, c:]).any(axis=1)], axes, rings)
 
 
@@ -79,9 +81,15 @@ def of_model(barriers: Barriers | None, rows: data.Rows) -> Polygons | None:
     if barriers is None:
         return None
     ends = np.flatnonzero(np.isnan(barriers.rings[:, 0]))
-    rings = (ring[: len(ring) - 1] for ring in np.split(barriers.rings, ends[:-1] + 1))
+    polygons: list[list[np.ndarray]] = [[]]
+    for part in np.split(barriers.rings, ends + 1):
+        if len(part) > 1:
+            polygons[-1].append(part[:-1])
+        else:
+            polygons.append([])
     across, up = rows.geographic or np.asarray(barriers.axes)[0].astype(np.int64)
-    return Polygons(tuple(rings), (rows.feature_names[across], rows.feature_names[up]))
+    each = tuple(tuple(rings) for rings in polygons if rings)
+    return Polygons(each, (rows.feature_names[across], rows.feature_names[up]))
 
 
 def refuse_inside(
