@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskgp.cli.options import store_options
+from daskgp.cli.options import names_or_none, store_options
 from daskgp.cli.run import command, result, since
 from daskgp.errors import InputError, SettingError
 
@@ -28,8 +28,26 @@ PAGES = (".html", ".htm")
     "one is taken. Repeatable.",
 )
 @click.option("--title", metavar="TEXT", help="Title of the figure.")
+@click.option(
+    "--bands",
+    metavar="A,B",
+    help="Dimensions of whose values each is a band of the GeoTIFF, such as time.",
+)
+@click.option(
+    "--crs",
+    metavar="CRS",
+    help="Coordinate reference system of the GeoTIFF, such as EPSG:32632.  [default: that which "
+    "STORE says]",
+)
 @store_options("store")
-def map(store: str, output: str, places: tuple[str, ...], title: str | None) -> None:
+def map(
+    store: str,
+    output: str,
+    places: tuple[str, ...],
+    title: str | None,
+    bands: str | None,
+    crs: str | None,
+) -> None:
     """Draw the map in STORE into OUTPUT, or write it in another format.
 
     STORE is a prediction store, or a file or group that `daskgp interpolate` wrote.  OUTPUT is a
@@ -38,6 +56,8 @@ def map(store: str, output: str, places: tuple[str, ...], title: str | None) -> 
     """
     from daskgp.output import labelled
 
+    if not labelled.is_geotiff(output) and (bands or crs):
+        raise SettingError(f"--bands and --crs are for GeoTIFFs, which {output} is not: leave them")
     began, ending = time.perf_counter(), f".{output.lower().rpartition('.')[2]}"
     if ending in FIGURES:
         from daskgp.plot.canvas import check_matplotlib
@@ -64,6 +84,8 @@ def map(store: str, output: str, places: tuple[str, ...], title: str | None) -> 
             from daskgp import plot
 
             plot.explore(fields, title=title or "", path=output)
+        elif labelled.is_geotiff(output):
+            labelled.to_geotiff(fields, output, bands=names_or_none(bands) or (), crs=crs)
         else:
             labelled.write(fields, output)
         result(map=output, variables=[str(name) for name in fields.data_vars], seconds=since(began))

@@ -114,8 +114,8 @@ def layout_of(
         dim, n = next(iter(others.items()))
         raise InputError(
             f"{what} has {n} values along {dim!r}, and a GeoTIFF holds one map: choose one of them "
-            f"(maps.isel({dim}=-1), or --extent {dim}=VALUE), or make bands of all (bands={dim!r}, "
-            f"or --bands {dim})"
+            f"(maps.isel({dim}=-1), --extent {dim}=VALUE of predict, --at {dim}=VALUE of map), or "
+            f"make bands of all (to_geotiff(..., bands={dim!r}), or daskgp map --bands {dim})"
         )
     wkt = _system(maps, system, axes, what)
     across = _axis(maps[pair[0]], what, turned=bool(wkt) and crs.is_geographic(wkt))
@@ -146,7 +146,7 @@ def _system(maps: xr.Dataset, system: Any, axes: Mapping[str, Mapping[str, Any]]
         return str(rasterio.crs.CRS.from_user_input(DEGREES).to_wkt())
     logger.warning(
         "%s says no coordinate reference system, so its GeoTIFF has none: give crs=, such as "
-        "'EPSG:32632' (--crs)",
+        "'EPSG:32632' (--crs of daskgp map)",
         what,
     )
     return ""

@@ -31,7 +31,7 @@ def stored(job: Job, url: str) -> Iterator[Job]:
     if job.resume or job.verify:
         raise SettingError(
             f"{output} is written whole: predict into a store to resume or verify, such as "
-            f"map.zarr, and then daskgp.to_geotiff('map.zarr', {output!r})"
+            f"map.zarr, and then daskgp map map.zarr {output}, or daskgp.to_geotiff"
         )
     if job.encoding.chunks:
         raise SettingError(

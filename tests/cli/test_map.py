@@ -40,6 +40,22 @@ def test_a_cube_is_mapped_at_the_nearest_time(stored, tmp_path):
         np.testing.assert_allclose(written.temperature, grid().temperature)
 
 
+def test_a_cube_has_a_band_of_each_time(stored, tmp_path):
+    rasterio = pytest.importorskip("rasterio")
+    out = tmp_path / "cube.tif"
+    succeed("map", stored / "cube.zarr", out, "--bands", "time", "--crs", "EPSG:4258")
+    with rasterio.open(out) as file:
+        assert file.descriptions[:2] == (
+            "temperature time=2026-03-05", "temperature time=2026-03-06",
+        )  # fmt: skip
+        assert file.crs.to_epsg() == 4258
+        np.testing.assert_allclose(
+            np.sort(file.read(2).ravel()), np.sort(np.ravel(grid().temperature))
+        )
+    assert "--at time=VALUE of map" in refused("map", stored / "cube.zarr", tmp_path / "one.tif")
+    succeed("map", stored / "cube.zarr", tmp_path / "one.tif", "--at", "time=2026-03-05")
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("given", "says", "code"),
@@ -54,6 +70,7 @@ def test_a_cube_is_mapped_at_the_nearest_time(stored, tmp_path):
         ),
         (("none.zarr", "out.png"), "does not exist", 2),
         (("map.nc", "map.nc"), "exists already", 2),
+        (("map.nc", "out.png", "--bands", "time"), "are for GeoTIFFs, which out.png is not", 2),
     ],
 )
 def test_what_cannot_be_is_one_line(given, says, code, stored, monkeypatch):

@@ -128,7 +128,7 @@ def test_times_become_bands_where_they_are_asked_for(tmp_path):
     cube = xr.concat([one, one + 1], "time").assign_coords(time=days)
     cube = cube.transpose("lat", "time", "lon")
     cube["temp"].attrs = one.temp.attrs
-    with pytest.raises(InputError, match=r"has 2 values along 'time'.*--bands time"):
+    with pytest.raises(InputError, match=r"has 2 values along 'time'.*--bands time\)"):
         daskgp.to_geotiff(cube, tmp_path / "map.tif")
     daskgp.to_geotiff(cube, tmp_path / "map.tif", bands="time")
     with rasterio.open(tmp_path / "map.tif") as file:
