@@ -105,7 +105,7 @@ def fitted(
     sizes = recipe.rows_of(X, y, None, executor.shares_memory, beside)
     _warn_of_arrays(X, y, beside)
     dataset = noticed(X, y, sizes)
-    recipe = barriers.read(recipe, sizes)
+    recipe = recipe if recipe.barriers is None else barriers.read(recipe, sizes)
     _say(recipe, sizes, y, beside)
     limit = executor.memory_per_task()  # of all workers, before tasks may end some
     load, plan = planned(recipe, sizes, limit, keep)
@@ -118,7 +118,7 @@ def fitted(
         with _JITTER_ONCE, scratch_rows(recipe.store) as spill:
             shared = executor.shares_memory
             whole = marked(recipe, recipe.rows_of(X, y, spill, shared, beside), executor)
-            barriers.refuse_inside(recipe.barriers, whole, recipe.spans(whole), executor)
+            _refuse_inside(recipe, whole, executor)
             rows = left_by_regressor(recipe, whole, executor, residual(spill))
             with rows_url(recipe, keep, spill) as place, executor.memory_is_kept():
                 given = checkpoint, place, start, whole.fills
@@ -218,7 +218,8 @@ def solved(
     scale = scaled(recipe, sums, rows)
     units = partition.alone(spans)
     stage = rounds.Rounds(rows, units, scale, executor, recipe.dtype, recipe.device)
-    stage = replace(stage, barriers=barriers.in_model(recipe, rows, scale))
+    if recipe.barriers is not None:
+        stage = replace(stage, barriers=barriers.in_model(recipe, rows, scale))
     if start is not None:
         begun = warm.start(recipe, stage, sums, start)
     else:
@@ -290,6 +291,12 @@ def marked(
     classes = recipe.codes is not None
     spans = recipe.spans(rows)
     return filling.marked(rows, recipe.fill_values, spans, executor, known, classes)
+
+
+def _refuse_inside(recipe: Recipe, rows: data.Rows, executor: Executor) -> None:
+    """Raise InputError for rows inside of barriers, if there are any of them."""
+    if recipe.barriers is not None:
+        barriers.refuse_inside(recipe.barriers, rows, recipe.spans(rows), executor)
 
 
 def left_by_regressor(recipe: Recipe, rows: data.Rows, executor: Executor, url: str) -> data.Rows:
