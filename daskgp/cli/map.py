@@ -39,6 +39,12 @@ PAGES = (".html", ".htm")
     help="Coordinate reference system of the GeoTIFF, such as EPSG:32632.  [default: that which "
     "STORE says]",
 )
+@click.option(
+    "--coast",
+    metavar="FILE",
+    help="GeoJSON file of coastlines, in the units of the axes, or none for a map without.  "
+    "[default: those that come with the package, on maps in longitude and latitude]",
+)
 @store_options("store")
 def map(
     store: str,
@@ -47,6 +53,7 @@ def map(
     title: str | None,
     bands: str | None,
     crs: str | None,
+    coast: str | None,
 ) -> None:
     """Draw the map in STORE into OUTPUT, or write it in another format.
 
@@ -68,6 +75,9 @@ def map(
 
         check_libraries()
     elif ending in labelled.ENDINGS:
+        for option, value in (("--title", title), ("--coast", coast)):
+            if value is not None:
+                raise SettingError(f"{option} is for figures and pages: leave it out for {output}")
         labelled.refuse_taken(output)
     else:
         known = ", ".join((*FIGURES, PAGES[0], *labelled.ENDINGS))
@@ -75,15 +85,12 @@ def map(
     with labelled.opened(store) as (maps, what):
         fields = _at(maps, places, what)
         if ending in FIGURES + PAGES:
+            from daskgp import plot
+
             _refuse_more(fields, what)
-        if ending in FIGURES:
-            from daskgp import plot
-
-            plot.maps(fields, title=title or "", path=output)
-        elif ending in PAGES:
-            from daskgp import plot
-
-            plot.explore(fields, title=title or "", path=output)
+            draw = plot.maps if ending in FIGURES else plot.explore
+            lines = coast != "none" if coast in (None, "none") else coast
+            draw(fields, title=title or "", coast=lines, path=output)
         elif labelled.is_geotiff(output):
             labelled.to_geotiff(fields, output, bands=names_or_none(bands) or (), crs=crs)
         else:

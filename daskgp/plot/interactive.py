@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from daskgp.data.stores import objects
 from daskgp.errors import InputError
 from daskgp.plot import places
 from daskgp.plot.canvas import Path
-from daskgp.plot.coasts import coastlines
+from daskgp.plot.coasts import Coast, lines_given, lines_on
 from daskgp.plot.fields import FIELD_COLOURS, STD_COLOURS, range_of
 from daskgp.plot.places import Places
 
@@ -22,18 +23,21 @@ if TYPE_CHECKING:
 
 SIZE = 520
 """Pixels of the longer side of a panel."""
-SIDE = 700
-"""Most pixels along a side of an image in a file, which nothing draws anew."""
+VALUES = 1_450_000
+"""Values of all images in a file, which nothing draws anew: 7.7 MB."""
+TOGETHER = 3
+"""Most panels of which the pointer shows all values."""
 LOOKED_AT = 200
 """Points along a side that tell the range of the colours."""
 EVEN = 1e-6
 """Relative differences of the steps of an axis below which they are the same."""
 
 
-def explore(maps: Any, *, title: str = "", path: Path | None = None) -> Layout:
+def explore(maps: Any, *, title: str = "", coast: Coast = True, path: Path | None = None) -> Layout:
     """Return an interactive map of predictions on a grid, one panel each of mean, spread and so on.
 
-    Panels move and zoom together, and the pointer shows coordinates and values.  What is lazy stays
+    Panels move and zoom together, and the pointer shows coordinates and values, of mean and spread
+    together where there are up to three panels on one grid with even steps.  What is lazy stays
     so: a view reads and averages the cells that it shows, so that maps of 10^7 cells open at once
     and zoom to their cells, in a notebook or under ``panel serve``.
 
@@ -43,9 +47,11 @@ def explore(maps: Any, *, title: str = "", path: Path | None = None) -> Layout:
         As for ``plot.maps``: each target, quantile and sample has a panel.
     title : str
         Title of the page and of the whole map.
+    coast : bool, path, or sequence of arrays of shape (k, 2) or of geometries
+        As for ``plot.maps``.
     path : path, optional
-        File of HTML to write: one page that needs no network and no server, whose images have at
-        most 700 pixels along a side.
+        File of HTML to write: one page of up to 10 MB that needs no network and no server.  Each of
+        its pixels is the mean of k by k cells if there are too many of these, as titles then say.
 
     Returns
     -------
@@ -71,12 +77,19 @@ def explore(maps: Any, *, title: str = "", path: Path | None = None) -> Layout:
     if not isinstance(maps, Mapping):
         kind = type(maps).__name__
         raise InputError(f"maps is a {kind}: give a Dataset of predictions, or DataArrays by title")
-    fields = places.panels_of(maps)
+    shores = lines_given(coast)
+    fields = {name: _field(name, field) for name, field in places.panels_of(maps).items()}
     if not fields:
         raise InputError("maps has no variable of two dimensions: give predictions on a grid")
     if "bokeh" not in hv.Store.renderers:
         hv.extension("bokeh", logo=False)
-    panels = [_panel(title, field, path is not None) for title, field in fields.items()]
+    joint = len(fields) <= TOGETHER and _on_one_grid(list(fields.values()))
+    images = len(fields) * (len(fields) if joint else 1)
+    panels = []
+    for name, field in fields.items():
+        others = {n: f for n, f in fields.items() if joint and n != name}
+        cells = 0 if path is None else math.ceil(math.sqrt(field.size * images / VALUES))
+        panels.append(_panel({name: field} | others, shores, cells))
     layout = hv.Layout(panels).cols(2).opts(shared_axes=True, merge_tools=True, title=title)
     if path is not None:
         _write(layout, title, path)
@@ -95,39 +108,66 @@ def check_libraries() -> None:
         ) from error
 
 
-def _panel(title: str, field: Any, fixed: bool) -> Any:
-    """Return the image of a field, whose pixels are fixed in a file, with coastlines."""
-    import holoviews as hv
-    from holoviews.operation.datashader import rasterize
-
+def _field(title: str, field: Any) -> Any:
+    """Return a field of two dimensions, in single precision."""
     field = field.squeeze(drop=True)
     if field.ndim != 2:
         raise InputError(
             f"{title!r} has dimensions {dict(field.sizes)}: a map has two, choose one of the "
             "others with isel or sel"
         )
+    return field.astype(np.float32)
+
+
+def _on_one_grid(fields: list[Any]) -> bool:
+    """Return whether fields have the same axes, with even steps."""
+    x, y = places.axes_of(fields[0])
+    same = all(
+        field.dims == fields[0].dims and all(field[d].equals(fields[0][d]) for d in field.dims)
+        for field in fields
+    )
+    return same and x.ndim == 1 and _is_even(x.values) and _is_even(y.values)
+
+
+def _panel(fields: Mapping[str, Any], coast: bool | list[np.ndarray], cells: int) -> Any:
+    """Return the image of the first field, with coastlines and the values of the others.
+
+    In a file it has a pixel for so many ``cells`` along each side; otherwise it is drawn anew for
+    each view (0).
+    """
+    import holoviews as hv
+    from holoviews.operation.datashader import rasterize
+
+    title, field = next(iter(fields.items()))
     where, sides = _places(field)
     what, spread = places.described(field) or title, places.is_spread(title)
     even = where.x.ndim == 1 and all(_is_even(axis) for axis in (where.x, where.y))
     kind = hv.Image if even else hv.QuadMesh
-    image = kind(field.rename("value").astype(np.float32), sides, hv.Dimension("value", label=what))
-    pixels = {"width": min(field.shape[1], SIDE), "height": min(field.shape[0], SIDE)}
-    drawn = rasterize(
-        image, aggregator="mean", dynamic=not fixed, **(pixels if fixed else {})
-    ).opts(
+    shown = {f"v{i}": one.drop_attrs() for i, one in enumerate(fields.values())}
+    values = [
+        hv.Dimension(key, label=name, unit=places.unit_of(one) or None)
+        for key, (name, one) in zip(shown, fields.items(), strict=True)
+    ]
+    image = kind(next(iter(shown.values())).to_dataset(name="v0").assign(shown), sides, values)
+    pixels = {}
+    if cells:
+        x, y = places.axes_of(field)
+        size = y.shape if y.ndim == 2 else (y.size, x.size)
+        pixels = {"width": math.ceil(size[1] / cells), "height": math.ceil(size[0] / cells)}
+    drawn = rasterize(image, aggregator="mean", dynamic=not cells, **pixels).opts(
         cmap=STD_COLOURS if spread else FIELD_COLOURS,
         clim=_limits(title, field, spread),
         colorbar=True,
         clabel=what,
-        title=title,
+        title=title + (f" (means of {cells} × {cells} cells)" if cells > 1 else ""),
         tools=["hover"],
         bgcolor="#d9d9d9",
         **_shape(where),
     )
-    if not where.geographic:
-        return drawn
     frame = {"xlim": _ends(where.x), "ylim": _ends(where.y)}
-    lines = coastlines(frame["xlim"], frame["ylim"], max(where.extent))
+    lines = lines_on(where, frame["xlim"], frame["ylim"], coast)
+    if not lines:
+        return drawn
     colour = "#999999" if spread else "black"
     return (drawn * hv.Path(lines, sides).opts(color=colour, line_width=0.8)).opts(**frame)
 

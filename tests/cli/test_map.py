@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 from commands import refused, succeed
 
+from daskgp import plot
 from tests.plot.test_interactive import grid
 
 
@@ -56,6 +57,14 @@ def test_a_cube_has_a_band_of_each_time(stored, tmp_path):
     succeed("map", stored / "cube.zarr", tmp_path / "one.tif", "--at", "time=2026-03-05")
 
 
+def test_coastlines_are_those_of_a_file_or_none(stored, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(plot, "maps", lambda fields, coast, **_: seen.append(coast))
+    for more in ((), ("--coast", "none"), ("--coast", "lake.geojson")):
+        succeed("map", stored / "map.nc", tmp_path / "map.png", *more)
+    assert seen == [True, False, "lake.geojson"]
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("given", "says", "code"),
@@ -71,6 +80,9 @@ def test_a_cube_has_a_band_of_each_time(stored, tmp_path):
         (("none.zarr", "out.png"), "does not exist", 2),
         (("map.nc", "map.nc"), "exists already", 2),
         (("map.nc", "out.png", "--bands", "time"), "are for GeoTIFFs, which out.png is not", 2),
+        (("map.nc", "new.nc", "--title", "t"), "--title is for figures and pages", 2),
+        (("map.nc", "new.tif", "--coast", "none"), "--coast is for figures and pages", 2),
+        (("map.nc", "out.png", "--coast", "no.geojson"), "no.geojson does not exist", 2),
     ],
 )
 def test_what_cannot_be_is_one_line(given, says, code, stored, monkeypatch):

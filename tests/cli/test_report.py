@@ -8,6 +8,7 @@ from commands import Page, refused, succeed
 import daskgp
 from daskgp import plot
 from daskgp.cli import pages
+from tests.browser import opened
 
 
 def stations(n, seed):
@@ -68,6 +69,22 @@ def test_a_report_has_the_check_of_other_rows(model, tmp_path):
         "Maps of the predictive mean and standard deviation",
     ]
     assert str(tmp_path / "test.csv") in page.text
+
+
+def test_a_browser_shows_all_of_a_report_without_a_network(model, tmp_path):
+    pytest.importorskip("PyQt6.QtWebEngineCore")
+    succeed("report", model)
+    widths = "[...document.images].map(image => image.complete && image.naturalWidth)"
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    seen = opened((tmp_path / "model.html").as_uri(), "document.title", widths, wide, wait=0.5)
+    assert seen["loaded"]
+    title, images, beyond = seen["returned"]
+    assert title == "daskgp: temp"
+    assert len(images) == 1
+    assert min(images) > 300
+    assert beyond == 0  # nothing is cut off at the side
+    assert (seen["outside"], seen["console"]) == ([], [])
+    assert seen["colours"] > 50
 
 
 def test_several_targets_have_a_map_each(tmp_path):

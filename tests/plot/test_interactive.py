@@ -1,5 +1,6 @@
 """Promises of interactive maps: whole pages, cells on zoom, and plain lines; in a real browser."""
 
+import re
 import socket
 import sys
 
@@ -8,11 +9,24 @@ import pytest
 import xarray as xr
 
 import daskgp
+from daskgp import plot
 from daskgp.errors import InputError
 from tests.browser import opened
 
-pytest.importorskip("holoviews")
+hv = pytest.importorskip("holoviews")
 FIGURE = "const plot = [...Bokeh.documents[0]._all_models.values()].find(m => m.type == 'Figure');"
+UNDER = """(() => { const said = [];
+for (const m of Bokeh.documents[0]._all_models.values()) {
+  if (m.type != 'Figure') continue;
+  const view = Bokeh.index.find_one(m), box = view.frame.bbox;
+  const hover = [...view.tool_views.values()].find(t => t.model.type == 'HoverTool');
+  hover._inspect(box.left + 0.25 * box.width, box.top + 0.6 * box.height, 'xy');
+  for (const [, tip] of hover.ttmodels) said.push(tip.content.textContent);
+}
+return said; })()"""
+TITLES = (
+    "[...Bokeh.documents[0]._all_models.values()].filter(m => m.type == 'Title').map(m => m.text)"
+)
 IMAGES = (
     "[...Bokeh.documents[0]._all_models.values()].filter(m => m.type == 'Figure')"
     ".flatMap(f => f.renderers.filter(r => r.glyph.type == 'Image'))"
@@ -51,6 +65,76 @@ def test_a_page_shows_mean_and_spread_without_a_network(tmp_path):
     assert seen["outside"] == []
     assert not [line for line in seen["console"] if line.startswith("Error")]
     assert seen["colours"] > 200
+
+
+def test_the_pointer_shows_mean_and_spread_of_a_cell_with_their_units(tmp_path):
+    pytest.importorskip("PyQt6.QtWebEngineCore")
+    path, maps = tmp_path / "map.html", grid()
+    daskgp.plot.explore(maps, path=path)
+    (said,) = opened(path.as_uri(), UNDER)["returned"]
+    assert len(said) == 2
+    for text in said:
+        found = dict(re.findall(r"([a-z][a-z ]*\([^)]*\)): (\S+)", text))
+        lon, lat, mean, std = (float(value) for value in found.values())
+        assert list(found)[:2] == ["lon (°E)", "lat (°N)"]
+        assert (lon, lat) == pytest.approx((5.0, 51.0), abs=0.5)
+        cell = maps.sel(lon=lon, lat=lat, method="nearest")
+        by_name = {"temperature (degC)": mean, "temperature standard deviation (degC)": std}
+        if list(found)[2] != "temperature (degC)":  # its own comes first
+            by_name = dict(zip(by_name, (std, mean), strict=True))
+        assert list(by_name.values()) == pytest.approx(
+            [float(cell.temperature), float(cell.temperature_std)], abs=2e-3
+        )
+        assert set(found) == {"lon (°E)", "lat (°N)", *by_name}
+
+
+def test_a_page_of_many_cells_has_means_of_blocks_and_says_so(tmp_path, monkeypatch):
+    pytest.importorskip("PyQt6.QtWebEngineCore")
+    monkeypatch.setattr(plot.interactive, "VALUES", 4 * 300)
+    path, maps = tmp_path / "map.html", grid().fillna(0)
+    plot.explore(maps, path=path)
+    pixels = IMAGES.replace(".shape[1]", "")
+    titles, sizes, values = opened(
+        path.as_uri(), TITLES, IMAGES, f"{pixels}.map(([, v]) => [...v])"
+    )["returned"]
+    assert [text for text in titles if text] == [
+        "temperature (means of 4 × 4 cells)",
+        "temperature standard deviation (means of 4 × 4 cells)",
+    ]
+    assert [columns for _, columns in sizes] == [20, 20]
+    blocks = maps.coarsen(lat=4, lon=4).mean().sortby("lat")
+    for name, shown in zip(maps, values, strict=True):
+        np.testing.assert_allclose(np.reshape(shown, (15, 20)), blocks[name], atol=1e-5)
+
+
+def parts_of(layout, kind):
+    """The elements of a kind in all panels."""
+    drawn = [one[()] for one in layout.traverse(lambda one: one, [hv.DynamicMap])]
+    return [part for one in drawn for part in one.traverse(lambda part: part, [kind])]
+
+
+def test_pages_take_other_coastlines_or_none():
+    maps = grid()
+    line = np.array([[1.0, 50.0], [2.0, 51.0]])
+    for coast, number in ((True, None), (False, 0), ([line], 2 * 3)):
+        found = sum(len(one.split()) for one in parts_of(plot.explore(maps, coast=coast), hv.Path))
+        assert found == number if number is not None else found > 10
+    with pytest.raises(InputError, match="coast=3"):
+        plot.explore(maps, coast=3)
+
+
+def test_maps_on_other_grids_show_their_own_values():
+    maps = grid()
+    both = {"fine": maps.temperature, "coarse": maps.temperature[::2, ::2]}
+    layout = plot.explore(both)
+    assert len(layout) == 2
+    several = plot.explore({str(i): maps.temperature for i in range(4)})
+    for shown, number in ((layout, 1), (several, 1), (plot.explore(maps), 2)):
+        images = [one[()] for one in shown.traverse(lambda x: x, [hv.DynamicMap])]
+        found = {
+            len(one.vdims) for image in images for one in image.traverse(lambda x: x, [hv.Image])
+        }
+        assert found == {number}
 
 
 @pytest.mark.slow
