@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 import daskgp
-from daskgp.cli.run import command
-from daskgp.errors import InputError
+from daskgp.cli.options import json_option
+from daskgp.cli.run import command, result
+from daskgp.errors import InputError, SettingError
 
 NOT_RUN = ("common", "demo")
 """Scripts that others import, or that make data of their own."""
@@ -21,18 +22,23 @@ NOT_RUN = ("common", "demo")
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--template", is_flag=True, help="Print the settings file to start from.")
-def workflow(name: str | None, arguments: tuple[str, ...], template: bool) -> None:
+@json_option
+def workflow(name: str | None, arguments: tuple[str, ...], template: bool, as_json: bool) -> None:
     """Run the workflow NAME, a script with settings in a TOML file; without NAME list them.
 
     \b
     daskgp workflow cross_validate --template > folds.toml
     daskgp workflow cross_validate --config folds.toml
     """  # noqa: D301 - click keeps the lines of a paragraph that begins with the control character
+    if as_json and name is not None:
+        raise SettingError("--json is for the list of workflows: a script prints what it prints")
     if name is None:
-        known = _names()
-        width = max(map(len, known), default=0)
-        lines = [f"{name:{width}}  {_summary(_folder() / f'{name}.py')}" for name in known]
-        click.echo("\n".join(lines))
+        about = {known: _summary(_folder() / f"{known}.py") for known in _names()}
+        width = max(map(len, about), default=0)
+        if as_json:
+            result(workflows=about)
+        else:
+            click.echo("\n".join(f"{known:{width}}  {text}" for known, text in about.items()))
     elif template:
         click.echo(_script(name).with_suffix(".toml").read_text(), nl=False)
     else:

@@ -88,7 +88,7 @@ def test_an_error_keeps_its_code_and_its_line(model, tmp_path):
 
 
 def test_json_belongs_to_commands_that_print_tables():
-    tables = {"info", "plan", "check", "cross-validate", "examples"}
+    tables = {"info", "plan", "check", "cross-validate", "examples", "workflow"}
     for command in main.commands:
         assert ("--json" in invoke(command, "--help").stdout) == (command in tables)
 
