@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -36,8 +37,8 @@ BLOCK = 2**20
 TILES = (512, 256, 128, 64)
 """Sides of tiles, of which the largest is taken whose bands are at most TILE_BYTES."""
 TILE_BYTES = 2**26
-CACHE = 2**26
-"""Bytes of tiles that GDAL holds."""
+ENV = {"GDAL_CACHEMAX": 2**26, "GDAL_PAM_ENABLED": "NO"}
+"""Bytes of tiles that GDAL holds, and that it writes no file beside another."""
 WHILE_WRITTEN = 2.4
 """Most bytes for each of the maps, without compression, as the plain file is copied."""
 OF_MAPS, OF_BANDS = ("source", "kernel"), ("long_name", "standard_name", "comment")
@@ -141,6 +142,7 @@ def _system(maps: xr.Dataset, system: Any, axes: Mapping[str, Mapping[str, Any]]
             "the map"
         )
     if known or given:
+        _refuse_unheld(rasterio, str(given or known), what)
         return str(given or known)
     if crs.are_degrees(axes):
         return str(rasterio.crs.CRS.from_user_input(DEGREES).to_wkt())
@@ -150,6 +152,25 @@ def _system(maps: xr.Dataset, system: Any, axes: Mapping[str, Mapping[str, Any]]
         what,
     )
     return ""
+
+
+def _refuse_unheld(rasterio: Any, wkt: str, what: str) -> None:
+    """Raise InputError for a system that a GeoTIFF cannot hold, such as one of a turned pole."""
+    try:
+        with rasterio.Env(GDAL_PAM_ENABLED="NO"), rasterio.MemoryFile() as file:
+            corner = rasterio.Affine(2.0, 0.0, 1.0, 0.0, -2.0, 1.0)
+            profile = {"driver": "GTiff", "width": 1, "height": 1, "count": 1, "dtype": "uint8"}
+            file.open(crs=wkt, transform=corner, **profile).close()
+            with file.open() as made:
+                held = made.crs is not None
+    except rasterio.errors.CRSError:
+        held = False
+    if not held:
+        raise InputError(
+            f"{what} is in a coordinate reference system that a GeoTIFF cannot hold "
+            f"({crs.name_of(wkt)}): reproject the map (rioxarray's rio.reproject), or write .nc or "
+            ".zarr"
+        )
 
 
 def _axis(axis: xr.DataArray, what: str, falling: bool = False, turned: bool = False) -> Axis:
@@ -341,7 +362,13 @@ def _writing(path: str, rasterio: Any) -> Iterator[None]:
     level = quiet.level
     quiet.setLevel(logging.CRITICAL)  # what matters of it is raised
     try:
-        with groups.writing(path, "the map"), rasterio.Env(GDAL_CACHEMAX=CACHE):
+        with (
+            groups.writing(path, "the map"),
+            rasterio.Env(**ENV),
+            warnings.catch_warnings(),
+        ):
+            # of steps of 1 from 0, which GeoTIFF files hold as others
+            warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
             yield
     except (rasterio.errors.RasterioError, rasterio._err.CPLE_BaseError) as error:
         raise StoreError(

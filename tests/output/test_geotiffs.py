@@ -111,6 +111,15 @@ def test_metres_keep_their_digits_and_their_system(tmp_path):
                             maps.temp.transpose("x", "y").drop_vars("spatial_ref"))  # fmt: skip
 
 
+def test_steps_of_one_from_zero_are_as_others(tmp_path):
+    maps = field(("y", "x"), y=np.arange(-3.5, 0), x=np.arange(0.5, 5))
+    daskgp.to_geotiff(maps, tmp_path / "map.tif", crs="EPSG:32632")
+    with rasterio.open(tmp_path / "map.tif") as file:
+        assert tuple(file.bounds) == (0, -4, 5, 0)
+    found = everywhere(maps, tmp_path / "map.tif", "x", "y")
+    xr.testing.assert_equal(found, maps.temp.transpose("x", "y"))
+
+
 def test_a_system_is_given_or_warned_about(tmp_path, caplog):
     daskgp.to_geotiff(utm(), tmp_path / "given.tif", crs="EPSG:32632")
     with rasterio.open(tmp_path / "given.tif") as file:
@@ -120,6 +129,17 @@ def test_a_system_is_given_or_warned_about(tmp_path, caplog):
     with rasterio.open(tmp_path / "none.tif") as file:
         assert file.crs is None
     assert "the map says no coordinate reference system" in caplog.text
+
+
+def test_a_turned_pole_is_refused_as_no_geotiff_holds_it(tmp_path):
+    cf = {"grid_mapping_name": "rotated_latitude_longitude", "grid_north_pole_latitude": 39.25}
+    cf["grid_north_pole_longitude"] = -162.0
+    maps = field(("rlat", "rlon"), rlat=np.arange(5.0), rlon=np.arange(6.0))
+    maps["rlat"].attrs["standard_name"] = "grid_latitude"
+    maps["rlon"].attrs["standard_name"] = "grid_longitude"
+    with pytest.raises(InputError, match=r"system that a GeoTIFF cannot hold .*: reproject"):
+        daskgp.to_geotiff(maps.assign(pole=((), 0, cf)), tmp_path / "map.tif")
+    assert not os.listdir(tmp_path)
 
 
 def test_times_become_bands_where_they_are_asked_for(tmp_path):
