@@ -39,6 +39,8 @@ from daskgp.runtime.process import single_blas_thread
 
 logger = logging.getLogger("daskgp")
 
+MOST_SHOWN = 20
+"""Most folds that a table shows one by one."""
 LOO = "loo"
 FOLD = "fold"
 SEED = 19
@@ -48,6 +50,9 @@ SEED = 19
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
     """Scores of held-out rows, fold by fold; ``print`` shows them as a table.
+
+    The table shows up to 20 folds, their mean and its standard error, and in its last line, "all",
+    the scores of all held-out values together.
 
     Attributes
     ----------
@@ -141,16 +146,29 @@ class CrossValidation:
             return each
         return [*each, {"fold": "mean", **self.mean}, {"fold": "error", **self.standard_error}]
 
+    def _table(self) -> str:
+        """Return the first folds, their mean, and all held-out values together, as lines."""
+        each, k = self.to_rows(), len(self.rows)
+        hidden = k - MOST_SHOWN
+        if hidden > 0:
+            each[MOST_SHOWN:k] = [{"fold": "..."}]
+        if k > 1:
+            each.append({"fold": "all", **self.pooled, "rows": int(self.rows.sum())})
+        lines = aligned(each).splitlines()
+        if hidden > 0:
+            lines[1 + MOST_SHOWN] = f"... {hidden} more"
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         if not self.targets:
-            return aligned(self.to_rows())
+            return self._table()
         each = [
             {"target": name, **own.pooled, "values": int(own.rows.sum())}
             for name, own in self.targets.items()
         ]
         return (
             f"by target, of all held-out values:\n{aligned(each)}\n\n"
-            f"all targets together, each in its own unit:\n{aligned(self.to_rows())}"
+            f"all targets together, each in its own unit:\n{self._table()}"
         )
 
     __repr__ = __str__

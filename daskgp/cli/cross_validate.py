@@ -19,10 +19,6 @@ from daskgp.cli.options import (
     store_options,
 )
 from daskgp.cli.run import command, note, numeric, result
-from daskgp.errors import SettingError
-
-USUAL = "vecchia"
-"""Method without ``--model``."""
 
 
 @command()
@@ -40,8 +36,8 @@ USUAL = "vecchia"
 @click.option(
     "--blocks",
     metavar="SIZE",
-    help="Hold out blocks of a size in the units of the features, or in km on the sphere; of each "
-    "column apart, x=10,y=20; or auto.",
+    help="Hold out blocks of a size: 100km of longitude and latitude, else in the unit of x and y; "
+    "of each column apart, x=10,y=20; or auto, or auto along some columns, x,y.",
 )
 @click.option("--time", metavar="NAME", help="Column along which the past predicts the future.")
 @click.option("--max-rows", type=click.IntRange(min=1), help="Most rows that a fit is given.")
@@ -73,12 +69,12 @@ def cross_validate(
     """Fit a model to parts of DATA, and score its predictions of the other rows.
 
     DATA is a dataset store; or, with --target, any source of `daskgp convert`, such as a csv.
+    Without --model it is exact for up to 2,000 rows and vecchia for more, as in `interpolate`.
     Folds are random rows unless --groups, --blocks or --time say how far from the others held-out
     rows are to lie.  A column of --groups is no feature unless --features has it.
     """
     cluster.check()
     from daskgp import plot
-    from daskgp.choose.auto import AutoGP
     from daskgp.cli import pages
     from daskgp.cli.settings import build_estimator
     from daskgp.data.folds import Wanted
@@ -88,22 +84,17 @@ def cross_validate(
         pages.refuse(report)
     if figures is not None:
         pages.refuse_figures(figures)
-    model = build_estimator(*described, settings_in(columns))
-    if isinstance(model, AutoGP):
-        if described.model is not None or described.config is not None:
-            raise SettingError(
-                "model 'auto' chooses by folds of its own: name the method to cross-validate, such "
-                f"as --model {USUAL}"
-            )
-        model = build_estimator(*described._replace(model=USUAL), settings_in(columns))
     number = _folds(folds)
     asked = Wanted(1 if isinstance(number, str) else number, _blocks(blocks), groups, time, seed)
+    asked.check()
+    method = _method(data, columns, described)
+    model = build_estimator(*described._replace(model=method), settings_in(columns))
     more: dict[str, Any] = {} if metrics is None else {"metrics": names_or_none(metrics)}
     rows = _rows(data, columns | {name: getattr(model, name) for name in SETTINGS})
     with cluster.executor(model.device):
         found = validated(model, rows, number, asked, max_rows, predictions=predictions, **more)
     if described.model is None and described.config is None:
-        note(f"without --model, the method is {USUAL}")
+        note(f"without --model, the method is {method}")
     drawn = [] if figures is None else plot.check(found, figures)
     if report is not None:
         pages.write_cross_validation(report, found, model, data)
@@ -115,6 +106,37 @@ def cross_validate(
     own = {"scheme": found.scheme, "folds": found.to_rows(), "pooled": found.pooled}
     also_targets = {"targets": targets} if targets else {}
     result(**own, **also_targets, predictions=predictions, report=report, figures=drawn)
+
+
+def _method(data: str, columns: dict[str, Any], described: Model) -> str:
+    """Return the method: without a name, or with auto, that of `interpolate` for as many rows."""
+    from daskgp.cli.methods import AUTO
+    from daskgp.cli.settings import read_config
+    from daskgp.maps.kriging import method_for
+
+    in_file = None if described.config is None else read_config(described.config)[0]
+    name = described.model or in_file or AUTO
+    if name != AUTO:
+        return name
+    return method_for(_known(data, columns))
+
+
+def _known(data: str, columns: dict[str, Any]) -> int:
+    """Return how many rows have a target."""
+    import dask.array as da
+
+    from daskgp.cli.sources import training_rows
+    from daskgp.data import open_dataset
+    from daskgp.data.convert import sources
+    from daskgp.maps.rows import known_in
+
+    if columns["target"] is None:
+        training_rows(data, columns)  # which refuses what names columns
+        y = open_dataset(data)[1]
+        return int((~da.isnan(y.reshape(len(y), -1))).any(axis=1).sum())
+    targets = tuple(columns["target"])
+    with sources.open_table(data, targets, columns["features"]) as table:
+        return known_in(table, targets, data)
 
 
 def _rows(data: str, columns: dict[str, Any]) -> tuple[Any, Any, dict[str, Any], Any]:
@@ -138,8 +160,10 @@ def _folds(text: str | None) -> Any:
 
 
 def _blocks(text: str | None) -> Any:
-    """Return the size of blocks, sizes by column, or "auto"."""
-    if text is None or "=" not in text:
-        return None if text is None else numeric(text)
+    """Return the size of blocks, sizes by column, names of columns, or a text."""
+    if text is None:
+        return None
+    if "=" not in text:
+        return [name.strip() for name in text.split(",")] if "," in text else numeric(text)
     pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): numeric(size.strip()) for name, _, size in pairs}

@@ -7,7 +7,9 @@ once; the parts of a fold that are trained on are then written to a dataset stor
 from __future__ import annotations
 
 import heapq
+import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,16 +24,18 @@ from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
 from daskgp.checks import positive, shown, whole
-from daskgp.data import expected, grids, partition, reading, writers
+from daskgp.data import expected, feature_units, grids, partition, reading, writers
 from daskgp.data.blocks import sampling
 from daskgp.data.partition import Span
 from daskgp.data.rows import Rows, refuse_lost
 from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError, SettingError
 from daskgp.models import scaling
-from daskgp.models.columns import RADIUS
+from daskgp.models.columns import LATITUDES, LONGITUDES, RADIUS
 from daskgp.runtime.executor import Executor, map_all, map_reduce, mapped
 from daskgp.runtime.process import single_blas_thread
+
+logger = logging.getLogger("daskgp")
 
 SHARE = 5
 """Parts that a single fold holds out one of."""
@@ -47,6 +51,12 @@ SAMPLE_ROWS, PLACES = 65_536, 1_000
 LEVELS = np.linspace(0.0, 1.0, 401)
 """Quantiles of all distances at which their distribution functions are compared."""
 KM_PER_DEGREE = math.pi * RADIUS / 180.0
+GROUND = r"\s*(\d+\.?\d*|\.\d+)\s*(km|m)\s*"
+"""Size of blocks on the ground, as a text."""
+PER_KM = {"km": 1.0, "m": 1000.0}
+DEGREES = ("lon", "longitude", "lng"), ("lat", "latitude")
+PLACES_BY_NAME = (DEGREES, (("x",), ("y",)), (("easting",), ("northing",)))
+"""Names of columns of places."""
 
 
 class Scheme(Protocol):
@@ -437,10 +447,13 @@ class Wanted(NamedTuple):
                 positive(f"blocks[{shown(column)}]", size)
         elif isinstance(self.blocks, Real):
             positive("blocks", self.blocks)
+        elif isinstance(self.blocks, str) and (km := km_of(self.blocks)) is not None:
+            positive("blocks", km)
         elif isinstance(self.blocks, str) and self.blocks != "auto":
             raise SettingError(
-                f"blocks={shown(self.blocks)}: give 'auto', the size of a block, sizes by column, "
-                "names of columns, or the places (m, d) that predictions are for"
+                f"blocks={shown(self.blocks)}: give 'auto', the size of a block, such as 20 or "
+                "'100km', sizes by column, names of columns, or the places (m, d) that "
+                "predictions are for"
             )
 
     def made(self, rows: Rows, url: str, executor: Executor) -> Parts:
@@ -501,8 +514,13 @@ class Wanted(NamedTuple):
         return Labelled(labels, known, deal(counts, self.parts, self.seed))
 
     def _blocks(self, rows: Rows, url: str, executor: Executor) -> Scheme:
-        if isinstance(self.blocks, Real) or _are_sizes(self.blocks):
-            own = {} if isinstance(self.blocks, Real) else self.blocks
+        size = km_of(self.blocks) if isinstance(self.blocks, str) else self.blocks
+        if isinstance(size, Real):
+            ground = isinstance(self.blocks, str)
+            cells = of_one_size(float(size), ground, rows, self.seed, executor)
+            return self._labelled(cells, rows, executor, "blocks")
+        if _are_sizes(self.blocks):
+            own = self.blocks
             apart = [name for name in own if name in self.beside]
             more = tuple(
                 (self._beside(name, rows, url, executor), float(own[name])) for name in apart
@@ -563,13 +581,79 @@ def column_of(what: str, name: str | int, rows: Rows) -> int:
     )
 
 
-def cells_of(blocks: Any, rows: Rows) -> Cells:
-    """Return the cells that a size, or sizes by column, cut the space into."""
+def km_of(size: str) -> float | None:
+    """Return the km of a size on the ground, such as "100km" or "500 m"; None for other text."""
+    found = re.fullmatch(GROUND, size)
+    return None if found is None else float(found[1]) / PER_KM[found[2]]
+
+
+def of_one_size(size: float, ground: bool, rows: Rows, seed: int, executor: Executor) -> Cells:
+    """Return the cells of one size that cut the space of places.
+
+    Those are longitude and latitude, on the sphere and in km, or x and y or easting and northing in
+    their unit, or where no columns are called so all columns.  A size on the ``ground`` is in km.
+    """
+    names, units = rows.feature_names, rows.feature_units
+    if rows.geographic is not None:
+        return Cells((), rows.geographic, size)
+    place = _place(names)
+    pair = " and ".join(repr(names[j]) for j in place or ())
+    if place is not None and _in_degrees(place, rows, seed, executor):
+        if not ground:
+            logger.warning(
+                "blocks of %g are blocks of %g km on the ground of %s: blocks='%gkm' says so, and "
+                "sizes by column, such as %s=1, are in degrees",
+                *(size, size, pair, size, names[place[0]]),
+            )
+        return Cells((), place, size)
+    columns = range(len(names)) if place is None else place
+    sizes = [size] * len(columns)
+    if ground:
+        given = {feature_units.plain(units[j]) if units else "" for j in columns}
+        (unit, *others) = given
+        if others or unit not in PER_KM:
+            what = pair or ", ".join(names)
+            raise InputError(
+                f"blocks of {size:g} km: the features are {', '.join(names)}, and {what} are not "
+                "known to be longitude and latitude, nor in m or km: give the size as a number, in "
+                "their unit, or geographic=(longitude, latitude) (--geographic)"
+            )
+        sizes = [size * PER_KM[unit]] * len(columns)
+    if len(columns) < len(names):
+        logger.info("blocks are along %s alone", pair)
+    return Cells(tuple(zip(columns, sizes, strict=True)))
+
+
+def _place(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return the columns that are called east and north, if there is one pair of them."""
+    spelt = [name.lower() for name in names]
+    pairs = [
+        (spelt.index(east), spelt.index(north))
+        for easts, norths in PLACES_BY_NAME
+        for east in easts
+        for north in norths
+        if spelt.count(east) == spelt.count(north) == 1
+    ]
+    return pairs[0] if len(pairs) == 1 else None
+
+
+def _in_degrees(place: tuple[int, int], rows: Rows, seed: int, executor: Executor) -> bool:
+    """Return whether a place is longitude and latitude, by names, units and values."""
+    names, units = rows.feature_names, rows.feature_units
+    if names[place[0]].lower() not in DEGREES[0]:
+        return False
+    if units and any(feature_units.plain(units[j]) in feature_units.NO_DEGREES for j in place):
+        return False
+    where = [rows.columns.where[j] for j in place]
+    sample = sample_of(rows, seed, executor)[:, where]
+    low, high = sample.min(axis=0), sample.max(axis=0)
+    ends = zip(low, high, (LONGITUDES, LATITUDES), strict=True)
+    return all(least <= a and b <= most for a, b, (least, most) in ends)
+
+
+def cells_of(blocks: Mapping[str, Any], rows: Rows) -> Cells:
+    """Return the cells that sizes by column cut the space into."""
     place, names = rows.geographic, rows.feature_names
-    if isinstance(blocks, Real):
-        if place is not None:
-            return Cells((), place, float(blocks))
-        return Cells(tuple((j, float(blocks)) for j in range(len(names))))
     sizes = {column_of("blocks", name, rows): float(size) for name, size in blocks.items()}
     km = {sizes.pop(j) for j in place or () if j in sizes}
     if len(km) > 1:

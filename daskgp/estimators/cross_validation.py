@@ -59,14 +59,17 @@ def cross_validate(
         rows, and takes the leave-one-out predictions that `loo` makes from that fit.
     blocks : number, mapping, "auto", sequence of str or array-like (m, d), optional
         Hold out blocks of space, as a score of predictions in gaps needs: of random rows it tells
-        how well a model does between its rows.  A number is the size of blocks along all columns,
-        in their units, or in km on the sphere; a mapping has the sizes along some columns by name,
-        of a source along any that are no features, too.
-        "auto" halves the space until there are 16 or more boxes per fold, which hold equally many
-        rows; names of columns do so in these alone.  With an array, that of places that
-        predictions are for, boxes of several sizes are mixed so that the distances of held-out rows
-        to the nearest one that is trained on are distributed as those of the places to all rows
-        [Milà et al. 2022].
+        how well a model does between its rows.  A number is the size of blocks of places: in km on
+        the ground of longitude and latitude, also of columns that are only called so, such as
+        ``lon`` and ``lat``; along ``x`` and ``y`` or ``easting`` and ``northing`` in their unit; or
+        where there are none, along all columns.  "100km" or "500m" says the unit.  A mapping has
+        the sizes along some columns by name, in the unit of each, of a source along any that are no
+        features, too.
+        "auto" halves the space of all columns until there are 16 or more boxes per fold, which
+        hold equally many rows; names of columns do so in these alone.  With an array, that of
+        places that predictions are for, boxes of several sizes are mixed so that the distances of
+        held-out rows to the nearest one that is trained on are distributed as those of the places
+        to all rows [Milà et al. 2022].
     groups : str, int or array-like (n,), optional
         Column of X, or labels of the rows: those of a group are held out together.  Of a source
         whose columns are named, any column, such as the names of stations; it is no feature unless

@@ -391,11 +391,8 @@ def _said(asked: Asked, min_neighbours: int | None) -> tuple[Mapping[str, Any], 
 
     InputError without any, or for neighbours that text cannot be.
     """
-    known = 0
     with sources.open_table(asked.source, (asked.target,), asked.features) as table:
-        kinds = table.kinds((asked.target,))
-        for block in table.read(kinds, rows.READ, sources.shown(asked.source)):
-            known += int(np.isfinite(block[:, 0]).sum())
+        known = rows.known_in(table, (asked.target,), asked.source)
         texts = () if min_neighbours is None else tuple(table.levels(asked.features))
     if texts:
         raise InputError(
@@ -439,9 +436,14 @@ def _model(
         return clone(method)
     name = method
     if method == "auto":
-        name = "exact" if known <= EXACT and "barriers" not in settings else "vecchia"
+        name = "vecchia" if "barriers" in settings else method_for(known)
     given = {"progress": False, **settings} | ({} if kernel is None else {"kernel": kernel})
     return ESTIMATORS.find(name)(**given)
+
+
+def method_for(known: int) -> str:
+    """Return the method that "auto" takes for so many values."""
+    return "exact" if known <= EXACT else "vecchia"
 
 
 def _described(

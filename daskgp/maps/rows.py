@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ import xarray as xr
 from daskgp.data import gridded
 from daskgp.data.blocks import filling
 from daskgp.data.convert import sources
-from daskgp.data.convert.table import TIMES, check_known
+from daskgp.data.convert.table import TIMES, Table, check_known
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 from daskgp.estimators.base import GaussianProcess
@@ -26,6 +26,12 @@ READ = 65_536
 """Rows of a source that are read at a time."""
 MICROSECONDS = 86_400_000_000
 """In a day."""
+
+
+def known_in(table: Table, targets: Sequence[str], source: Any) -> int:
+    """Return how many rows of the table of a source have a target."""
+    blocks = table.read(table.kinds((*targets,)), READ, sources.shown(source))
+    return sum(int(np.isfinite(block[:, : len(targets)]).any(axis=1).sum()) for block in blocks)
 
 
 def by_name(source: Any, names: Names) -> Any:

@@ -65,11 +65,13 @@ def test_a_column_of_groups_is_a_feature_only_where_it_is_named():
     ("options", "how"),
     [
         (("--blocks", "lon=1,lat=1"), {"blocks": {"lon": 1.0, "lat": 1.0}}),
+        (("--blocks", "60km"), {"blocks": "60 km"}),
+        (("--blocks", "lon,lat"), {"blocks": ["lon", "lat"]}),
         (("--time", "day"), {"time": "day"}),
         (("--folds", "loo"), {"folds": "loo"}),
         (("--seed", 3, "--max-rows", 30), {"random_state": 3, "max_rows": 30}),
     ],
-    ids=["blocks", "time", "loo", "random"],
+    ids=["blocks", "km", "boxes", "time", "loo", "random"],
 )
 def test_folds_are_those_of_the_function(csv, here, options, how):
     columns = ("--features", ",".join(FEATURES))
@@ -104,7 +106,8 @@ def test_a_store_and_several_targets_have_tables(csv, here, tmp_path):
         (("--folds", "many", "--groups", "station"), "give a number, or 'loo'"),
         (("--folds", "2.5", "--groups", "station"), "a whole number"),
         (("--metrics", "rmsee", "--model", "exact", "--groups", "station"), "choose one of"),
-        (("--model", "auto", "--groups", "station"), "name the method"),
+        (("--blocks", "100 miles"), "such as 20 or '100km'"),
+        (("--features", "day", "--blocks", "100km"), "not known to be longitude and latitude"),
         (("--features", "lon,lat", "--time", "hour"), "'hour'"),
         (("--features", "lon,lat", "--blocks", "hour=2"), "'hour'"),
         (("--features", "lon,lat", "--time", "station", "--groups", "station"), "give one of them"),
@@ -207,3 +210,36 @@ def test_the_rows_that_are_kept_for_figures_are_held_out_ones():
     np.testing.assert_allclose(*(rows[np.lexsort(rows.T)] for rows in (found.sample.X, X)))
     error = found.sample.y - found.sample.mean
     assert np.sqrt(np.mean(error**2)) == pytest.approx(found.pooled["rmse"])
+
+
+def test_the_method_without_a_name_is_that_of_interpolate(csv, here, tmp_path, monkeypatch):
+    how = ("--target", "temp", "--groups", "station", "--folds", 3, "--set", "max_iter=3")
+    for model in ((), ("--model", "auto")):
+        told = invoke("cross-validate", csv, *how, *model, "--json")
+        named = succeed("cross-validate", csv, *how, "--model", "exact", "--json")
+        assert json.loads(told.stdout)["pooled"] == named["pooled"]
+        assert ("without --model, the method is exact" in told.stderr) == (not model)
+    monkeypatch.setattr("daskgp.maps.kriging.EXACT", 71)
+    told = invoke("cross-validate", csv, *how, "--json")
+    assert "without --model, the method is vecchia" in told.stderr
+    mapped = ("interpolate", csv, tmp_path / "m.nc", "--target", "temp", "--features", "lon,lat")
+    found = succeed(*mapped, "--resolution", "lon=1,lat=1")
+    assert found["method"] == "VecchiaGP"
+    columns = ("--target", "temp", "--features", "lon,lat,day")
+    succeed("convert", csv, tmp_path / "store.zarr", *columns)
+    told = invoke("cross-validate", tmp_path / "store.zarr", "--set", "max_iter=3", "--folds", 2)
+    assert told.exit_code == 0
+    assert "without --model, the method is vecchia" in told.stderr
+
+
+def test_a_table_of_many_folds_ends_with_the_scores_of_all_rows(csv, here):
+    how = ("--features", "lon,lat", "--folds", 24, "--set", "max_iter=1")
+    found = succeed("cross-validate", csv, "--target", "temp", "--model", "exact", *how, "--json")
+    told = invoke("cross-validate", csv, "--target", "temp", "--model", "exact", *how)
+    header, *lines = told.stdout.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names == [*map(str, range(20)), "...", "mean", "error", "all"]
+    assert lines[20] == "... 4 more"
+    assert float(lines[-1].split()[1]) == pytest.approx(found["pooled"]["rmse"], rel=1e-3)
+    assert lines[-1].split()[header.split().index("rows")] == "72"
+    assert len(found["folds"]) == 26

@@ -1,5 +1,6 @@
 """Cross-validation: folds, their fits and their scores, against fits made by hand."""
 
+import functools
 import itertools
 
 import dask
@@ -112,6 +113,41 @@ def test_blocks_are_held_out_whole(tmp_path):
     _, fold, *_ = run(tmp_path, folds=3, blocks=["x0"])
     by_place = fold[np.argsort(X[:, 0])]
     assert 8 < np.count_nonzero(np.diff(by_place)) < 64  # boxes side by side, at most 64
+
+
+def cells_by_name(names, X, blocks, units=(), tmp_path=None):
+    """Return the folds of rows whose columns have names and units."""
+    url = str(tmp_path / f"data-{len(list(tmp_path.iterdir()))}.zarr")
+    attributes = {"feature_units": units} if units else None
+    with daskgp.data.dataset_writer(url, names, ["y"], attributes=attributes) as writer:
+        writer.append(X, np.sin(X[:, 0]))
+    model = daskgp.SGPR(n_inducing=5, kernel="rbf", optimizer=None, progress=False)
+    return run(tmp_path, *daskgp.open_dataset(url), model, folds=3, blocks=blocks)[1]
+
+
+def test_blocks_of_one_size_are_of_places_and_not_of_covariates(tmp_path, caplog):
+    rng = np.random.default_rng(5)
+    X = np.column_stack([rng.uniform(5, 9, N), rng.uniform(45, 48, N), rng.uniform(0, 2000, N)])
+    of = functools.partial(cells_by_name, tmp_path=tmp_path)
+    named = of(["lon", "lat", "elevation"], X, 100.0)
+    assert "blocks of 100 are blocks of 100 km on the ground of 'lon' and 'lat'" in caplog.text
+    caplog.clear()
+    for size in ("100km", "100000 m"):
+        np.testing.assert_array_equal(of(["Longitude", "latitude", "z"], X, size), named)
+    assert "on the ground" not in caplog.text
+    model = daskgp.SGPR(n_inducing=5, kernel="rbf", optimizer=None, geographic=(0, 1))
+    _, sphere, *_ = run(tmp_path, X, np.sin(X[:, 0]), model, folds=3, blocks=100.0)
+    np.testing.assert_array_equal(named, sphere)
+    plane = of(["x", "y", "elevation"], X, 0.5)
+    alone = of(["x", "y", "elevation"], X, {"x": 0.5, "y": 0.5})
+    np.testing.assert_array_equal(plane, alone)
+    far = of(["lon", "lat", "elevation"], X * [1000, 1000, 1], 500.0)  # metres, as it seems
+    np.testing.assert_array_equal(far, alone)
+    assert "on the ground" not in caplog.text
+    metres = of(["x", "y", "elevation"], X * [1000, 1000, 1], "0.5km", ["m", "m", "m"])
+    np.testing.assert_array_equal(metres, alone)
+    with pytest.raises(InputError, match=r"blocks of 100 km: .* not known to be longitude"):
+        of(["x", "y", "elevation"], X, "100km")
 
 
 def test_blocks_on_the_sphere_are_of_one_size_everywhere(tmp_path):
