@@ -23,6 +23,7 @@ from daskgp.runtime.process import single_blas_thread
 ic = pytest.importorskip("icechunk")
 
 FIRST = "Repository initialized"
+DISK = "1m"
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +304,16 @@ def test_damaged_grids_and_repositories_are_refused_in_one_line(model, tmp_path)
     assert f"cannot use {other}: it is no Icechunk repository" in line
     assert os.listdir(other) == ["mine.txt"]
     assert not (tmp_path / "folder.icechunk.lock").exists()
+
+
+def test_a_full_disk_ends_in_one_line_without_a_commit(model, small_disk, tmp_path):
+    url = small_disk / "maps.icechunk"
+    model.predict_store(grid(), url / "few")
+    places = stored(tmp_path / "grid.zarr", 10_000, (500, 10))
+    line = refused("predict", model.store_url, places, url / "all")
+    full = "the disk is full: free some space or choose another path; nothing was committed"
+    assert line == f"Error: cannot write predictions {url}/all: {full}"
+    assert len(messages(opened(url))) == 1
 
 
 def test_a_run_that_fails_leaves_no_repository(model, tmp_path, monkeypatch):

@@ -334,9 +334,19 @@ def writing(url: Place, what: str) -> Iterator[None]:
         with remote.plainly(url, what):
             yield
     except OSError as error:
-        kind = FullDiskError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        reason = REMEDIES.get(error.errno or 0, first_line(error))
-        raise kind(f"cannot write {what} {url}: {reason}") from error
+        raise _unwritten(url, what, error.errno or 0, first_line(error)) from error
+    except StoreError as error:
+        # Icechunk says in words alone what the system refused
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None or not isinstance(url, Inside):
+            raise
+        raise _unwritten(url, what, int(number[1]), str(error)) from error
+
+
+def _unwritten(url: Place, what: str, number: int, said: str) -> StoreError:
+    """Return the error for a write that the system refused, by the number of its own error."""
+    kind = FullDiskError if number in (errno.ENOSPC, errno.EDQUOT) else StoreError
+    return kind(f"cannot write {what} {url}: {REMEDIES.get(number, said)}")
 
 
 REMEDIES = {
