@@ -95,9 +95,9 @@ def only_node(tree: xr.DataTree, names: Sequence[str] = ()) -> xr.Dataset:
     return next(iter(found.values()))
 
 
-def as_dataset(x: xr.DataArray | xr.Dataset) -> xr.Dataset:
-    """Return a Dataset of a DataArray, by its name or "y"; a Dataset as it is."""
-    return x.to_dataset(name=x.name or "y") if isinstance(x, xr.DataArray) else x
+def as_dataset(x: xr.DataArray | xr.Dataset, unnamed: str = "y") -> xr.Dataset:
+    """Return a Dataset of a DataArray, by its name or else ``unnamed``; a Dataset as it is."""
+    return x.to_dataset(name=x.name or unnamed) if isinstance(x, xr.DataArray) else x
 
 
 def flat(X: xr.DataArray | xr.Dataset) -> tuple[dict[str, np.ndarray], Names]:

@@ -80,6 +80,8 @@ def open_raster(source: str, names: Sequence[str] = (), chunks: Any = None) -> I
             "such as by gdal_translate -a_srs -a_ullr"
         )
     with grid:
+        lost = [dim for dim in ("x", "y") if dim in grid.coords and not grid[dim].ndim]
+        grid = grid.expand_dims(lost).transpose(..., "y", "x") if lost else grid  # of one cell
         if not {"x", "y"} <= {*grid.indexes}:
             raise InputError(
                 f"{source} is rotated, so that it has no axes: warp it to be north-up, such as by "
@@ -106,7 +108,6 @@ def _named(grid: xr.Dataset, path: str, names: Sequence[str]) -> xr.Dataset:
     bands = [str(name) for name in grid.data_vars]
     if len(bands) == 1:
         said = [said[0] or os.path.splitext(os.path.basename(path))[0]]
-    named = {b: own for b, own in zip(bands, said, strict=True) if own and said.count(own) == 1}
     reference = next(
         (own for own in grid.coords.values() if crs.says_one(own.ndim, own.attrs)), None
     )
@@ -115,6 +116,9 @@ def _named(grid: xr.Dataset, path: str, names: Sequence[str]) -> xr.Dataset:
     axes = {name: dict[str, Any]() for name in names}
     pair = crs.across_and_up(axes) if degrees == crs.are_degrees(axes) else None
     across, up = pair or (("lon", "lat") if degrees else crs.PLANE)
+    taken = {"", across, up, *map(str, grid.coords)}
+    pairs = zip(bands, said, strict=True)
+    named = {band: own for band, own in pairs if own not in taken and said.count(own) == 1}
     for name, own in grid.data_vars.items():
         sizes = own.encoding.get("preferred_chunks") or {}
         new = {"x": across, "y": up}

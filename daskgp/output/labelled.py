@@ -84,7 +84,7 @@ def opened(maps: Any) -> Iterator[tuple[Any, str]]:
     """
     with ExitStack() as stack:
         if grids.is_xarray(maps):
-            fields, what = grids.as_dataset(maps), "the map"
+            fields, what = grids.as_dataset(maps, "values"), "the map"
         elif isinstance(maps, str | os.PathLike):
             what = os.fspath(maps)
             with gridded.readable(what):

@@ -131,6 +131,15 @@ def test_projected_axes_have_the_names_that_the_model_has(tmp_path):
         assert list(grid.data_vars) == ["band_1", "band_2"]
 
 
+def test_a_single_row_and_a_band_named_as_an_axis_are_grids(tmp_path):
+    path = written(tmp_path / "lon.tif", np.ones((1, 1, 8)))
+    with gridded.open_grid(path) as grid:
+        assert dict(grid.sizes) == {"lat": 1, "lon": 8}
+        assert list(grid.data_vars) == ["band_1"]
+        assert grid.band_1.dims == ("lat", "lon")
+        np.testing.assert_array_equal(grid.lat, [47.75])
+
+
 def test_damaged_files_and_those_without_a_place_are_refused(terrain, tmp_path):
     table().to_csv(tmp_path / "rows.csv", index=False)
     rng = np.random.default_rng(0)

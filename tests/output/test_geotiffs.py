@@ -111,6 +111,12 @@ def test_metres_keep_their_digits_and_their_system(tmp_path):
                             maps.temp.transpose("x", "y").drop_vars("spatial_ref"))  # fmt: skip
 
 
+def test_a_map_without_a_name_is_one_of_values(tmp_path):
+    daskgp.to_geotiff(utm().temp.rename(None), tmp_path / "map.tif", crs=32632)
+    with rasterio.open(tmp_path / "map.tif") as file:
+        assert file.descriptions == ("values",)
+
+
 def test_steps_of_one_from_zero_are_as_others(tmp_path):
     maps = field(("y", "x"), y=np.arange(-3.5, 0), x=np.arange(0.5, 5))
     daskgp.to_geotiff(maps, tmp_path / "map.tif", crs="EPSG:32632")
