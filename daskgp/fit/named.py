@@ -105,7 +105,8 @@ class Named(NamedTuple):
         They are converted a second time beside the features, at a URL of their own.  Only a column
         of the name ``texts`` may hold text, of which the values are codes.
         """
-        beside = self._replace(features=[*self.features, *names])
+        none: dict[str, Any] = dict.fromkeys(("y_std", "y_variance", "weight", *COLUMNS))
+        beside = self._replace(features=[*self.features, *names], **none)  # they may be among these
         with beside.converted(url, progress) as (X, _, _):
             columns = np.asarray(X[:, X.shape[1] - len(names) :], np.float64)
             text = data.levels_of(X, [*self.features, *names])

@@ -608,7 +608,7 @@ def warn_of_row_numbers(
     variance = (np.where(numbers, span, 2) ** 2 - 1) / 12
     off = np.abs(np.diag(sums.scatter) / sums.weight / variance - 1)
     numbers &= off < (1e-6 if plain else UNEVEN)
-    for j in np.flatnonzero(gaps).tolist():
+    for j in np.flatnonzero(gaps[: len(feature_names)]).tolist():  # others are targets
         numbers[j] = feature_names[j] and _counts(first(j))
     said = [repr(name) for j, name in enumerate(feature_names) if name and numbers[j]]
     if said:

@@ -163,6 +163,11 @@ def test_blocks_may_be_along_columns_that_are_no_features(csv, here):
     wanted = succeed("cross-validate", csv, *FITTED, *PLACES, "--groups", "pair", *given)
     assert found["pooled"] == pytest.approx(wanted["pooled"], rel=1e-6)
     stations().to_csv(csv, index=False)
+    weighted = ("--weight", "day", "--blocks", "day=2")
+    pairs.assign(day=pairs.day + 1).to_csv(csv, index=False)
+    apart = succeed("cross-validate", csv, *FITTED, *PLACES, *weighted, *given)
+    assert apart["pooled"]["rmse"] != pytest.approx(found["pooled"]["rmse"])
+    stations().to_csv(csv, index=False)
     both = succeed("cross-validate", csv, *FITTED, *PLACES, "--blocks", "day=2,lon=100", *given)
     assert both["pooled"] == pytest.approx(found["pooled"], rel=1e-6)
 

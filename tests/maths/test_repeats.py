@@ -207,6 +207,12 @@ def test_numbers_that_are_not_those_of_rows_are_not_remarked_on(column, caplog):
     assert not said(caplog, np.stack([rng().normal(size=400), column], axis=1), NUMBERS)
 
 
+def test_whole_targets_with_gaps_number_no_rows(caplog):
+    y = rng().permutation(np.delete(np.arange(421.0), np.s_[5:416:20]))
+    assert len(y) == 400
+    assert not said(caplog, rng().normal(size=(400, 2)), y)
+
+
 def test_times_and_a_single_feature_may_number_the_rows(caplog):
     assert not said(caplog, NUMBERS[:, None], np.sin(NUMBERS))
     days = np.datetime64("1970-01-01") + NUMBERS.astype("m8[D]")
