@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
@@ -108,6 +111,33 @@ def same(one: str, other: str) -> bool:
         return bool(CRS(one).equals(CRS(other), ignore_axis_order=True))
     except CRSError:
         return False
+
+
+class OnGlobe(NamedTuple):
+    """Functions of arrays x and y in a projected system, and of longitudes and latitudes, back."""
+
+    to_degrees: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    to_plane: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    metres: float
+    """Metres of a unit of x and y."""
+
+
+def on_globe(wkt: str) -> OnGlobe | None:
+    """Return where places in a projected system are; None without pyproj, or for other systems."""
+    try:
+        from pyproj import CRS, Transformer
+        from pyproj.exceptions import CRSError, ProjError
+    except ImportError:
+        return None
+    try:
+        own = CRS(wkt)
+        if not own.is_projected:
+            return None
+        there = Transformer.from_crs(own, "OGC:CRS84", always_xy=True)
+    except (CRSError, ProjError):
+        return None
+    back = partial(there.transform, direction="INVERSE")
+    return OnGlobe(there.transform, back, float(own.axis_info[0].unit_conversion_factor))
 
 
 def refuse_other(own: Attributes, known: Attributes, what: str, where: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskgp.data import crs, grids
 from daskgp.data.stores import objects
 from daskgp.errors import InputError
 from daskgp.plot import places
@@ -163,6 +164,7 @@ def _panel(fields: Mapping[str, Any], coast: bool | list[np.ndarray], cells: int
         tools=["hover"],
         bgcolor="#d9d9d9",
         **_shape(where),
+        **_numbered(where),
     )
     frame = {"xlim": _ends(where.x), "ylim": _ends(where.y)}
     lines = lines_on(where, frame["xlim"], frame["ylim"], coast)
@@ -187,12 +189,31 @@ def _places(field: Any) -> tuple[Places, list[Any]]:
 
     axes = places.axes_of(field)
     (first, second), units = axes, [places.unit_of(axis) for axis in axes]
-    where = Places(first.values, second.values, units=(units[0], units[1]), renamed=False)
+    where = Places(
+        first.values,
+        second.values,
+        names=(places.name_of(first), places.name_of(second)),
+        units=(units[0], units[1]),
+        renamed=False,
+        crs=crs.wkt_of(grids.reference_of(field)[1]),
+    )
     named = zip(axes, units, strict=True)
     return where, [
         hv.Dimension(str(axis.name), label=places.name_of(axis), unit=unit or None)
         for axis, unit in named
     ]
+
+
+def _numbered(where: Places) -> dict[str, Any]:
+    """Return what numbers axes in metres in km, where these are many."""
+    from bokeh.models import CustomJSTickFormatter
+
+    options: dict[str, Any] = {}
+    for i, axis in enumerate("xy"):
+        if where.in_km(i):
+            options[f"{axis}formatter"] = CustomJSTickFormatter(code="return `${tick / 1000}`")
+            options[f"{axis}label"] = where.label(i)
+    return options
 
 
 def _limits(title: str, field: Any, spread: bool) -> tuple[float, float]:

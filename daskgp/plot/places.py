@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskgp import data
-from daskgp.data import grids, reading
+from daskgp.data import crs, grids, reading
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
 from daskgp.plot.canvas import finite_values, in_memory
@@ -38,7 +38,8 @@ class Places:
 
     ``x`` and ``y`` are those of n points, of the columns and rows of an image of the ``shape``, or
     of all points of the image where it is curvilinear.  ``order`` are its points row by row.
-    ``renamed`` axes have the names that the caller gave, with units if any.
+    ``renamed`` axes have the names that the caller gave, with units if any.  ``crs`` is the
+    well-known text of their reference system, "" where it is not known.
     """
 
     x: np.ndarray
@@ -48,6 +49,7 @@ class Places:
     names: tuple[str, str] = ("x", "y")
     units: tuple[str, str] = ("", "")
     renamed: bool = True
+    crs: str = ""
 
     @cached_property
     def extent(self) -> tuple[float, float]:
@@ -183,12 +185,14 @@ def _in_degrees(names: Sequence[str], X: np.ndarray) -> bool:
     )
 
 
-def results_of(results: Mapping[str, Any]) -> tuple[Any, Any]:
+def results_of(results: Any) -> tuple[Any, Any]:
     """Return mean and standard deviation of a Dataset or another mapping of results.
 
     They are called ``mean`` and ``std``, or ``variance``, or so after the name of a target, which
     alone is that of a mean beside a spread.
     """
+    if hasattr(results, "data_vars"):
+        results = grids.with_reference(results)
     parts: dict[str, Any] = {}
     for what in ("mean", "std", "variance"):
         names = [name for name in results if name == what or str(name).endswith(f"_{what}")]
@@ -218,7 +222,7 @@ def _has_spread(name: Any, results: Mapping[Any, Any]) -> bool:
     return any(f"{name}_{spread}" in results for spread in ("std", "variance"))
 
 
-def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
+def panels_of(fields: Any) -> dict[str, Any]:
     """Return DataArrays by the titles of their panels.
 
     There is one for each target, quantile and sample of a prediction.  Variables of a Dataset that
@@ -226,6 +230,7 @@ def panels_of(fields: Mapping[Any, Any]) -> dict[str, Any]:
     """
     panels: dict[str, Any] = {}
     if hasattr(fields, "data_vars"):
+        fields = grids.with_reference(fields)
         means = [name for name in fields if _has_spread(name, fields)]
         ranks = {name: 0 if name in means else _rank(str(name)) for name in fields}
         for values in sorted(fields.values(), key=lambda array: ranks[array.name]):
@@ -311,7 +316,8 @@ def _of_labelled(
     units = (unit_of(axes[0]), unit_of(axes[1]))
     labels = names or (name_of(axes[0]), name_of(axes[1]))
     pair = labels[0], labels[1]
-    where = Places(x, y, shape, order.ravel(), pair, units, renamed=names is not None)
+    said = crs.wkt_of(grids.reference_of(first)[1])
+    where = Places(x, y, shape, order.ravel(), pair, units, names is not None, said)
     flat = {
         name: finite_values(name, np.ravel(v), len(order.ravel()))
         for name, v in zip(same, values, strict=True)

@@ -1,6 +1,7 @@
 """Maps of labelled results: axes, units and colours come from the data."""
 
 import json
+import sys
 
 import dask
 import dask.array as da
@@ -295,6 +296,62 @@ def test_columns_of_a_table_called_longitude_and_latitude_are_a_map_with_coasts(
     assert lines_of(ax)
     ax = plot.residuals(X, np.ones(20), np.zeros(20), np.ones(20), names=("a", "b"))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
+
+
+def projected(epsg, x, y, unit="m", as_data=True):
+    """A map in a projected system, which a variable or a coordinate says."""
+    pyproj = pytest.importorskip("pyproj")
+    coords = {
+        name: (name, values, {"standard_name": f"projection_{name}_coordinate", "units": unit})
+        for name, values in (("y", y), ("x", x))
+    }
+    said = {"grid_mapping": "spatial_ref", "units": "m"}
+    field = xr.DataArray(np.ones((len(y), len(x))), coords, ("y", "x"), attrs=said)
+    maps = xr.Dataset({"thickness_mean": field, "thickness_std": field})
+    maps["spatial_ref"] = ((), 0, pyproj.CRS.from_epsg(epsg).to_cf())
+    return maps if as_data else maps.set_coords("spatial_ref")
+
+
+KAP_FARVEL = (-43.9, 59.77)
+
+
+@pytest.mark.parametrize(("unit", "as_data"), [("m", True), ("km", False)])
+def test_projected_maps_get_coastlines_where_their_system_is_said(unit, as_data):
+    pyproj = pytest.importorskip("pyproj")
+    scale = 1.0 if unit == "m" else 1e3
+    side = np.linspace(-3.5e6, 3.5e6, 30) / scale
+    maps = projected(3413, side, side - 1e6 / scale, unit, as_data)
+    there = pyproj.Transformer.from_crs(4326, 3413, always_xy=True)
+    for axes in (plot.maps(maps), plot.posterior_map(maps)):
+        for ax in axes:
+            coast = np.concatenate(lines_of(ax)) * scale
+            for name, (lon, lat) in {"Kap Farvel": KAP_FARVEL, "Reykjanes": (-22.7, 63.8)}.items():
+                place = there.transform(lon, lat)
+                assert np.hypot(*(coast - place).T).min() < 60e3, name
+            assert ax.get_xlim()[1] == pytest.approx(side[-1], rel=0.05)
+    assert not any(map(lines_of, plot.maps(maps, coast=False)))
+    assert not any(map(lines_of, plot.maps(maps.drop_vars("spatial_ref"))))
+
+
+def test_coastlines_of_a_projected_globe_are_cut_where_it_is():
+    maps = projected(8857, np.linspace(-17.2e6, 17.2e6, 40), np.linspace(-8.3e6, 8.3e6, 20))
+    (ax, _) = plot.maps(maps)
+    lines = lines_of(ax)
+    assert len(lines) > 50
+    assert max(np.abs(np.diff(line, axis=0)).max() for line in lines) < 2e6
+
+
+def test_maps_without_a_known_place_have_no_coastlines(monkeypatch):
+    side = np.linspace(0, 1e5, 5)
+    maps = projected(25832, side + 5e5, side + 6.1e6)
+    (ax, _) = plot.maps(maps)
+    assert lines_of(ax)
+    no_text = maps.assign(spatial_ref=((), 0, {"crs_wkt": "LOCAL_CS['none']"}))
+    assert not any(map(lines_of, plot.maps(no_text)))
+    feet = maps.assign_coords({name: maps[name].assign_attrs(units="ft") for name in "xy"})
+    assert not any(map(lines_of, plot.maps(feet)))
+    monkeypatch.setitem(sys.modules, "pyproj", None)
+    assert not any(map(lines_of, plot.maps(maps)))
 
 
 def test_places_that_the_caller_calls_longitude_and_latitude_are_on_the_globe():
