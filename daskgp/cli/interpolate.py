@@ -65,7 +65,7 @@ from daskgp.errors import SettingError
     "--min-neighbours",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Leave out cells with fewer rows within half the correlation.",
+    help="Leave out cells with fewer rows within the reach of the field.",
 )
 @click.option("--include-noise", is_flag=True, help="Deviations of new values, not of the field.")
 @file_encoding_options
@@ -90,7 +90,8 @@ def interpolate(
 
     SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is
     --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc, NAME.zarr or,
-    as a GeoTIFF, NAME.tif, here or at a URL, gets mean and standard deviation.
+    as a GeoTIFF, NAME.tif, here or at a URL, gets mean and standard deviation of all cells, those
+    with a value, too.
     """
     from daskgp.data import encoding as encodings
     from daskgp.maps.covering import grid_over

@@ -16,7 +16,7 @@ FAR = np.geomspace(10.0, 1e6, 201)[1:]
 """Distances, in ranges of a column, that correlations are evaluated at."""
 
 
-def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
+def correlation_lengths(kernel: Kernel, spread: np.ndarray, share: float = 0.5) -> np.ndarray:
     """Return the distance (d,) along each dimension where the correlation first falls half-way.
 
     That is half-way from one to its lowest value, so that a constant part does not count: within
@@ -27,22 +27,23 @@ def correlation_lengths(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
     over the largest of their ranges, so that their lengths have the proportions of the kernel.
     """
     spread = _tied(kernel, spread)
-    return _along(kernel, np.diag((spread > 0).astype(np.float64)), spread)
+    return _along(kernel, np.diag((spread > 0).astype(np.float64)), spread, share)
 
 
-def distance_units(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
+def distance_units(kernel: Kernel, spread: np.ndarray, share: float = 0.5) -> np.ndarray:
     """Return the units of distances that make those of a kernel alike in all directions.
 
     They are the correlation lengths (d,) along the columns; of a kernel with rotated columns a
     matrix T (q, d), whose product T x has units of one: correlation lengths along the turned axes.
-    Where several parts of a kernel are rotated, the axes are those of the first one.
+    Where several parts of a kernel are rotated, the axes are those of the first one.  With another
+    ``share`` lengths are those where the correlation has fallen by that share of its way.
     """
     if not has_rotation(kernel):
-        return correlation_lengths(kernel, spread)
+        return correlation_lengths(kernel, spread, share)
     (_, rotated), *_ = rotations(kernel)
     spread = _tied(kernel, spread)
     axes = rotated.axes(len(spread)) * (spread > 0)
-    lengths = _along(kernel, axes, np.where(axes != 0, spread, 0.0).max(axis=1))
+    lengths = _along(kernel, axes, np.where(axes != 0, spread, 0.0).max(axis=1), share)
     matters = np.isfinite(lengths)
     return axes[matters] / lengths[matters, None] if matters.any() else lengths
 
@@ -78,7 +79,7 @@ def _tied(kernel: Kernel, spread: np.ndarray) -> np.ndarray:
     return spread
 
 
-def _along(kernel: Kernel, axes: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def _along(kernel: Kernel, axes: np.ndarray, spread: np.ndarray, share: float) -> np.ndarray:
     """Return correlation lengths along axes (q, d), on which rows spread over (q,)."""
     lengths = np.full(len(spread), np.inf)
     for j, (axis, width) in enumerate(zip(axes, spread, strict=True)):
@@ -89,7 +90,7 @@ def _along(kernel: Kernel, axes: np.ndarray, spread: np.ndarray) -> np.ndarray:
             steps = np.concatenate([NEAR, FAR])
             correlation = _correlation(kernel, axis, steps * width)
         lowest = max(float(correlation.min()), 0.0)
-        middle = 0.5 * (1 + lowest)
+        middle = 1.0 - share * (1.0 - lowest)
         below = np.flatnonzero(correlation < middle)
         if len(below):
             away = width * steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,9 +11,10 @@ import xarray as xr
 
 from daskgp import data
 from daskgp.checks import shown
-from daskgp.data import gridded, grids
+from daskgp.data import feature_units, gridded, grids
 from daskgp.errors import InputError
-from daskgp.maps.rows import along, check_axes, without_fills
+from daskgp.maps.rows import along, check_axes, turned, without_fills
+from daskgp.models.columns import KINDS, kind_of_name
 
 logger = logging.getLogger("daskgp")
 
@@ -67,6 +69,21 @@ def opened(background: Any) -> Any:
         return grid[fields[0]].load()
 
 
+def check_unit(
+    background: Any, grid: xr.Dataset, attributes: Mapping[str, Any], target: str
+) -> None:
+    """Raise InputError for a background that says another unit than a target."""
+    field = grid.get(background) if isinstance(background, str) else background
+    if not isinstance(field, xr.DataArray):
+        return
+    own, wanted = (feature_units.said_by(said) for said in (field.attrs, attributes))
+    if own and wanted and not feature_units.alike(own, wanted):
+        raise InputError(
+            f"background is in {own} and {target!r} in {wanted}: convert one of both, and its "
+            "attribute units"
+        )
+
+
 def of(
     background: Any, source: Any, grid: xr.Dataset, features: Names
 ) -> tuple[AtRows, xr.DataArray]:
@@ -109,11 +126,12 @@ def of(
             "nothing lies: give two or more, or select it, .isel("
             f"{short[0]}=0)"
         )
-    ordered = background.sortby(list(background.dims))
-    at_rows = {dim: along(source, dim) for dim in ordered.dims}
-    at_cells = {dim: grid[dim] for dim in ordered.dims}
-    for places in (at_rows, at_cells):
-        check_axes("background", ordered, places)
+    ordered = _closed(background.sortby(list(background.dims)))
+    at_rows, at_cells = dict[Any, Any](), dict[Any, Any]()
+    for dim in ordered.dims:
+        for places, own in ((at_rows, along(source, dim)), (at_cells, grid[dim])):
+            check_axes("background", ordered, {dim: own})
+            places[dim] = turned(dim, ordered.indexes[dim], own, 0.0)
     found = _interpolated(ordered, at_rows)
     rows = (
         found.to_numpy()
@@ -122,6 +140,19 @@ def of(
     )
     cells = _interpolated(ordered, at_cells)
     return AtRows(rows), cells.drop_vars([name for name in cells.coords if name not in grid.coords])
+
+
+def _closed(field: xr.DataArray) -> xr.DataArray:
+    """Return a field, with its first column once more where it goes all around the globe."""
+    for dim in field.dims:
+        axis = field.indexes[dim]
+        if kind_of_name(str(dim)) != KINDS[0] or axis.dtype.kind not in "iuf" or len(axis) < 3:
+            continue
+        step = float(axis[-1] - axis[0]) / (len(axis) - 1)
+        if abs(float(axis[-1] - axis[0]) + step - 360.0) < WHOLE * step:
+            first = field.isel({dim: [0]}).assign_coords({dim: [axis[0] + 360.0]})
+            return xr.concat([field, first], dim)
+    return field
 
 
 def _interpolated(field: xr.DataArray, places: dict[Any, Any]) -> xr.DataArray:

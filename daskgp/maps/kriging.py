@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ from daskgp import data
 from daskgp.checks import positive, shown, whole
 from daskgp.data import crs, gridded, grids
 from daskgp.data.convert import sources
+from daskgp.data.convert.table import Table
 from daskgp.data.rows import COLUMNS
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import requirements
@@ -25,6 +26,7 @@ from daskgp.fit.named import Named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.maps import background as backgrounds
 from daskgp.maps import reach, region, rows
+from daskgp.models.columns import kind_of_name
 
 if TYPE_CHECKING:
     from daskgp.kernels import Kernel
@@ -33,6 +35,9 @@ logger = logging.getLogger("daskgp")
 
 EXACT = 2_000
 """Most values of which "auto" takes the exact Gaussian process."""
+
+LISTED = 5
+"""Columns that a line lists at most."""
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -44,6 +49,8 @@ class Asked(NamedTuple):
     target: str
     features: Names
     grid: xr.Dataset
+    left_out: Names = ()
+    """Columns that could be features, which the grid does not have."""
 
     @property
     def coords(self) -> Mapping[Hashable, xr.DataArray]:
@@ -107,9 +114,9 @@ def interpolate(
         after; rows and cells outside it are left out.
     mask : DataArray or str, optional
         Where the map is wanted: a field of booleans over some of the features, whose nearest value
-        counts, up to half a step away; the name of such a variable of the grid; or the path of a
-        GeoJSON file of polygons over longitude and latitude, or x and y.  Rows and cells outside
-        are left out.
+        counts, up to half a step away; the name of such a variable of the grid, in which numbers of
+        0 and NaN are outside, too; or the path of a GeoJSON file of polygons over longitude and
+        latitude, or x and y.  Rows and cells outside are left out.
     barriers : str or mapping, optional
         What rows and cells do not see one another across, such as land between two seas: the path
         of a GeoJSON file of polygons over longitude and latitude, or x and y, what such a file
@@ -118,8 +125,9 @@ def interpolate(
     max_std : float, optional
         Largest standard deviation, in units of the target, up to which cells have values.
     min_neighbours : int, optional
-        Number of rows that a cell needs within the distance at which the correlation of the learned
-        kernel is half-way down; others have no values.
+        Number of rows that a cell needs within reach, the distance at which the correlation of the
+        learned kernel is half-way down, or values differ as those of half the rows do, if that is
+        less; others have no values.
     include_noise : bool
         Whether the deviation is that of new values, in place of that of the field; always so with a
         likelihood of counts, classes or amounts, whose map is of rates, probabilities or amounts.
@@ -211,12 +219,15 @@ def mapped(
     background = backgrounds.opened(background)
     asked = asked_for(source, like, target, features, background, columns)
     attributes, known = _said(asked, min_neighbours)
+    backgrounds.check_unit(background, asked.grid, attributes, asked.target)
     model = _model(method, kernel, known, settings)
     work.check_columns(model.recipe(), [name for name in COLUMNS if name in columns])
     beside = _beside(columns, background)
     asked, regions, added = _prepared(asked, mask, background, model, beside)
     logger.info("%s of %r on %d values of %s", model, asked.target, known, list(asked.features))
     _fit(model, asked, columns)
+    if asked.left_out:
+        _say_left_out(asked.left_out)
     used = {*asked.features, asked.target}  # the target tells chunks and the order of dimensions
     grid = asked.grid.drop_vars([name for name in asked.grid.data_vars if name not in used])
     include_noise = include_noise or has_link(model)
@@ -225,16 +236,44 @@ def mapped(
     if max_std is not None:
         kept.append(std <= max_std)
     if min_neighbours is not None:
-        places = rows.fitted_places(asked.source, asked.target, model)
-        kept.append(reach.near(model, places, grid, min_neighbours))
-    for own in kept:
-        mean, std = mean.where(own), std.where(own)
+        kept.append(_reached(model, asked, grid, min_neighbours))
+    mean, std = _left(mean, std, kept)
     if added is not None:
         with xr.set_options(keep_attrs=True):
             there = added.broadcast_like(mean).transpose(*mean.dims)
             mean, std = mean + there, std.where(there.notnull())
     maps = _described(mean, std, asked, attributes, model, include_noise)
     return (maps, model) if return_model else maps
+
+
+def _reached(model: GaussianProcess, asked: Asked, grid: xr.Dataset, number: int) -> xr.DataArray:
+    """Return whether cells have so many rows within reach; say so if all have."""
+    places = rows.fitted_places(asked.source, asked.target, model)
+    near = reach.near(model, places, grid, number)
+    if near.chunks is None and bool(near.all()):
+        logger.warning(
+            "min_neighbours=%d leaves out no cell: all are within reach of the rows; max_std and "
+            "mask leave out others",
+            number,
+        )
+    return near
+
+
+def _left(
+    mean: xr.DataArray, std: xr.DataArray, kept: Sequence[xr.DataArray]
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return maps without values of cells that are not kept by all; say so if none is left."""
+    first, last = mean, std
+    for own in kept:
+        first, last = first.where(own), last.where(own)
+    if kept and first.chunks is None and not bool(first.notnull().any()):
+        logger.warning(
+            "no cell of the map is left with a value, of standard deviations from %.3g to %.3g: "
+            "see mask, max_std and min_neighbours",
+            float(std.min()),
+            float(std.max()),
+        )
+    return first, last
 
 
 def _beside(columns: Mapping[str, Any], background: Any) -> Names:
@@ -355,6 +394,7 @@ def asked_for(
                 f"source has {', '.join(has)}, and the grid "
                 f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
+        _check_axes(table, wanted, grid, "source" if like is source else "grid")
     if target is None:
         rest = [name for name in has if name not in wanted and name not in beside]
         if len(rest) != 1:
@@ -363,7 +403,53 @@ def asked_for(
                 f"features {', '.join(wanted)}: give target=, one of {', '.join(rest or has)}"
             )
         (target,) = rest
-    return Asked(source, target, wanted, grid)
+    used = {*wanted, target, *beside}
+    open_to = table.defaults if features is None else ()
+    left_out = tuple(name for name in open_to if name not in used and _is_measured(table, name))
+    return Asked(source, target, wanted, grid, left_out)
+
+
+def _is_measured(table: Table, name: str) -> bool:
+    """Return whether a column of a source has numbers or times."""
+    try:
+        return bool(table.kinds((name,)))
+    except InputError:
+        return False
+
+
+def _check_axes(table: Table, wanted: Names, grid: xr.Dataset, what: str) -> None:
+    """Raise InputError for an axis of the grid or of the source that is no feature of the map."""
+    coordinates = {dim for name in wanted if name in grid.coords for dim in grid[name].dims}
+    used = {dim for name in wanted for dim in grid[name].dims}
+    foreign = [str(dim) for dim in grid.dims if dim in used - coordinates and dim in grid.coords]
+    if foreign:
+        kind = kind_of_name(foreign[0])
+        alike = [name for name in table.columns if kind and kind_of_name(name) == kind]
+        example = f", such as grid.rename({foreign[0]}={alike[0]!r})" if alike else ""
+        raise InputError(
+            f"the {what} has {' and '.join(foreign)}, by which the source has no column: it has "
+            f"{', '.join(table.columns)}; rename one of both{example}, or name the features "
+            "(features=, --features)"
+        )
+    lost = [name for name in table.defaults if name not in wanted] if table.gridded else []
+    if lost:
+        raise InputError(
+            f"the source has {' and '.join(lost)}, and the {what} not, so that values at all of "
+            f"{'it' if len(lost) == 1 else 'them'} would be of one place: give the {what} "
+            f"{lost[0]}, too (--resolution or --extent {lost[0]}=...), select from the source, or "
+            "name the features (features=, --features)"
+        )
+
+
+def _say_left_out(names: Names) -> None:
+    """Say which columns of a source are no features as the grid does not have them."""
+    several = len(names) > 1
+    logger.warning(
+        "%s of the source %s, as the grid does not have %s",
+        ", ".join(names[:LISTED]) + (" and others" if len(names) > LISTED else ""),
+        "are no features" if several else "is no feature",
+        "them" if several else "it",
+    )
 
 
 def _grid(like: Any, columns: Names) -> xr.Dataset:

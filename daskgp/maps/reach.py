@@ -13,11 +13,16 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.kernels.lengthscales import distance_units, in_units
 from daskgp.posterior.posterior import Posterior
 
+HALF = 0.5
+"""Share of its way to the lowest that a correlation falls within reach."""
+
 
 def near(model: GaussianProcess, rows: np.ndarray, grid: xr.Dataset, number: int) -> xr.DataArray:
     """Return whether cells have so many rows within the reach of a model.
 
-    That is the distance at which the correlation of its kernel is half-way down.
+    That is the distance at which the correlation of its kernel is half-way down, or at which half
+    the mean square of differences between values is the variance of the rows, halved: kernels of
+    long lengthscales and large variances are smooth, and do not reach as far as they correlate.
 
     Parameters
     ----------
@@ -30,8 +35,11 @@ def near(model: GaussianProcess, rows: np.ndarray, grid: xr.Dataset, number: int
     number : int
     """
     posterior = model.solved_
-    scaled = posterior.scaled(rows)
-    units = distance_units(posterior.theta.kernel, np.ptp(scaled, axis=0))
+    scaled, kernel = posterior.scaled(rows), posterior.theta.kernel
+    share = HALF
+    if posterior.likelihood is None and model.standardize:  # that of the rows is 1
+        share /= max(1.0, float(np.mean(kernel.diag(scaled))))
+    units = distance_units(kernel, np.ptp(scaled, axis=0), share)
     enough = partial(_enough, KDTree(in_units(scaled, units)), posterior, units, number)
     cells = grids.grid_of(grid, posterior.feature_names, units=posterior.feature_units)
     found = cells.map(enough, 1)[..., 0].astype(bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -13,7 +14,9 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data.polygons import Polygons, polygons_in
 from daskgp.errors import InputError
-from daskgp.maps.rows import along, check_axes
+from daskgp.maps.rows import along, check_axes, turned
+
+logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -27,6 +30,7 @@ class Field:
     def at(self, places: dict[Hashable, Any]) -> xr.DataArray:
         """Return whether places are inside, by the coordinates along each dimension."""
         check_axes("mask", self.wanted, places)
+        places = {d: turned(d, self.wanted.indexes[d], own, 0.5) for d, own in places.items()}
         there = xr.DataArray(True)
         for dim in self.dims:
             axis = np.sort(self.wanted[dim].values)
@@ -84,6 +88,9 @@ class Region:
             kept = source[own.to_numpy()]
         else:
             kept = source.assign({target: source[target].where(own)})
+        left_out = int((~own).sum())
+        if 2 * left_out > own.size:
+            logger.warning("%s leaves out %d of %d rows", self.what, left_out, own.size)
         if not own.any():
             raise InputError(
                 f"{self.what} leaves out all rows of the source: give one in the coordinates of "
@@ -119,6 +126,8 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
             f"mask is {shown(mask)}: give a DataArray of booleans, the name of a variable of the "
             "grid, or the path of a GeoJSON file"
         )
+    if mask.dtype.kind == "f":  # of files, in which NaN and 0 are outside
+        mask = mask.fillna(0) != 0
     if mask.dtype.kind not in "bui":
         raise InputError(
             f"mask holds {mask.dtype}: give booleans, such as mask.notnull() or mask > 0"

@@ -18,6 +18,7 @@ from daskgp.estimators.base import GaussianProcess
 from daskgp.fit.named import Named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.models import fills
+from daskgp.models.columns import KINDS, kind_of_name
 from daskgp.runtime.executor import Executor
 
 Names: TypeAlias = tuple[str, ...]
@@ -88,6 +89,20 @@ def along(source: Any, name: Hashable) -> xr.DataArray:
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     return xr.DataArray(column.to_numpy(), dims="row")
+
+
+def turned(dim: Hashable, axis: Any, places: xr.DataArray, beyond: float) -> xr.DataArray:
+    """Return places along an axis, longitudes turned by 360 degrees to where the axis lies.
+
+    Others, and longitudes that lie in it anyway, up to ``beyond`` steps past its ends, are as they
+    are.
+    """
+    if kind_of_name(str(dim)) != KINDS[0] or axis.dtype.kind not in "iuf" or len(axis) < 2:
+        return places
+    low, high = float(axis.min()), float(axis.max())
+    more = beyond * (high - low) / (len(axis) - 1)
+    inside = (places >= low - more) & (places <= high + more)
+    return places.where(inside, (places - low + more) % 360.0 + low - more)
 
 
 def check_axes(what: str, field: xr.DataArray, places: Mapping[Hashable, xr.DataArray]) -> None:

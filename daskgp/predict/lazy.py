@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -365,7 +365,28 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     reference = posterior.reference
     grid = grids.grid_of(X, posterior.feature_names, False, *known, *levels, reference=reference)
     warn_of_far_grid(posterior, grid)
+    if not grids.is_table(X):
+        _warn_of_units(posterior, grid, getattr(X, "data_vars", ()))
     return grid
+
+
+def _warn_of_units(posterior: Posterior, grid: grids.Grid, variables: Collection[Any]) -> None:
+    """Warn of variables of a grid in memory that lie outside those of all training rows."""
+    some = grid.some(expected.drawn, posterior.n_features)
+    if some is None or not len(some):
+        return
+    pairs = zip(posterior.feature_names, posterior.ranges, some.T, strict=False)
+    for name, known, values in pairs:
+        if known is None or name not in variables or not np.isfinite(values).any():
+            continue
+        low, high = np.nanmin(values), np.nanmax(values)
+        if high < known[0] or low > known[1]:
+            warn_in_call(
+                f"{name!r} of the grid is from {low:.4g} to {high:.4g} and that of the training "
+                f"rows from {known[0]:.4g} to {known[1]:.4g}, as in another unit: convert it where "
+                "that is so",
+                posterior.token,
+            )
 
 
 def warn_of_far_grid(posterior: Posterior, grid: grids.Grid) -> None:

@@ -237,7 +237,7 @@ TABLE = rows()
         ({"target": "temp", "background": first_guess()[:1]}, "1 value along 'lon'"),
         ({"target": "temp", "background": first_guess().assign_coords(lon=range(4))}, "at any row"),
         ({"target": "temp", "mask": 3}, "mask is 3"),
-        ({"target": "temp", "mask": first_guess()}, "mask holds float64"),
+        ({"target": "temp", "mask": first_guess().astype(str)}, "mask holds <U"),
         ({"target": "temp", "mask": first_guess() > 1e6}, "leaves out all rows"),
         (
             {"target": "temp", "mask": "nowhere.geojson"},
@@ -358,3 +358,99 @@ def test_counts_are_mapped_as_rates():
     np.testing.assert_array_equal(maps.temp, mean)
     np.testing.assert_array_equal(maps.temp_std, std)
     assert (maps.temp > 0).all()
+
+
+def places(n=80, west=-4.0, east=4.0):
+    """Rows of a field in longitude and latitude, with an elevation in metres."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"lon": rng.uniform(west, east, n), "lat": rng.uniform(-4, 4, n)})
+    table["elevation"] = rng.uniform(100, 900, n)
+    return table.assign(t=np.sin(table.lat) + np.cos(table.lon) - table.elevation / 300)
+
+
+def axes(west=-4.0, east=4.0):
+    return {"lon": np.linspace(west, east, 9), "lat": np.linspace(-4, 4, 9)}
+
+
+def test_axes_of_the_grid_that_are_no_columns_are_refused():
+    lon, lat = axes().values()
+    height = (("latitude", "longitude"), np.full((9, 9), 300.0))
+    grid = xr.Dataset({"elevation": height}, {"latitude": lat, "longitude": lon})
+    with pytest.raises(InputError, match=r"latitude and longitude.*grid.rename\(latitude='lat'\)"):
+        daskgp.interpolate(places(), grid, target="t")
+
+
+def test_times_of_a_source_that_the_grid_lacks_are_refused():
+    cube = xr.DataArray(
+        np.random.default_rng(0).normal(size=(3, 4, 5)),
+        {
+            "time": np.arange("2025-01-01", "2025-01-04", dtype="M8[D]"),
+            "y": range(4),
+            "x": range(5),
+        },
+        name="f",
+    )
+    with pytest.raises(InputError, match="the source has time, and the grid not"):
+        daskgp.interpolate(cube, {"x": [0.5, 1.5], "y": [1.5, 2.5]}, target="f")
+    grid = {"x": [0.5, 1.5], "y": [1.5, 2.5]}
+    maps = daskgp.interpolate(cube, grid, target="f", features=["x", "y"])
+    assert maps.f.dims == ("x", "y")
+
+
+def test_columns_that_the_grid_lacks_are_said(caplog):
+    table = places().assign(station="S1")
+    daskgp.interpolate(table, axes(), target="t")
+    assert "elevation of the source is no feature, as the grid does not have it" in caplog.text
+    assert "station" not in caplog.text
+
+
+def test_a_covariate_in_another_unit_is_said():
+    grid = xr.Dataset({"elevation": (("lat", "lon"), np.full((9, 9), 0.4))}, axes())
+    with pytest.warns(UserWarning, match="'elevation' of the grid is from 0.4 .* another unit"):
+        daskgp.interpolate(places(), grid, target="t")
+
+
+def test_a_background_in_another_unit_is_refused():
+    source = xr.DataArray(np.ones((9, 9)), axes(), ("lon", "lat"), "t", {"units": "K"})
+    first = source.copy(data=np.full((9, 9), 33.8)).assign_attrs(units="degF")
+    with pytest.raises(InputError, match="background is in degF and 't' in K"):
+        daskgp.interpolate(source, background=first)
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0])
+def test_longitudes_of_masks_and_backgrounds_may_begin_elsewhere(step):
+    lon = np.arange(0, 360, step)
+    lat = np.arange(-6, 7, 1.0)
+    guess = xr.DataArray(
+        np.cos(np.radians(lon))[:, None] + 0 * lat, {"lon": lon, "lat": lat}, ("lon", "lat")
+    )
+    table, grid = places().drop(columns="elevation"), axes()
+    turned = guess.assign_coords(lon=(lon + 180) % 360 - 180).sortby("lon")
+    for name, fields in (
+        ("background", (guess, turned)),
+        ("mask", (guess > -2, turned > -2)),
+    ):
+        found = [daskgp.interpolate(table, grid, target="t", **{name: own}) for own in fields]
+        assert int(found[0].t.isnull().sum()) == 0
+        xr.testing.assert_allclose(*found)
+
+
+def test_masks_of_files_may_be_numbers():
+    wanted = xr.DataArray(np.ones((9, 9)), axes(), ("lon", "lat"))
+    wanted[:3], wanted[3] = np.nan, 0.0
+    maps = daskgp.interpolate(places(), axes(), target="t", mask=wanted)
+    np.testing.assert_array_equal(maps.t.notnull().all("lat"), wanted[:, 0].fillna(0) != 0)
+
+
+def test_neighbours_are_within_what_rows_tell_even_if_the_field_is_smooth(caplog):
+    table = places().drop(columns="elevation")
+    table["t"] = 20 * table.lat + 5 * table.lon  # of a kernel with a long lengthscale
+    grid = {"lon": np.linspace(-4, 60, 65), "lat": np.linspace(-4, 4, 5)}
+    maps = daskgp.interpolate(table, grid, target="t", kernel="rbf", min_neighbours=3)
+    kept = maps.t.notnull()
+    assert bool(kept.sel(lon=0).all())
+    assert not bool(kept.sel(lon=slice(30, None)).any())
+    daskgp.interpolate(table, axes(-1, 1), target="t", kernel="rbf", min_neighbours=1)
+    assert "min_neighbours=1 leaves out no cell" in caplog.text
+    daskgp.interpolate(table, axes(), target="t", kernel="rbf", max_std=1e-9)
+    assert "no cell of the map is left with a value" in caplog.text
