@@ -349,7 +349,7 @@ def residual_maps(
     """Return a map of residuals of each of the first targets, where two features are places."""
     from daskgp import plot
 
-    where = geographic or ((0, 1) if len(names) == 2 else None)
+    where = plot.places.pair_on_a_map(names, geographic)
     if where is None or not np.isfinite(sample.std).any():
         return []
     pair = [names[j] for j in where]

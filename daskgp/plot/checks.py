@@ -400,8 +400,8 @@ def _places(found: Check | CrossValidation) -> tuple[int, int] | None:
     """Return the two features that are places; None without any, or for several targets."""
     if found.sample is None or found.sample.y.shape[1] != 1:
         return None
-    two = (0, 1) if found.sample.X.shape[1] == 2 else None
-    return (found.geographic if isinstance(found, CrossValidation) else None) or two
+    geographic = found.geographic if isinstance(found, CrossValidation) else None
+    return places.pair_on_a_map(found.feature_names, geographic)
 
 
 def _residuals(found: Check | CrossValidation, path: Path) -> None:

@@ -159,6 +159,22 @@ def of_points(
     return Places(x, y, (len(y), len(x)), np.lexsort((X[:, 0], X[:, 1])), **labelled)
 
 
+def pair_on_a_map(
+    names: Sequence[str], geographic: tuple[int, int] | None = None
+) -> tuple[int, int] | None:
+    """Return which features are across and up a map: places by their names, or both of two.
+
+    Examples
+    --------
+    >>> pair_on_a_map(("height", "lat", "lon")), pair_on_a_map(("a", "b", "c"))
+    ((2, 1), None)
+    """
+    known = crs.across_and_up({name: {} for name in names})
+    if geographic is None and known is not None:
+        return names.index(known[0]), names.index(known[1])
+    return geographic or ((0, 1) if len(names) == 2 else None)
+
+
 def columns_on_a_map(X: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, str]]:
     """Return points (n, 2), longitude before latitude, and the labels of their axes.
 

@@ -72,7 +72,7 @@ def test_a_report_has_the_check_of_other_rows(model, tmp_path):
 
 
 def test_a_browser_shows_all_of_a_report_without_a_network(model, tmp_path):
-    pytest.importorskip("PyQt6.QtWebEngineCore")
+    pytest.importorskip("PyQt6.QtWebEngineCore", exc_type=ImportError)
     succeed("report", model)
     widths = "[...document.images].map(image => image.complete && image.naturalWidth)"
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -85,6 +85,20 @@ def test_a_browser_shows_all_of_a_report_without_a_network(model, tmp_path):
     assert beyond == 0  # nothing is cut off at the side
     assert (seen["outside"], seen["console"]) == ([], [])
     assert seen["colours"] > 50
+
+
+def test_residuals_are_mapped_at_the_places_among_other_features(tmp_path, monkeypatch):
+    table, seen = stations(120, 0).assign(height=lambda t: 100 * t.lon), []
+    gp = daskgp.SGPR(n_inducing=10, max_iter=1, progress=False, geographic=False)
+    gp.fit(table, "temp", features=["height", "lat", "lon"])
+    found = daskgp.check(gp, table[["height", "lat", "lon"]], table.temp)
+    monkeypatch.setattr(plot, "residuals", lambda X, *_, names, path: seen.append((X, names)))
+    monkeypatch.setattr(pages, "_figure", lambda draw, *_: str(draw("")))
+    pages.residual_maps(found.sample, found.feature_names, None, ("temp",))
+    ((X, names),) = seen
+    assert names == ("lon (°E)", "lat (°N)")
+    np.testing.assert_allclose(np.sort(X, axis=0), np.sort(table[["lon", "lat"]], axis=0))
+    assert str(tmp_path / "residuals.png") in plot.check(found, tmp_path)
 
 
 def test_several_targets_have_a_map_each(tmp_path):

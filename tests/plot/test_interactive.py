@@ -53,7 +53,7 @@ def grid(rows=60, columns=80, chunks=None):
 
 
 def test_a_page_shows_mean_and_spread_without_a_network(tmp_path):
-    pytest.importorskip("PyQt6.QtWebEngineCore")
+    pytest.importorskip("PyQt6.QtWebEngineCore", exc_type=ImportError)
     path = tmp_path / "map.html"
     daskgp.plot.explore(grid(), title="Temperatures", path=path)
     assert path.stat().st_size < 10 * 2**20
@@ -68,7 +68,7 @@ def test_a_page_shows_mean_and_spread_without_a_network(tmp_path):
 
 
 def test_the_pointer_shows_mean_and_spread_of_a_cell_with_their_units(tmp_path):
-    pytest.importorskip("PyQt6.QtWebEngineCore")
+    pytest.importorskip("PyQt6.QtWebEngineCore", exc_type=ImportError)
     path, maps = tmp_path / "map.html", grid()
     daskgp.plot.explore(maps, path=path)
     (said,) = opened(path.as_uri(), UNDER)["returned"]
@@ -89,7 +89,7 @@ def test_the_pointer_shows_mean_and_spread_of_a_cell_with_their_units(tmp_path):
 
 
 def test_a_page_of_many_cells_has_means_of_blocks_and_says_so(tmp_path, monkeypatch):
-    pytest.importorskip("PyQt6.QtWebEngineCore")
+    pytest.importorskip("PyQt6.QtWebEngineCore", exc_type=ImportError)
     monkeypatch.setattr(plot.interactive, "VALUES", 4 * 300)
     path, maps = tmp_path / "map.html", grid().fillna(0)
     plot.explore(maps, path=path)
@@ -139,7 +139,7 @@ def test_maps_on_other_grids_show_their_own_values():
 
 @pytest.mark.slow
 def test_a_view_that_zooms_in_reads_its_cells_anew():
-    pytest.importorskip("PyQt6.QtWebEngineCore")
+    pytest.importorskip("PyQt6.QtWebEngineCore", exc_type=ImportError)
     panel = pytest.importorskip("panel")
     layout = daskgp.plot.explore(grid(1200, 1600, {"lat": 300, "lon": 400}))
     with socket.socket() as free:
