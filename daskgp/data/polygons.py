@@ -61,8 +61,13 @@ class Polygons:
         turns = (0.0, -360.0, 360.0) if self._turn else (0.0,)
         found = np.zeros(len(x), bool)
         for rings in self.each:
+            ends = np.concatenate(rings)
+            (west, south), (east, north) = ends.min(axis=0), ends.max(axis=0)
+            level = (south <= y) & (y <= north)
             for turn in turns:
-                found |= inside(rings, x + turn, y)
+                own = np.flatnonzero(level & (west <= x + turn) & (x + turn <= east))
+                if len(own):
+                    found[own] |= inside(rings, x[own] + turn, y[own])
         return found
 
     @property
@@ -239,8 +244,8 @@ def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.nd
     crossed = np.zeros(len(x), bool)
     for ring in rings:
         ends = np.searchsorted(y, ring[:, 1])
-        for (x0, y0), (x1, y1), i, j in zip(ring, ring[1:], ends, ends[1:], strict=False):
-            own = slice(min(i, j), max(i, j))
+        for e in np.flatnonzero(ends[1:] != ends[:-1]):  # most of a long coast has no point beside
+            (x0, y0), (x1, y1), own = ring[e], ring[e + 1], slice(*sorted(ends[e : e + 2]))
             crossed[own] ^= x[own] < x0 + (x1 - x0) * (y[own] - y0) / ((y1 - y0) or 1.0)
     found = np.empty_like(crossed)
     found[order] = crossed

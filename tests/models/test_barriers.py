@@ -164,6 +164,15 @@ def test_rows_of_several_kinds_have_their_share_of_those_that_are_seen():
             assert sorted(there) == sorted(order[:3])
 
 
+def test_a_tree_of_edges_is_made_once_and_goes_with_them():
+    _, edges = places(0, 3, 1, 100)
+    tree, place = barriers.tree_of(edges), id(edges)
+    assert barriers.tree_of(edges) is tree
+    assert sorted(map(tuple, tree.edges)) == sorted(map(tuple, edges))
+    del edges
+    assert place not in barriers._TREES
+
+
 def test_places_are_those_of_the_columns_that_say_so():
     axes = np.array([[2.0, 0.0], [10.0, -3.0], [2.0, 0.5]])
     found = Barriers(np.zeros((1, 4)), axes).places(np.array([[1.0, 7.0, 3.0]]))

@@ -14,6 +14,7 @@ through between two edges.
 
 from __future__ import annotations
 
+import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -88,17 +89,7 @@ class Sight:
     def __init__(
         self, edges: np.ndarray, at: np.ndarray, points: np.ndarray, rounding: float
     ) -> None:
-        self.at, self.points, self.rounding = at, points, rounding
-        low, high = _boxes(edges, rounding)
-        ends = np.array([[own.min(axis=0), own.max(axis=0)] for own in (at, points) if len(own)])
-        if len(ends):  # other edges lie between no two of the places
-            least, most = ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
-            bulge = _bulge(least[None], most[None])
-            kept = ((low <= most + bulge) & (high >= least - bulge)).all(axis=1)
-            edges, low, high = edges[kept], low[kept], high[kept]
-        order = _along(low + high)
-        self.edges = np.require(edges[order], np.float64, ["C", "A"])
-        self.boxes = _tree(low[order], high[order])
+        self.edges, self.at, self.points, self.rounding = edges, at, points, rounding
 
     def sees(self, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
         """Return whether places ``at``, by numbers (r,), see points (r, k); not -1, for none."""
@@ -111,12 +102,35 @@ class Sight:
             crossed = between(self.edges, self.at[rows[i]], self.points[near[i, j]], self.rounding)
             there[i, j] = ~crossed
             return there
-        hidden = np.zeros(near.shape, np.uint8)
+        hidden, tree = np.zeros(near.shape, np.uint8), tree_of(self.edges)
         own = (np.require(one, np.int64, ["C", "A"]) for one in (rows, near))
-        flat = self.edges.shape[1] == 4
-        cross = code.cross_in_plane if flat else code.cross_on_sphere
-        cross(self.boxes, self.edges, self.at, self.points, *own, self.rounding, hidden)
+        cross = code.cross_in_plane if self.edges.shape[1] == 4 else code.cross_on_sphere
+        cross(tree.boxes, tree.edges, self.at, self.points, *own, self.rounding, hidden)
         return there & (hidden == 0)
+
+
+class Tree(NamedTuple):
+    """Boxes (nodes, 2 c) of a binary tree, its root first, over edges (e, 2 c) in its order."""
+
+    boxes: np.ndarray
+    edges: np.ndarray
+
+
+def tree_of(edges: np.ndarray) -> Tree:
+    """Return the tree of edges, which is kept while these are."""
+    known = _TREES.get(id(edges))
+    if known is not None and known[0]() is edges:
+        return known[1]
+    low, high = _boxes(edges)
+    order = _along(low + high)
+    found = Tree(_tree(low[order], high[order]), np.require(edges[order], np.float64, ["C", "A"]))
+    place = id(edges)
+    _TREES[place] = weakref.ref(edges, lambda _: _TREES.pop(place, None)), found
+    return found
+
+
+_TREES: dict[int, tuple[weakref.ref[np.ndarray], Tree]] = {}
+"""Trees of edges, by where these are in memory."""
 
 
 def between(
@@ -130,9 +144,14 @@ def between(
     >>> between(wall, np.zeros((2, 2)), np.array([[2.0, 0.5], [2.0, 3.0]]), 0.0)
     array([ True, False])
     """
-    found = np.zeros(len(starts), bool)
+    found, c = np.zeros(len(starts), bool), edges.shape[1] // 2
+    if not len(starts):
+        return found
+    ends = np.stack([starts, stops])  # other edges lie beside all lines
+    least, most = ends.min(axis=(0, 1)), ends.max(axis=(0, 1))
+    (low, high), more = _boxes(edges), _bulge(least[None], most[None]) + rounding
+    edges = edges[((low <= most + more) & (high >= least - more)).all(axis=1)]
     step = max(1, PAIRS // max(1, len(edges)))
-    c = edges.shape[1] // 2
     pair = _in_plane if c == 2 else _on_sphere
     for i in range(0, len(starts), step):
         own = slice(i, i + step)
@@ -183,11 +202,11 @@ def _meet(c: np.ndarray, d: np.ndarray, rounding: float) -> np.ndarray:
     return ~(((c > rounding) & (d > rounding)) | ((c < -rounding) & (d < -rounding)))
 
 
-def _boxes(edges: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]:
+def _boxes(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest coordinates (e, c) of edges."""
     c = edges.shape[1] // 2
     low, high = np.minimum(edges[:, :c], edges[:, c:]), np.maximum(edges[:, :c], edges[:, c:])
-    more = _bulge(low, high) + rounding
+    more = _bulge(low, high)
     return low - more, high + more
 
 

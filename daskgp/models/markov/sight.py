@@ -76,12 +76,19 @@ def _crossed_on_sphere(A, B, edge, rounding):
 
 
 @inlined
-def _apart_from(box, A, B, bulge, d):
-    """Return whether the line from A to B has no part in a box."""
+def _apart_from(box, A, B, normal, level, bulge, rounding, d):
+    """Return whether the line from A to B has no part in a box.
+
+    The line lies at ``level`` along its unit normal, on which the box has a middle and a half
+    width.
+    """
+    middle, half = 0.0, 0.0
     for j in range(d):
         if max(A[j], B[j]) + bulge < box[j] or min(A[j], B[j]) - bulge > box[d + j]:
             return True
-    return False
+        middle += 0.5 * normal[j] * (box[j] + box[d + j])
+        half += 0.5 * abs(normal[j]) * (box[d + j] - box[j])
+    return abs(middle - level) > half + rounding
 
 
 _types = _table, _table, _table, _table, _numbers, _near, types.float64, _mask
@@ -91,17 +98,22 @@ _types = _table, _table, _table, _table, _numbers, _near, types.float64, _mask
 def cross_in_plane(boxes, edges, at, points, rows, near, rounding, hidden):
     """Put 1 where an edge lies between places ``at[rows]`` and points ``near`` (r, k)."""
     leaves, waiting = (len(boxes) + 1) // 2, np.empty(DEPTH, np.int64)
+    normal = np.empty(3)
     for i in range(len(rows)):
         A = at[rows[i]]
         for k in range(near.shape[1]):
             if near[i, k] < 0:
                 continue
             B = points[near[i, k]]
+            x, y = B[0] - A[0], B[1] - A[1]
+            length = max(math.sqrt(x * x + y * y), 1e-300)
+            normal[0], normal[1] = -y / length, x / length
+            level = normal[0] * A[0] + normal[1] * A[1]
             waiting[0], depth = 0, 1
             while depth:
                 depth -= 1
                 node = waiting[depth]
-                if _apart_from(boxes[node], A, B, 0.0, 2):
+                if _apart_from(boxes[node], A, B, normal, level, rounding, rounding, 2):
                     continue
                 if node < leaves - 1:
                     waiting[depth], waiting[depth + 1] = 2 * node + 1, 2 * node + 2
@@ -118,6 +130,7 @@ def cross_in_plane(boxes, edges, at, points, rows, near, rounding, hidden):
 def cross_on_sphere(boxes, edges, at, points, rows, near, rounding, hidden):
     """Put 1 where an edge lies between places ``at[rows]`` and points ``near`` (r, k)."""
     leaves, waiting = (len(boxes) + 1) // 2, np.empty(DEPTH, np.int64)
+    normal = np.empty(3)
     for i in range(len(rows)):
         A = at[rows[i]]
         for k in range(near.shape[1]):
@@ -125,12 +138,16 @@ def cross_on_sphere(boxes, edges, at, points, rows, near, rounding, hidden):
                 continue
             B = points[near[i, k]]
             square = (A[0] - B[0]) ** 2 + (A[1] - B[1]) ** 2 + (A[2] - B[2]) ** 2
-            bulge = 1.0 - math.sqrt(max(0.0, 1.0 - square / 4.0))
+            bulge = rounding + 1.0 - math.sqrt(max(0.0, 1.0 - square / 4.0))
+            x, y, z = B[0] - A[0], B[1] - A[1], B[2] - A[2]
+            u, v, w = A[1] * z - A[2] * y, A[2] * x - A[0] * z, A[0] * y - A[1] * x
+            length = max(math.sqrt(u * u + v * v + w * w), 1e-300)
+            normal[0], normal[1], normal[2] = u / length, v / length, w / length
             waiting[0], depth = 0, 1
             while depth:
                 depth -= 1
                 node = waiting[depth]
-                if _apart_from(boxes[node], A, B, bulge, 3):
+                if _apart_from(boxes[node], A, B, normal, 0.0, bulge, rounding, 3):
                     continue
                 if node < leaves - 1:
                     waiting[depth], waiting[depth + 1] = 2 * node + 1, 2 * node + 2
