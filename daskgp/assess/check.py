@@ -6,6 +6,7 @@ scores and calibration are made of; a sample of the rows says beforehand where t
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 
+logger = logging.getLogger("daskgp")
+
 SAMPLE_ROWS = 2_000
 """Rows of the sample."""
 PIT_BINS, SEED = 20, 29
@@ -56,6 +59,8 @@ CRITICAL = 1.358
 """Root of n times the distance of Kolmogorov that one in 20 calibrated samples exceeds."""
 VARIANCE = 1.3
 """Variance of residuals up to which, and down to its inverse, it counts as 1."""
+ROW, SAME = "training row", 1e-6
+"""What a distance is to, and the largest in scaled units at which features are the same."""
 ERRORS, LEAST = 3.0, 0.01
 """Standard errors, and a difference, up to which a share of values inside intervals is right."""
 BY_PART = ("rmse", "spread", "bias", "z_variance", "coverage_95", "nlpd", "brier")
@@ -267,6 +272,7 @@ def checked(
             levels = np.arange(1, distances) / distances
             away = near.to(posterior, inputs)
             edges = np.unique(np.quantile(away, levels, method="inverted_cdf"))
+            _warn_of_training_rows(near, away)
         task = partial(_summed, test, boxes, near, edges)
         total: Parts = summed(task, test.spans, posterior, executor, "check", _plus)
     found = _checked(posterior, test.rows.feature_names, total, sample, boxes, near, edges)
@@ -310,6 +316,17 @@ def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor)
     return Sample(X[keep], *(v[keep] for v in values))
 
 
+def _warn_of_training_rows(near: Distance, away: np.ndarray) -> None:
+    """Warn of test rows most of which lie where a training row does; ``away`` are distances."""
+    same = int((away <= SAME * near.factor).sum())
+    if near.what == ROW and 2 * same > len(away):
+        logger.warning(
+            "%d of %d test rows that were looked at have the features of a training row, distance "
+            "0: scores on the rows of the fit are too good, so give others, or cross-validate",
+            *(same, len(away)),
+        )
+
+
 # -- distances -----------------------------------------------------------------------------
 
 
@@ -342,7 +359,7 @@ class Distance:
         columns = np.flatnonzero(used & posterior.scaling.uses)
         unit = columns, *_unit(posterior, columns)
         if posterior.nearby is not None:
-            return cls("training row", *unit)
+            return cls(ROW, *unit)
         found = posterior.method.stands_for_rows(posterior.theta, posterior.state)
         if found is None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,10 @@ from daskgp.cli.options import (
     store_options,
 )
 from daskgp.cli.run import command, result, since
+
+if TYPE_CHECKING:
+    from daskgp.estimators import GaussianProcess
+    from daskgp.update.growing import Growth
 
 
 @command()
@@ -73,12 +78,19 @@ def update(
                     estimator = pending.retrain(claim, executor)
     result(
         model=model_store,
-        rows=growth.new,
+        rows=_added(growth, estimator) if hold else growth.new,
         skipped=growth.first,
         total=estimator.n_rows_,
         objective=estimator.objective_,
         seconds=since(began),
     )
+
+
+def _added(growth: Growth, estimator: GaussianProcess) -> int:
+    """Return how many new rows a model has learned from: those with missing values it has not."""
+    notes = estimator._fitted.seen[len(growth.fit.seen) :]
+    learned = [note["rows"] for note in notes if note["what"] == "update"]
+    return min(growth.new, sum(learned)) if learned else growth.new
 
 
 @contextmanager

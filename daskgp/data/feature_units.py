@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -234,16 +234,96 @@ KELVIN, CELSIUS = (180.0, 340.0), (-93.15, 66.85)
 """Temperatures on the Earth."""
 
 
+APART = (
+    "%r of %s goes from %.6g to %.6g, in %s from %.6g to %.6g, %s: check these rows, unless these "
+    "are its values"
+)
+
+
+def warn_of_changes(
+    columns: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    what: str,
+    where: str,
+    far: bool = True,
+    told: Collection[str] = (),
+) -> bool:
+    """Warn of columns wholly apart from rows before: in another unit, swapped, or far from them.
+
+    Parameters
+    ----------
+    columns : mapping
+        Ranges of the rows and of those before, by name.
+    what, where : str
+        What messages call the rows, and those before.
+    far : bool
+        Whether columns are told that are further away than the range of the rows before.
+    told : collection of str
+        Columns of which another unit is told elsewhere.
+
+    Returns
+    -------
+    bool
+        Whether any is told, here or elsewhere.
+    """
+    found = False
+    ranges = {
+        name: (own, before)
+        for name, (own, before) in columns.items()
+        if own[0] <= own[1] and before[0] <= before[1]  # not across the date line
+    }
+    for name, (own, before) in ranges.items():
+        if _overlap(own, before):
+            continue
+        if name in told and other_unit(own, before) is not None:
+            found = True
+            continue
+        if name not in told and warn_of_other(name, own, before, what, where):
+            found = True
+            continue
+        swapped = [
+            other
+            for other, (theirs, those) in ranges.items()
+            if _overlap(own, those) and _overlap(theirs, before) and not _overlap(theirs, those)
+        ]
+        gap = max(own[0] - before[1], before[0] - own[1])
+        if swapped:
+            how = f"as if it were swapped with {swapped[0]!r}"
+        elif far and gap > before[1] - before[0] > 0.0:
+            how = "apart from these by more than their whole range"
+        else:
+            continue
+        logger.warning(APART, name, what, *own, where, *before, how)
+        found = True
+    return found
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
 def warn_of_other(
     name: str, own: Sequence[float], before: Sequence[float], what: str, where: str
-) -> None:
+) -> bool:
     """Warn of values wholly apart from those before that lie among them in another unit.
 
     ``own`` and ``before`` are ranges, ``what`` and ``where`` what messages call the rows of both.
+    Return whether there are any.
     """
+    how = other_unit(own, before)
+    if how is not None:
+        logger.warning(
+            "%r of %s goes from %.6g to %.6g, in %s from %.6g to %.6g, %s, as in another unit: "
+            "convert it, unless these are its values",
+            *(name, what, *own, where, *before, how),
+        )
+    return how is not None
+
+
+def other_unit(own: Sequence[float], before: Sequence[float]) -> str | None:
+    """Return how values lie among those before in another unit, by ranges; None if they do not."""
     own, before = tuple(map(float, own)), tuple(map(float, before))  # whose product may overflow
-    if own[0] <= before[1] and before[0] <= own[1]:
-        return
+    if _overlap(own, before):
+        return None
     (least, most), (near, far) = (sorted(map(abs, ends)) for ends in (own, before))
     ways: dict[str, tuple[float, float]] = {}
     signed = all(low > 0.0 or high < 0.0 for low, high in (own, before))
@@ -259,12 +339,8 @@ def warn_of_other(
     for how, (factor, shift) in ways.items():
         low, high = (end * factor + shift for end in own)
         if min(high, before[1]) - max(low, before[0]) > 0.5 * (high - low):
-            logger.warning(
-                "%r of %s goes from %.6g to %.6g, in %s from %.6g to %.6g, %s, as in another unit: "
-                "convert it, unless these are its values",
-                *(name, what, *own, where, *before, how),
-            )
-            return
+            return how
+    return None
 
 
 def _within(own: Sequence[float], ends: tuple[float, float]) -> bool:

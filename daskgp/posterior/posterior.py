@@ -556,7 +556,8 @@ class Posterior:
                     f"{found:g} in feature {self.feature_names[j]!r} of places to predict is taken "
                     f"for a number, outside the rows of the fit ({limits[0]:.5g} to "
                     f"{limits[1]:.5g}): if it stands for a missing value, make it NaN, or fit with "
-                    f"fill_values=[{found:g}]; a fit with fill_values=None does not ask",
+                    f"fill_values=[{found:g}] (--fill {found:g}); a fit with fill_values=None does "
+                    "not ask",
                     self.token,
                 )
 

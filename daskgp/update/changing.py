@@ -12,7 +12,7 @@ import numpy as np
 
 from daskgp import data
 from daskgp.checks import shown
-from daskgp.data import crs, feature_units, partition, visibility
+from daskgp.data import crs, feature_units, partition, reading, visibility
 from daskgp.data.blocks import filling, prepared, sampling
 from daskgp.data.rows import ARGUMENTS, GIVEN, Y_VARIANCE, Beside
 from daskgp.errors import InputError, NumericalError, SettingError, StoreError
@@ -111,7 +111,7 @@ def _with_these(
     if forget:
         after = arrangement.take(stage, so_far)
     else:
-        _warn_of_other_targets(fit, seen.sums or (sums,), rows)
+        _warn_of_other_rows(fit, seen.sums or (sums,), rows)
         after = arrangement.append(stage, sums, so_far, spill)
     known = _concluded(own, known, after, int(sums.rows), forget, seen.gained)
     if fit.posterior.joint:
@@ -217,7 +217,8 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
             "fit(..., start=model)"
         )
     if refusal is not None:
-        raise SettingError(f"{name} has no {what} here: {refusal}")
+        takes = "" if forget else "; SGPR, LMA and VecchiaGP take new rows"
+        raise SettingError(f"{name} has no {what} here: {refusal}{takes}")
     likelihood = fit.posterior.likelihood
     if forget and fit.posterior.by_sites and likelihood and fit.posterior.nearby is None:
         raise SettingError(
@@ -239,17 +240,29 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     return fit
 
 
-def _warn_of_other_targets(fit: Fit, sums: Sequence[scaling.Sums], rows: data.Rows) -> None:
-    """Warn of targets that seem to be in another unit than those of the fit, before it has them.
+def _warn_of_other_rows(fit: Fit, sums: Sequence[scaling.Sums], rows: data.Rows) -> bool:
+    """Warn of rows unlike those of the fit, before it has them: of another unit, or swapped.
 
-    ``sums`` are those over the rows of all targets, or of each.
+    ``sums`` are those over the rows of all targets, or of each.  Return whether any are.
     """
-    known, d = known_ranges(fit)[-rows.n_targets :], rows.n_features
+    posterior, known, d = fit.posterior, known_ranges(fit), rows.n_features
     low, high = (np.concatenate([getattr(own, end)[d:] for own in sums]) for end in ("low", "high"))
-    for j, (name, before) in enumerate(zip(fit.posterior.target_names, known, strict=True)):
-        if before is not None and low[j] <= high[j]:
-            own = float(low[j]), float(high[j])
-            feature_units.warn_of_other(name, own, before, "the new rows", "the rows of the fit")
+    new: list[Any] = [*ranges_of(sums[0], rows.columns), *zip(low, high, strict=True)]
+    names = (*posterior.feature_names, *posterior.target_names)
+    units = [*rows.feature_units, *[""] * len(names)][: len(posterior.feature_names)]
+    times = {n for n, unit in zip(names, units, strict=False) if " since " in unit}
+    both = {
+        name: (tuple(map(float, own)), before)
+        for name, own, before in zip(names, new, known, strict=True)
+        if own is not None and before is not None and name not in times
+    }
+    told = {n for j, n in enumerate(posterior.feature_names) if _in_memory(rows.X, j)}
+    return feature_units.warn_of_changes(both, "the new rows", "the rows of the fit", told=told)
+
+
+def _in_memory(X: Any, j: int) -> bool:
+    """Return whether `refuse_other_units` has seen a column."""
+    return reading.numbers_of(X, j) is not None
 
 
 def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:
@@ -291,6 +304,7 @@ def more_rows(
     rows = replace(
         rows,
         feature_names=posterior.feature_names,
+        target_names=posterior.target_names,
         feature_units=posterior.feature_units,
         geographic=posterior.geographic,
         fills=posterior.fills,
@@ -421,10 +435,17 @@ def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int)
     ratio = max(own, np.finfo(float).tiny) / max(usual, np.finfo(float).tiny)
     gain = 0.5 * (ratio - 1.0 - np.log(ratio))
     if ratio > 1.0 and gain > WORTH and gain * values > SURE:
+        wrong = (
+            "take them out, forget(X, y) or daskgp forget with a store of these rows alone"
+            if method.why_no_forget() is None
+            else "fit the others again"
+        )
         logger.warning(
             "the evidence of the new rows is %.2g nats per value less than expected from the "
-            "others: train again on all rows, fit(..., start=model) or daskgp update --retrain",
+            "others: train again on all rows, fit(..., start=model) or daskgp update --retrain, if "
+            "the new ones are right; if they are wrong, %s",
             (own - usual) / 2.0,
+            wrong,
         )
 
 

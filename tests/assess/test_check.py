@@ -30,6 +30,21 @@ def fitted():
     return model.fit(X[::2], y[::2]), X[1::2], y[1::2]
 
 
+def test_rows_of_the_fit_are_no_test(caplog):
+    X, y = rows(200)
+    model = daskgp.ExactGP(kernel="rbf", max_iter=3, progress=False).fit(X[:100], y[:100])
+    daskgp.check(model, X[100:], y[100:])
+    daskgp.check(model, X[60:], y[60:])  # 40 of 140
+    assert "training row" not in caplog.text
+    daskgp.check(model, X[:150], y[:150])
+    (line,) = [line for line in caplog.messages if "training row" in line]
+    assert line.startswith("100 of 150 test rows that were looked at have the features of")
+    caplog.clear()
+    local = daskgp.VecchiaGP(max_iter=2, progress=False).fit(X[:100], y[:100])
+    daskgp.check(local, X[:100], y[:100])
+    assert "100 of 100 test rows" in caplog.text
+
+
 def test_scores_are_those_of_all_rows(fitted, make_store):
     model, X, y = fitted
     mean, std = model.predict(X, return_std=True, include_noise=True)

@@ -1,5 +1,6 @@
 """``daskgp update``: a model store that takes new rows in place."""
 
+import json
 import re
 import shutil
 
@@ -144,9 +145,23 @@ def test_methods_that_cannot_say_what_to_do(tmp_path):
     grow(data, 60)
     fit(data, model, cases.fixed("exact"))
     grow(data, 80)
-    assert "ExactGP has no update here: its fit is no sum over rows" in refused(
-        "update", model, data
-    )
+    told = refused("update", model, data)
+    assert "ExactGP has no update here: its fit is no sum over rows" in told
+    assert told.endswith("daskgp update --retrain; SGPR, LMA and VecchiaGP take new rows")
+
+
+def test_rows_with_missing_values_are_not_counted_and_targets_have_their_names(tmp_path):
+    model, named = tmp_path / "m.zarr", {"targets": ("pm10",)}
+    data = dataset(tmp_path / "d.zarr", X[:200], Y[:200], **named)
+    fit(data, model, cases.fixed("sgpr"))
+    values = Y[200:300].copy()
+    values[:30] = -999.0
+    new = dataset(tmp_path / "new.zarr", X[200:300], values, **named)
+    told = invoke("update", model, new)
+    said = json.loads(told.stdout)
+    assert (said["rows"], said["total"]) == (70, 270)
+    assert "-999 in 30 rows of target 'pm10'" in told.stderr
+    assert "(--fill none) keeps it" in told.stderr
 
 
 def test_a_window_of_a_method_that_cannot_forget_names_the_remedy(tmp_path):

@@ -30,7 +30,7 @@ def test_fill_values_are_missing(name, caplog):
     lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     (line,) = [line for line in lines if "-9999" in line]
     assert line.startswith("-9999 in 10 rows of feature 'x1', far from all others (")
-    assert line.endswith("fill_values=None keeps them")
+    assert line.endswith("fill_values=None (--fill none) keeps them")
     missing = fixed(name).fit(*filled(np.nan))
     assert model.n_rows_ == missing.n_rows_ == N - 20
     T = rows(1)[0][:20]

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pandas
+import pandas as pd
 import pytest
 import zarr
 from commands import dataset, files
@@ -255,6 +256,24 @@ def test_targets_in_another_unit_are_told_before_they_are_added(factor, shift, t
     lines = [line for line in caplog.messages if line.startswith("'y' of the new rows goes from")]
     assert len(lines) == told
     assert not told or caplog.messages.index(lines[0]) < len(caplog.messages) - 1  # then surprise
+
+
+def test_swapped_columns_of_new_rows_are_told_with_how_to_take_them_out(tmp_path, caplog):
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.uniform(6, 12, 60), rng.uniform(46, 50, 60)])
+    table = pd.DataFrame(X, columns=["lon", "lat"])
+    y = np.sin(X[:, 0]) + 0.01 * rng.standard_normal(60)
+    model = daskgp.SGPR(n_inducing=9, kernel="rbf", max_iter=5, progress=False).fit(table, y)
+    before = model.objective_
+    model.update(table.iloc[:5] + 0.01, y[:5])
+    assert "swapped" not in caplog.text
+    wrong = table.iloc[:20].rename(columns={"lon": "lat", "lat": "lon"})[["lon", "lat"]]
+    model.update(wrong, y[:20] + 5.0)
+    told = [line for line in caplog.messages if "as if it were swapped with" in line]
+    assert [line[:5] for line in told] == ["'lon'", "'lat'"]
+    assert "if they are wrong, take them out, forget(X, y) or daskgp forget" in caplog.messages[-1]
+    model.forget(wrong, y[:20] + 5.0).forget(table.iloc[:5] + 0.01, y[:5])
+    assert model.objective_ == pytest.approx(before, rel=1e-6)
 
 
 def test_a_store_without_sums_says_so(tmp_path):

@@ -250,6 +250,32 @@ def test_rows_that_are_those_before_in_another_unit_are_told(tmp_path, caplog):
     np.testing.assert_array_equal(rows(tmp_path / "two.zarr"), rows(tmp_path / "one.zarr"))
 
 
+def test_appended_columns_that_are_swapped_or_far_from_the_others_are_told(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    lon, lat = rng.uniform(6, 12, 30), rng.uniform(46, 50, 30)
+    first = pd.DataFrame({"lon": lon, "lat": lat, "level": lon, "y": lat})
+    files = {
+        "first": first,
+        "same": first.assign(level=first.level + 1),
+        "swapped": first.rename(columns={"lon": "lat", "lat": "lon"}),
+        "far": first.assign(level=first.level + 40),
+    }
+    told = {}
+    for name, own in files.items():
+        own.to_csv(tmp_path / f"{name}.csv", index=False)
+        convert(tmp_path / "first.csv", tmp_path / f"{name}.zarr", "y")
+        caplog.clear()
+        convert(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr", append=True)
+        told[name] = [line for line in caplog.messages if "check these rows" in line]
+    assert not told["first"]
+    assert not told["same"]
+    assert [line[:5] for line in told["swapped"]] == ["'lon'", "'lat'"]
+    assert "as if it were swapped with 'lat'" in told["swapped"][0]
+    (line,) = told["far"]
+    assert line.startswith("'level' of")
+    assert "apart from these by more than their whole range" in line
+
+
 @pytest.mark.parametrize("end", ["0.5,0.25", "0.5,0.25\n", "0.5", '"0.5",0.25', "0.5,0.25\n\n"])
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_a_csv_that_is_cut_off_in_a_row_is_refused(end, ending, store, tmp_path):

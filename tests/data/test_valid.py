@@ -63,7 +63,10 @@ def test_it_is_said_and_can_be_kept(tmp_path, caplog):
     source = written(tmp_path, {"valid_range": INT16([0, 25])}, "nc")
     assert len(targets(source, tmp_path)) == 2
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert "valid range: read as missing, 2 of 'z' (fill_values=None keeps them)" in line
+    assert (
+        "valid range: read as missing, 2 of 'z' (fill_values=None or --fill none keeps them)"
+        in line
+    )
     (tmp_path / "kept").mkdir()
     np.testing.assert_array_equal(targets(source, tmp_path / "kept", fill_values=None), RAW)
     none = written(tmp_path / "kept", {"valid_min": INT16(100)}, "nc")

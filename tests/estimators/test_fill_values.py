@@ -189,7 +189,7 @@ def test_a_list_names_others_and_none_keeps_all(caplog):
     X, y = with_value(-55.0)
     model = daskgp.SGPR(**SMALL).fit(X, y)
     (line,) = [r.getMessage() for r in caplog.records if "-55" in r.getMessage()]
-    assert "give fill_values=[-55]" in line
+    assert "give fill_values=[-55] (--fill -55), if measurements" in line
     assert model.n_rows_ == len(y)
     for given in ([-55], -55.0, np.array([-55.0, 3e9])):
         other = clone(model).set_params(fill_values=given).fit(X, y)
@@ -385,7 +385,7 @@ def test_test_targets_with_a_fill_value_that_the_fit_had_not_are_missing(caplog)
     lines = [r.getMessage() for r in caplog.records]
     assert [line for line in lines if "-9999" in line] == [
         "-9999 in 5 rows of target 'y', far from all others (19.119 to 23.742): read as missing "
-        "values, as fill values of files are; fill_values=None keeps it"
+        "values, as fill values of files are; fill_values=None (--fill none) keeps it"
     ]
     for given in (y, y[:, None].ravel().tolist(), da.from_array(y, chunks=30)):
         T = da.from_array(X, chunks=(30, 2)) if isinstance(given, da.Array) else X

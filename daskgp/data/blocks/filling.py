@@ -149,9 +149,10 @@ def _ends(rows: Rows, given: Sequence[float], span: Span) -> Ends:
 def _say_found(found: Sequence[Fill], names: Sequence[str]) -> None:
     """Log a line with the values that are read as missing, and one with those that may be."""
     texts = {
-        True: "%s: read as missing values, as fill values of files are; fill_values=None keeps %s",
-        False: "%s: if missing values are meant, give fill_values=[%s], if measurements, "
-        "fill_values=None",
+        True: "%s: read as missing values, as fill values of files are; fill_values=None (--fill "
+        "none) keeps %s",
+        False: "%s: if missing values are meant, give fill_values=[%s] (%s), if measurements, "
+        "fill_values=None (--fill none)",
     }
     for left_out, text in texts.items():
         those = [one for one in found if one.left_out == left_out]
@@ -163,7 +164,8 @@ def _say_found(found: Sequence[Fill], names: Sequence[str]) -> None:
         values = ", ".join(dict.fromkeys(_number(one.value) for one in those))
         if said:
             them = "it" if len(said) == 1 else "them"
-            logger.warning(text, _listed(said), them if left_out else values)
+            options = " ".join(f"--fill {value}" for value in values.split(", "))
+            logger.warning(text, _listed(said), *((them,) if left_out else (values, options)))
 
 
 def _number(value: float) -> str:

@@ -554,7 +554,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
             pairs = zip(kinds.items(), clocks, strict=True)
             as_given = {name: kind if how is None else TIMES for (name, kind), how in pairs}
             before = layout.first_ends(url, kept, kinds)
-            blocks = compared(blocks, as_given, before, what, f"the dataset {url}")
+            blocks = compared(blocks, as_given, before, what, f"the dataset {url}", True)
         yield _Plan(table, made, blocks, clocks, what, arrays, zeros, region, missing)
 
 
@@ -851,7 +851,7 @@ class _Missing(NamedTuple):
                 "values that are %s: read as missing, %s%s",
                 why if not self.given else f"given or declared as {why}",
                 ", ".join(said),
-                "" if self.given else " (fill_values=None keeps them)",
+                "" if self.given else " (fill_values=None or --fill none keeps them)",
             )
 
     @property

@@ -134,19 +134,24 @@ def compared(
     before: np.ndarray,
     what: str,
     where: str,
+    far: bool = False,
 ) -> Iterator[np.ndarray]:
-    """Yield blocks of columns, then warn of those that seem to be in another unit than rows before.
+    """Yield blocks of columns, then warn of those in another unit than rows before, or swapped.
 
     ``before`` are the ends (2, columns) of these, to which the blocks are added; ``what`` and
-    ``where`` are what messages call the rows of both.
+    ``where`` are what messages call the rows of both.  Also told are columns that are ``far`` from
+    these.
     """
     own = no_ends(len(kinds))
     for block in blocks:
         add_ends(own, block)
         yield block
-    for (name, kind), ends, others in zip(kinds.items(), own.T, before.T, strict=True):
-        if kind == NUMBERS and np.isfinite([ends, others]).all():
-            feature_units.warn_of_other(name, ends, others, what, where)
+    ranges = {
+        name: (ends, others)
+        for (name, kind), ends, others in zip(kinds.items(), own.T, before.T, strict=True)
+        if kind == NUMBERS and np.isfinite([ends, others]).all()
+    }
+    feature_units.warn_of_changes(ranges, what, where, far)
     add_ends(before, own)
 
 
