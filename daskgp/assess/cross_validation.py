@@ -146,14 +146,19 @@ class CrossValidation:
             return each
         return [*each, {"fold": "mean", **self.mean}, {"fold": "error", **self.standard_error}]
 
+    def with_all(self) -> list[dict[str, Any]]:
+        """Return the rows of `to_rows`, and one of all held-out values together."""
+        each = self.to_rows()
+        if len(self.rows) > 1:
+            each.append({"fold": "all", **self.pooled, "rows": int(self.rows.sum())})
+        return each
+
     def _table(self) -> str:
         """Return the first folds, their mean, and all held-out values together, as lines."""
-        each, k = self.to_rows(), len(self.rows)
+        each, k = self.with_all(), len(self.rows)
         hidden = k - MOST_SHOWN
         if hidden > 0:
             each[MOST_SHOWN:k] = [{"fold": "..."}]
-        if k > 1:
-            each.append({"fold": "all", **self.pooled, "rows": int(self.rows.sum())})
         lines = aligned(each).splitlines()
         if hidden > 0:
             lines[1 + MOST_SHOWN] = f"... {hidden} more"

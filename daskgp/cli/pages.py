@@ -153,7 +153,7 @@ def write_cross_validation(path: str, found: CrossValidation, model: Any, source
         f'<p class="sub">{escape(type(model).__name__)} on {escape(source)}, '
         f"{int(found.rows.sum()):,} values held out, {escape(SCHEMES[found.scheme])}. "
         f"daskgp {escape(version)}, {now}.</p>\n",
-        _rows_of("Scores by fold", found.to_rows()),
+        _rows_of("Scores by fold", found.with_all()),
     ]
     if found.targets:
         each = [{"target": name, **own.pooled} for name, own in found.targets.items()]

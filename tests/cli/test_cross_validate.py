@@ -202,6 +202,7 @@ def test_a_report_and_figures_show_the_held_out_rows(csv, here, tmp_path):
     for text in ("Scores by fold", "72 values held out, in groups", "Calibration", "Settings"):
         assert text in page.text
     assert f"{found['folds'][0]['rmse']:.4g}" in page.text
+    assert f"{found['pooled']['rmse']:.4g}" in page.text
     images = [attrs["alt"] for tag, attrs in page.tags if tag == "img"]
     assert len(images) == 3
     assert "Map of the residuals" in images
