@@ -234,6 +234,8 @@ KELVIN, CELSIUS = (180.0, 340.0), (-93.15, 66.85)
 """Temperatures on the Earth."""
 
 
+LONGITUDES = ("lon", "longitude", "lng")
+"""Names of columns whose values may be 360 apart and mean the same."""
 APART = (
     "%r of %s goes from %.6g to %.6g, in %s from %.6g to %.6g, %s: check these rows, unless these "
     "are its values"
@@ -246,7 +248,8 @@ def warn_of_changes(
     where: str,
     far: bool = True,
     told: Collection[str] = (),
-) -> bool:
+    place: Collection[str] = (),
+) -> None:
     """Warn of columns wholly apart from rows before: in another unit, swapped, or far from them.
 
     Parameters
@@ -259,13 +262,9 @@ def warn_of_changes(
         Whether columns are told that are further away than the range of the rows before.
     told : collection of str
         Columns of which another unit is told elsewhere.
-
-    Returns
-    -------
-    bool
-        Whether any is told, here or elsewhere.
+    place : collection of str
+        Columns of a place on the sphere, where longitudes that are 360 apart are the same.
     """
-    found = False
     ranges = {
         name: (own, before)
         for name, (own, before) in columns.items()
@@ -274,11 +273,16 @@ def warn_of_changes(
     for name, (own, before) in ranges.items():
         if _overlap(own, before):
             continue
+        if name in place or name.lower() in LONGITUDES:
+            turned = [d for d in (-360.0, 360.0) if _overlap([own[0] + d, own[1] + d], before)]
+            if turned and name not in place:
+                how = f"about 360 {'higher' if turned[0] < 0 else 'lower'}, as in another range"
+                logger.warning(APART, name, what, *own, where, *before, how)
+            if turned:
+                continue
         if name in told and other_unit(own, before) is not None:
-            found = True
             continue
         if name not in told and warn_of_other(name, own, before, what, where):
-            found = True
             continue
         swapped = [
             other
@@ -293,8 +297,6 @@ def warn_of_changes(
         else:
             continue
         logger.warning(APART, name, what, *own, where, *before, how)
-        found = True
-    return found
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -240,10 +240,10 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     return fit
 
 
-def _warn_of_other_rows(fit: Fit, sums: Sequence[scaling.Sums], rows: data.Rows) -> bool:
+def _warn_of_other_rows(fit: Fit, sums: Sequence[scaling.Sums], rows: data.Rows) -> None:
     """Warn of rows unlike those of the fit, before it has them: of another unit, or swapped.
 
-    ``sums`` are those over the rows of all targets, or of each.  Return whether any are.
+    ``sums`` are those over the rows of all targets, or of each.
     """
     posterior, known, d = fit.posterior, known_ranges(fit), rows.n_features
     low, high = (np.concatenate([getattr(own, end)[d:] for own in sums]) for end in ("low", "high"))
@@ -257,7 +257,9 @@ def _warn_of_other_rows(fit: Fit, sums: Sequence[scaling.Sums], rows: data.Rows)
         if own is not None and before is not None and name not in times
     }
     told = {n for j, n in enumerate(posterior.feature_names) if _in_memory(rows.X, j)}
-    return feature_units.warn_of_changes(both, "the new rows", "the rows of the fit", told=told)
+    place = {posterior.feature_names[j] for j in posterior.geographic or ()}
+    what = "the new rows", "the rows of the fit"
+    feature_units.warn_of_changes(both, *what, told=told, place=place)
 
 
 def _in_memory(X: Any, j: int) -> bool:

@@ -276,6 +276,20 @@ def test_appended_columns_that_are_swapped_or_far_from_the_others_are_told(tmp_p
     assert "apart from these by more than their whole range" in line
 
 
+@pytest.mark.parametrize("geographic", [None, ("lon", "lat")])
+def test_longitudes_of_another_range_are_told_unless_they_are_places_on_the_sphere(
+    geographic, tmp_path, caplog
+):
+    rng = np.random.default_rng(0)
+    first = pd.DataFrame({"lon": rng.uniform(6, 12, 30), "lat": rng.uniform(46, 50, 30), "y": 1.0})
+    first["lon"] -= 20
+    convert(first, tmp_path / "d.zarr", "y", geographic=geographic)
+    convert(first.assign(lon=first.lon + 360), tmp_path / "d.zarr", append=True)
+    told = [line for line in caplog.messages if line.startswith("'lon' of")]
+    assert len(told) == (geographic is None)
+    assert geographic or "about 360 higher, as in another range: check these rows" in told[0]
+
+
 @pytest.mark.parametrize("end", ["0.5,0.25", "0.5,0.25\n", "0.5", '"0.5",0.25', "0.5,0.25\n\n"])
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_a_csv_that_is_cut_off_in_a_row_is_refused(end, ending, store, tmp_path):

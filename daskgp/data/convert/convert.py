@@ -554,7 +554,7 @@ def _planned(asked: _Asked, kept: Layout | None, url: str, step: int) -> Iterato
             pairs = zip(kinds.items(), clocks, strict=True)
             as_given = {name: kind if how is None else TIMES for (name, kind), how in pairs}
             before = layout.first_ends(url, kept, kinds)
-            blocks = compared(blocks, as_given, before, what, f"the dataset {url}", True)
+            blocks = compared(blocks, as_given, before, what, f"the dataset {url}", True, place)
         yield _Plan(table, made, blocks, clocks, what, arrays, zeros, region, missing)
 
 

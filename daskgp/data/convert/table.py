@@ -135,12 +135,13 @@ def compared(
     what: str,
     where: str,
     far: bool = False,
+    place: Collection[str] = (),
 ) -> Iterator[np.ndarray]:
     """Yield blocks of columns, then warn of those in another unit than rows before, or swapped.
 
     ``before`` are the ends (2, columns) of these, to which the blocks are added; ``what`` and
     ``where`` are what messages call the rows of both.  Also told are columns that are ``far`` from
-    these.
+    these; ``place`` are longitude and latitude on the sphere.
     """
     own = no_ends(len(kinds))
     for block in blocks:
@@ -151,7 +152,7 @@ def compared(
         for (name, kind), ends, others in zip(kinds.items(), own.T, before.T, strict=True)
         if kind == NUMBERS and np.isfinite([ends, others]).all()
     }
-    feature_units.warn_of_changes(ranges, what, where, far)
+    feature_units.warn_of_changes(ranges, what, where, far, place=place)
     add_ends(before, own)
 
 
