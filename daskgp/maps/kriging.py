@@ -112,11 +112,12 @@ def interpolate(
         rows and cells, or the path of a file with that field alone, or the name of a variable that
         both source and grid have.  It is subtracted from the target before, and added to the mean
         after; rows and cells outside it are left out.
-    mask : DataArray or str, optional
+    mask : DataArray, str, mapping or polygons, optional
         Where the map is wanted: a field of booleans over some of the features, whose nearest value
-        counts, up to half a step away; the name of such a variable of the grid, in which numbers of
-        0 and NaN are outside, too; or the path of a GeoJSON file of polygons over longitude and
-        latitude, or x and y.  Rows and cells outside are left out.
+        counts, up to half a step away; the name of such a variable of the grid, in which NaN is
+        outside, too; or polygons over longitude and latitude, or x and y: the path of a GeoJSON
+        file, what one says, or an object with ``__geo_interface__``.  Rows and cells outside are
+        left out.
     barriers : str or mapping, optional
         What rows and cells do not see one another across, such as land between two seas: the path
         of a GeoJSON file of polygons over longitude and latitude, or x and y, what such a file

@@ -12,7 +12,8 @@ import xarray as xr
 
 from daskgp import data
 from daskgp.checks import shown
-from daskgp.data.polygons import Polygons, polygons_in
+from daskgp.data import gridded
+from daskgp.data.polygons import Polygons, geojson_of, polygons_in
 from daskgp.errors import InputError
 from daskgp.maps.rows import along, check_axes, turned
 
@@ -109,7 +110,8 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
     Parameters
     ----------
     mask : DataArray or str
-        Field of booleans, the name of a variable of the grid, or the path of a GeoJSON file.
+        Field of booleans, the name of a variable of the grid, the path of a GeoJSON file, or
+        polygons.
     grid : Dataset
     features : tuple of str
     """
@@ -121,13 +123,16 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
                 f"mask {mask!r} is neither a variable of the grid nor a file: check its name"
             )
         return Region(Inside(polygons_in(mask, features)))
+    if geojson_of(mask) is not None:
+        return Region(Inside(polygons_in(mask, features)))
     if not isinstance(mask, xr.DataArray):
         raise InputError(
             f"mask is {shown(mask)}: give a DataArray of booleans, the name of a variable of the "
-            "grid, or the path of a GeoJSON file"
+            "grid, the path of a GeoJSON file, or polygons of shapely or geopandas"
         )
-    if mask.dtype.kind == "f":  # of files, in which NaN and 0 are outside
-        mask = mask.fillna(0) != 0
+    if mask.dtype.kind == "f":  # of files, in which NaN is outside
+        gridded.refuse_float_mask(mask, "the grid")
+        mask = mask.notnull() & ((mask != 0) | (not gridded.masks_zeros(mask)))
     if mask.dtype.kind not in "bui":
         raise InputError(
             f"mask holds {mask.dtype}: give booleans, such as mask.notnull() or mask > 0"

@@ -1,6 +1,7 @@
 """Maps in one line, against the same done by hand and a dense optimal interpolation."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -439,7 +440,15 @@ def test_masks_of_files_may_be_numbers():
     wanted = xr.DataArray(np.ones((9, 9)), axes(), ("lon", "lat"))
     wanted[:3], wanted[3] = np.nan, 0.0
     maps = daskgp.interpolate(places(), axes(), target="t", mask=wanted)
-    np.testing.assert_array_equal(maps.t.notnull().all("lat"), wanted[:, 0].fillna(0) != 0)
+    np.testing.assert_array_equal(maps.t.notnull().all("lat"), wanted[:, 0].notnull())
+
+
+def test_masks_may_be_polygons_in_memory():
+    ring = [[-2.5, -9], [2.5, -9], [2.5, 9], [-2.5, 9], [-2.5, -9]]
+    said = {"type": "Polygon", "coordinates": [ring]}
+    for mask in (said, SimpleNamespace(__geo_interface__=said)):
+        maps = daskgp.interpolate(places(), axes(), target="t", mask=mask)
+        np.testing.assert_array_equal(maps.t.notnull().all("lat"), np.abs(maps.lon) < 2.5)
 
 
 def test_neighbours_are_within_what_rows_tell_even_if_the_field_is_smooth(caplog):
