@@ -39,6 +39,12 @@ from daskgp.errors import SettingError
 )
 @click.option("--kernel", metavar="KERNEL", help="Such as matern32.  [default: that of the method]")
 @click.option(
+    "--mean",
+    metavar="MEAN",
+    help="Mean function: zero, constant, linear, ols, or columns of a trend: a,b.  "
+    "[default: constant]",
+)
+@click.option(
     "--set",
     "assignments",
     multiple=True,
@@ -77,6 +83,7 @@ def interpolate(
     grid: NewGrid,
     model: str | None,
     kernel: str | None,
+    mean: str | None,
     assignments: tuple[str, ...],
     background: str | None,
     mask: str | None,
@@ -112,7 +119,7 @@ def interpolate(
     }
     for name in ("target", "features", *SETTINGS):
         beside.pop(name, None)
-    how = _method(model, kernel, assignments, settings)
+    how = _method(model, kernel, mean, assignments, settings)
     like: Any = grid.like
     if grid.resolution is not None or grid.extent is not None:
         like = grid_over(source, grid.steps, grid.ends, grid.like)
@@ -160,7 +167,11 @@ def _one(name: str, names: list[str] | None) -> str | None:
 
 
 def _method(
-    model: str | None, kernel: str | None, assignments: tuple[str, ...], more: dict[str, Any]
+    model: str | None,
+    kernel: str | None,
+    mean: str | None,
+    assignments: tuple[str, ...],
+    more: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the method and the settings that options describe."""
     from daskgp.cli.settings import build_estimator
@@ -168,6 +179,8 @@ def _method(
     if model is None or model == "auto":
         if assignments:
             raise SettingError("--set gives settings of a method: name it with --model")
+        if mean is not None:  # read alike for all methods
+            more = more | {"mean": build_estimator("exact", mean=mean).mean}
         return more | {"kernel": kernel}
     text = () if kernel is None else (f"kernel={kernel}",)
-    return {"method": build_estimator(model, (*assignments, *text), more=more)}
+    return {"method": build_estimator(model, (*assignments, *text), more=more, mean=mean)}

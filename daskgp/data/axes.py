@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
@@ -291,8 +292,23 @@ def _axis(name: str, step: float | None, ends: Limits | None, unit: str, whole: 
     tiny = 1e-9
     first, last = low / step, high / step
     if whole:
-        return np.arange(np.floor(first + tiny), np.ceil(last - tiny) + 1) * step
+        number = np.arange(np.floor(first + tiny), np.ceil(last - tiny) + 1)
+        return _rounded(number * step, step)
     number = np.arange(np.floor(last - first + tiny) + 1)
     if abs(first - np.round(first)) <= tiny:
-        return (np.round(first) + number) * step
-    return low + number * step
+        return _rounded((np.round(first) + number) * step, step)
+    return _rounded(low + number * step, low, step)
+
+
+ROUNDED = 12
+"""Most decimals that ends and steps are written with by hand."""
+
+
+def _rounded(values: np.ndarray, *given: float) -> np.ndarray:
+    """Return values (n,) with the decimals of what they are made of, if these are few.
+
+    >>> (463 * np.array([0.1])).item(), _rounded(463 * np.array([0.1]), 0.1).item()
+    (46.300000000000004, 46.3)
+    """
+    decimals = max(-int(Decimal(repr(float(one))).as_tuple().exponent) for one in given)
+    return np.round(values, max(decimals, 0)) if decimals <= ROUNDED else values

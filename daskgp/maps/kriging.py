@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +13,7 @@ import xarray as xr
 from sklearn.base import clone
 
 from daskgp import data
-from daskgp.checks import positive, shown, whole
+from daskgp.checks import meant, positive, shown, whole
 from daskgp.data import crs, gridded, grids
 from daskgp.data.convert import sources
 from daskgp.data.convert.table import Table
@@ -313,8 +314,7 @@ def _check(
 ) -> None:
     """Raise SettingError for settings that are wrong whatever the source."""
     if isinstance(method, str):
-        if method != "auto":
-            ESTIMATORS.find(method)
+        _refuse_unknown(method, settings)
     elif not isinstance(method, GaussianProcess):
         raise SettingError(
             f"method is {shown(method)}: give the name of a method, or an estimator such as "
@@ -329,6 +329,20 @@ def _check(
         positive("max_std", max_std)
     if min_neighbours is not None:
         whole("min_neighbours", min_neighbours, 1)
+
+
+def _refuse_unknown(method: str, settings: Mapping[str, Any]) -> None:
+    """Raise SettingError for a method that there is not, or a setting that is most like an own."""
+    if method != "auto" and not ESTIMATORS.knows(method):
+        hint = meant(method, ("auto", *ESTIMATORS), f"choose one of auto, {', '.join(ESTIMATORS)}")
+        raise SettingError(f"unknown method {method!r}: {hint}")
+    own = tuple(inspect.signature(interpolate).parameters)
+    kinds = ("exact", "vecchia") if method == "auto" else (method,)
+    known = {name for kind in kinds for name in requirements.defaults(ESTIMATORS.find(kind))}
+    for name in settings:
+        hint = meant(name, (*own, *known))
+        if name not in known and hint in {meant(one, own) for one in own}:
+            raise SettingError(f"unknown setting {name!r} of interpolate: {hint}")
 
 
 def check_barriers(method: Any) -> None:
@@ -421,8 +435,8 @@ def _is_measured(table: Table, name: str) -> bool:
 def _check_axes(table: Table, wanted: Names, grid: xr.Dataset, what: str) -> None:
     """Raise InputError for an axis of the grid or of the source that is no feature of the map."""
     coordinates = {dim for name in wanted if name in grid.coords for dim in grid[name].dims}
-    used = {dim for name in wanted for dim in grid[name].dims}
-    foreign = [str(dim) for dim in grid.dims if dim in used - coordinates and dim in grid.coords]
+    used = {dim for name in wanted for dim in grid[name].dims if grid.sizes[dim] > 1} - coordinates
+    foreign = [str(dim) for dim in grid.dims if dim in used and dim in grid.coords]
     if foreign:
         kind = kind_of_name(foreign[0])
         alike = [name for name in table.columns if kind and kind_of_name(name) == kind]
@@ -465,6 +479,11 @@ def _grid(like: Any, columns: Names) -> xr.Dataset:
     if isinstance(like, str):
         if not data.exists(like):
             raise InputError(f"like {like} does not exist: check the path")
+        if not gridded.is_grid(like):
+            raise InputError(
+                f"like {like} is no grid: give a netCDF file, a Zarr group or a GeoTIFF with axes, "
+                "or steps of these (--resolution lon=0.1,lat=0.1)"
+            )
         with gridded.readable(like), gridded.open_grid(like, columns) as opened:
             return opened.load()
     raise InputError(
@@ -555,7 +574,7 @@ def _described(
     for field in (name, f"{name}_std") if mapping else ():
         maps[field].attrs["grid_mapping"] = mapping
     maps.attrs = {
-        "Conventions": "CF-1.8",
+        "Conventions": "CF-1.11",
         "source": f"daskgp {model!r}",
         "kernel": str(model.kernel_),
         "rows": model.n_rows_,

@@ -223,3 +223,22 @@ def test_columns_that_do_not_go_with_a_map_are_told(table, tmp_path):
         assert said in refused(*given, *words)
     with pytest.raises(daskgp.errors.SettingError, match="give the name of a column"):
         daskgp.interpolate(rows, THERE, target="temp", y_variance=rows.low)
+
+
+@pytest.mark.parametrize("model", [(), ("--model", "exact")])
+def test_a_mean_is_that_of_fit(table, tmp_path, model):
+    given = ("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID, *model)
+    succeed(*given, "--mean", "ols")
+    wanted = daskgp.interpolate(table, THERE, mean="ols")
+    with xr.open_dataset(tmp_path / "map.nc") as maps:
+        np.testing.assert_allclose(maps.temp, wanted.temp, atol=1e-6)
+
+
+def test_grids_made_twice_have_the_same_axes(table, tmp_path):
+    given = ("interpolate", tmp_path / "rows.csv")
+    succeed(*given, tmp_path / "a.nc", "--resolution", "lon=0.1,lat=0.1")
+    ends = ("--extent", "lon=5.3:8.7,lat=45.3:47.7")
+    succeed(*given, tmp_path / "b.nc", "--resolution", "lon=0.1,lat=0.1", *ends)
+    with xr.open_dataset(tmp_path / "a.nc") as a, xr.open_dataset(tmp_path / "b.nc") as b:
+        assert {*b.lon.values} <= {*a.lon.values}
+        assert [repr(float(one)) for one in b.lon[:3]] == ["5.3", "5.4", "5.5"]

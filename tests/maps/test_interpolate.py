@@ -463,3 +463,28 @@ def test_neighbours_are_within_what_rows_tell_even_if_the_field_is_smooth(caplog
     assert "min_neighbours=1 leaves out no cell" in caplog.text
     daskgp.interpolate(table, axes(), target="t", kernel="rbf", max_std=1e-9)
     assert "no cell of the map is left with a value" in caplog.text
+
+
+def test_settings_and_methods_that_are_meant_are_told():
+    table = places().drop(columns="elevation")
+    for given, said in (
+        ({"max_sdt": 1.0}, "unknown setting 'max_sdt' of interpolate: did you mean 'max_std'"),
+        ({"method": "krige"}, "choose one of auto, "),
+        ({"method": "vecchia", "neighbors": 3}, "did you mean 'n_neighbours'"),
+    ):
+        with pytest.raises((SettingError, TypeError), match=said):
+            daskgp.interpolate(table, axes(), target="t", **given)
+
+
+def test_a_table_is_no_grid(tmp_path):
+    places().to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(InputError, match=r"rows\.csv is no grid: give a netCDF file"):
+        daskgp.interpolate(places(), str(tmp_path / "rows.csv"), target="t")
+
+
+def test_an_axis_of_one_value_need_not_be_a_column():
+    grid = xr.Dataset(coords={**axes(), "band": [1]})
+    grid["elevation"] = ("band", "lat", "lon"), np.full((1, 9, 9), 300.0)
+    maps = daskgp.interpolate(places(), grid, target="t")
+    assert maps.t.sizes["band"] == 1
+    assert maps.attrs["Conventions"] == "CF-1.11"
