@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -101,8 +102,9 @@ def interpolate(
     with a value, too.
     """
     from daskgp.data import encoding as encodings
+    from daskgp.fit import work
     from daskgp.maps.covering import grid_over
-    from daskgp.maps.kriging import asked_for, check_barriers, mapped
+    from daskgp.maps.kriging import CELL, asked_for, check_barriers, mapped
     from daskgp.output import labelled
 
     began = time.perf_counter()
@@ -123,6 +125,10 @@ def interpolate(
     like: Any = grid.like
     if grid.resolution is not None or grid.extent is not None:
         like = grid_over(source, grid.steps, grid.ends, grid.like)
+        cells = math.prod(like.sizes.values())
+        work.refuse_large_map(cells, CELL)
+        if not encoding:
+            work.refuse_full_disk(cells * CELL, output, "the map")
     if labelled.is_geotiff(output):
         asked = asked_for(source, like, target, names, background, beside)
         labelled.check_geotiff(asked.coords, source if like is None else "the grid", output, 2)

@@ -228,16 +228,27 @@ def _short_of_memory(
     return MemoryRunError(error.seen, where, f"{remedy} or give the workers more memory")
 
 
-def refuse_full_disk(wanted: int, url: str) -> None:
-    """Raise PlanError if a folder of this machine has less room than a fit will write to it."""
+def refuse_full_disk(wanted: int, url: str, what: str = "the fit") -> None:
+    """Raise PlanError if a folder of this machine has less room than will be written to it."""
     place = local_folder(url)
     if place is None:
         return
     free = shutil.disk_usage(place).free
     if wanted > free:
         raise PlanError(
-            f"the fit writes up to {_size(wanted)} to {place}, which has {_size(free)} free: free "
+            f"{what} writes up to {_size(wanted)} to {place}, which has {_size(free)} free: free "
             "some space or choose another place"
+        )
+
+
+def refuse_large_map(cells: int, each: int) -> None:
+    """Raise PlanError for a map of so many cells of ``each`` bytes beyond the memory there is."""
+    if cells * each > MEMORY_LIMIT:
+        raise PlanError(
+            f"the map has {cells:,} cells, whose mean and standard deviation take "
+            f"{_size(cells * each)} of memory, of which there are {_size(MEMORY_LIMIT)}: give "
+            "larger steps or a smaller extent, chunks to the grid, or write it part by part by "
+            "daskgp fit and daskgp predict"
         )
 
 

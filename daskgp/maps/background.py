@@ -39,7 +39,13 @@ class AtRows(NamedTuple):
         given = source[target]
         rest = (measured if hasattr(source, "iloc") else given.copy(data=measured)) - self.values
         left = int(np.isfinite(np.asarray(rest, np.float64)).sum())
-        if not left:
+        if left:
+            own, before = (
+                (float(np.nanmin(one)), float(np.nanmax(one)))
+                for one in (np.asarray(self.values, np.float64), measured)
+            )
+            feature_units.warn_of_other(target, own, before, "the background", "the rows")
+        else:
             raise InputError(
                 "background has no value at any row of the source: give one that covers the rows, "
                 "in the same coordinates"
@@ -51,6 +57,12 @@ class AtRows(NamedTuple):
         if hasattr(source, "iloc"):
             return source.assign(**{target: rest})
         return source.assign({target: rest.assign_attrs(source[target].attrs)})
+
+
+def named(background: Any) -> str:
+    """Return what a map says of the background that was subtracted and added."""
+    name = background.name if isinstance(background, xr.DataArray) else background
+    return str(name or "a field without a name")
 
 
 def opened(background: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from sklearn.base import clone
 
 from daskgp import data
 from daskgp.checks import meant, positive, shown, whole
-from daskgp.data import crs, gridded, grids
+from daskgp.data import crs, feature_units, gridded, grids
 from daskgp.data.convert import sources
 from daskgp.data.convert.table import Table
 from daskgp.data.rows import COLUMNS
@@ -27,7 +28,7 @@ from daskgp.fit.named import Named
 from daskgp.fit.scratch import scratch_rows
 from daskgp.maps import background as backgrounds
 from daskgp.maps import reach, region, rows
-from daskgp.models.columns import kind_of_name
+from daskgp.models.columns import KILOMETRES, kind_of_name
 
 if TYPE_CHECKING:
     from daskgp.kernels import Kernel
@@ -40,6 +41,8 @@ EXACT = 2_000
 LISTED = 5
 """Columns that a line lists at most."""
 
+CELL = 16
+"""Bytes of a cell: those of its mean and standard deviation."""
 Names: TypeAlias = tuple[str, ...]
 
 
@@ -218,10 +221,14 @@ def mapped(
         return _of_tree(source, {**given, **settings})
     if grids.is_xarray(source):
         source = grids.as_dataset(source)
+    first_guess = backgrounds.named(background)
     background = backgrounds.opened(background)
     asked = asked_for(source, like, target, features, background, columns)
     attributes, known = _said(asked, min_neighbours)
     backgrounds.check_unit(background, asked.grid, attributes, asked.target)
+    if not asked.grid.chunks:
+        sizes = {d: n for own in asked.features for d, n in asked.grid[own].sizes.items()}
+        work.refuse_large_map(math.prod(sizes.values()), CELL)
     model = _model(method, kernel, known, settings)
     work.check_columns(model.recipe(), [name for name in COLUMNS if name in columns])
     beside = _beside(columns, background)
@@ -245,6 +252,8 @@ def mapped(
             there = added.broadcast_like(mean).transpose(*mean.dims)
             mean, std = mean + there, std.where(there.notnull())
     maps = _described(mean, std, asked, attributes, model, include_noise)
+    if background is not None:
+        maps.attrs["background"] = first_guess
     return (maps, model) if return_model else maps
 
 
@@ -577,9 +586,20 @@ def _described(
         "Conventions": "CF-1.11",
         "source": f"daskgp {model!r}",
         "kernel": str(model.kernel_),
+        "inputs": ", ".join(_inputs(model)),
         "rows": model.n_rows_,
     }
     return maps
+
+
+def _inputs(model: GaussianProcess) -> list[str]:
+    """Return what the lengthscales of a kernel are along, and their units as far as known."""
+    own = model.solved_
+    units = dict(zip(own.feature_names, own.feature_units, strict=False))
+    place = [own.feature_names[j] for j in own.geographic or ()]
+    units |= dict.fromkeys(place, KILOMETRES)
+    units = {name: feature_units.of_differences(unit) for name, unit in units.items()}
+    return [f"{n} ({units[n]})" if units.get(n) else n for n in own.feature_names]
 
 
 def _of_tree(tree: xr.DataTree, given: dict[str, Any]) -> Any:

@@ -233,6 +233,12 @@ class Columns:
         option = f"geographic={(*pair,)} (--geographic {','.join(pair)})"
         remedy = f"if they are swapped, {option}; else "
         fill = next((f"{v:g}" for v in (known.min(), known.max()) if v in KNOWN), None)
+        if kind == f"{KINDS[0]}s" and not fill and np.abs(known).max() <= 720.0:
+            return (
+                f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are "
+                f"not degrees from {ends[0]:g} to {ends[1]:g}: {remedy * swapped}add or take 360 "
+                "to bring them there, or correct them"
+            )
         missing = f" (fill_values=[{fill}], or --fill {fill} of convert)" if fill else ""
         return (
             f"{self.names[j]!r} has {kind} from {known.min():g} to {known.max():g}, which are not "

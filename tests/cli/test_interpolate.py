@@ -242,3 +242,10 @@ def test_grids_made_twice_have_the_same_axes(table, tmp_path):
     with xr.open_dataset(tmp_path / "a.nc") as a, xr.open_dataset(tmp_path / "b.nc") as b:
         assert {*b.lon.values} <= {*a.lon.values}
         assert [repr(float(one)) for one in b.lon[:3]] == ["5.3", "5.4", "5.5"]
+
+
+def test_a_map_beyond_the_memory_is_refused_before_the_work(table, tmp_path):
+    steps = ("--resolution", "lon=0.0001,lat=0.0001", "--extent", "lon=0:300,lat=-80:80")
+    line = refused("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *steps)
+    assert "the map has 4,800,004,600,001 cells" in line
+    assert "larger steps or a smaller extent" in line

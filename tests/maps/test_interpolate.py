@@ -488,3 +488,25 @@ def test_an_axis_of_one_value_need_not_be_a_column():
     maps = daskgp.interpolate(places(), grid, target="t")
     assert maps.t.sizes["band"] == 1
     assert maps.attrs["Conventions"] == "CF-1.11"
+
+
+def test_a_map_says_its_inputs_and_its_background(caplog):
+    table = places().drop(columns="elevation").assign(t=lambda one: one.t + 285.0)
+    guess = xr.DataArray(np.linspace(10, 14, 9)[:, None] + np.zeros(9), axes(), ("lon", "lat"))
+    maps = daskgp.interpolate(
+        table, axes(), background=guess.rename("clim"), geographic=("lon", "lat")
+    )
+    assert maps.attrs["background"] == "clim"
+    assert maps.attrs["inputs"] == "lon (km), lat (km)"
+    assert "'t' of the background goes from 10" in caplog.text
+    assert "about 273.15 lower" in caplog.text
+
+
+def test_longitudes_beyond_a_turn_are_told():
+    with pytest.raises(InputError, match="add or take 360 to bring them there"):
+        daskgp.interpolate(
+            places().drop(columns="elevation"),
+            axes(-364.0, -356.0),
+            target="t",
+            geographic=("lon", "lat"),
+        )
