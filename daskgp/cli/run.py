@@ -193,6 +193,7 @@ def _heeds_sigterm() -> Iterator[None]:
         return
 
     def end(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would end the cleaning up
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, end)

@@ -1,6 +1,8 @@
 """Maps in one line on the command line, against those of Python."""
 
 import json
+import os
+import signal
 
 import fsspec
 import numpy as np
@@ -249,3 +251,17 @@ def test_a_map_beyond_the_memory_is_refused_before_the_work(table, tmp_path):
     line = refused("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *steps)
     assert "the map has 4,800,004,600,001 cells" in line
     assert "larger steps or a smaller extent" in line
+
+
+def test_a_second_signal_does_not_end_the_cleaning_up(table, tmp_path, monkeypatch):
+    def twice(*given, **how):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", twice)
+    line = refused("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID, code=143)
+    assert line == "Error: terminated"
+    assert signal.getsignal(signal.SIGTERM) is before
