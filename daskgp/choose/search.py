@@ -65,7 +65,8 @@ class Search:
         self.trials.try_mean()
         if given is None:
             out = {one.method for one in several} - {one.method for one in candidates}
-            start = self._best_structure(common)
+            with self.trials.within(STRUCTURE):
+                start = self._best_structure(common)
             several = methods(self.profile, common, rows)  # the tails are known now
             candidates = self._possible(
                 [self._begun(one, start) for one in several if one.method not in out]

@@ -164,6 +164,7 @@ class Trials:
     spent: float = 0.0
     earlier: float = 0.0
     ended: bool = False
+    share: float = SEARCH
     _played: dict[str, Any] = field(default_factory=dict)
     _samples: dict[int, int] = field(default_factory=dict)
     _deadlines: list[Deadline] = field(default_factory=list)
@@ -184,6 +185,21 @@ class Trials:
     def end_of_search(self) -> float:
         """Time of ``monotonic`` after which no trial begins; the rest is for the last fit."""
         return self.deadline - (1 - SEARCH) * self.rules.seconds
+
+    @property
+    def end_of_stage(self) -> float:
+        """Time of ``monotonic`` at which trials of the present ``share`` of the budget end."""
+        own = self.deadline - (1 - self.share) * self.rules.seconds
+        return min(self.end_of_search, own)
+
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """End the trials in the block once a share of the budget is used up."""
+        before, self.share = self.share, share
+        try:
+            yield
+        finally:
+            self.share = before
 
     @property
     def most_rows(self) -> int:
@@ -379,7 +395,7 @@ class Trials:
         quiet = clone(candidate.estimator).set_params(progress=False, fill_values=None)
         try:
             for number, fold in enumerate(self.parts.folds):
-                if number and time.monotonic() > self.end_of_search:
+                if number and time.monotonic() > self.end_of_stage:
                     if self.has_method:
                         raise Late(f"the deadline came after {number} of its folds")
                     stopped = True  # something has to be chosen
@@ -388,7 +404,7 @@ class Trials:
                 X, y = data.open_dataset(sample)
                 size = max(size, len(X))
                 side = self._at_a_time > 1
-                with _silent(side), calling(None), self.until(self.end_of_search) as deadline:
+                with _silent(side), calling(None), self.until(self.end_of_stage) as deadline:
                     fitted = clone(quiet)
                     fitted._fit(X, y, keep=keep, of_part=True)
                     pieces.append(self._predicted(fitted.solved_, fold))

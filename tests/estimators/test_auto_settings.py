@@ -169,3 +169,18 @@ def test_sizes_grow_as_long_as_they_help(monkeypatch):
     sizes = [trial.settings["n_inducing"] for trial in board if trial.stage == "size"]
     assert sorted(sizes) == [8, 16, 32, 64]  # each once
     assert board.best.settings["n_inducing"] >= 16
+
+
+def test_the_comparison_of_kernels_ends_after_its_share_of_the_budget(monkeypatch):
+    ends = []
+    until = trying.Trials.until
+
+    def noted(self, at):
+        ends.append((at - self.began) / self.rules.seconds)
+        return until(self, at)
+
+    monkeypatch.setattr(trying.Trials, "until", noted)
+    X, y, _ = field(100)
+    daskgp.AutoGP(**QUICK).fit(X, y)
+    assert min(ends) == pytest.approx(searching.STRUCTURE)
+    assert trying.SEARCH in [round(end, 6) for end in ends]
