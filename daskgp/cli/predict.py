@@ -100,8 +100,8 @@ def predict(
     or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
     mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.  If both
     are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.  OUTPUT
-    of a grid may be a GeoTIFF, such as map.tif, with a band of each.  In an Icechunk repository,
-    NAME.icechunk or NAME.icechunk/GROUP, a run is one commit.
+    of a grid may be a netCDF file, map.nc, or a GeoTIFF, map.tif, with a band of each.  In an
+    Icechunk repository, NAME.icechunk or NAME.icechunk/GROUP, a run is one commit.
 
     The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
     has gained, and whatever an earlier run left undone.
@@ -137,7 +137,7 @@ def predict(
         asked = job.Job(posterior, source, output, *settings, beside=beside)
         if encoding:
             asked = _stored_as(asked, encoding)
-        stored = csv.stored if csv.is_csv(output) else _as_geotiff(output)
+        stored = csv.stored if csv.is_csv(output) else _as_map(output)
         if stored is None:
             figures = _into_store(asked, cluster, run, lock)
         elif record or any(lock):
@@ -169,15 +169,15 @@ def _into_store(job: Job, cluster: Workers, run: Record, lock: Lock) -> dict[str
             return run.done(*write_held(job, executor, claim, run.begin))
 
 
-def _as_geotiff(output: str) -> Stored | None:
-    """Return how predictions become a GeoTIFF; None for an output of another name."""
-    from daskgp.output import geotiff, labelled
+def _as_map(output: str) -> Stored | None:
+    """Return how predictions become the file of a map; None for an output of another name."""
+    from daskgp.output import mapfile
 
-    return geotiff.stored if labelled.is_geotiff(output) else None
+    return mapfile.stored if mapfile.is_file(output) else None
 
 
 def _into_file(job: Job, cluster: Workers, stored: Stored) -> Written:
-    """Predict the rows of a csv into another, or a grid into a GeoTIFF."""
+    """Predict the rows of a csv into another, or a grid into the file of a map."""
     from daskgp.fit.scratch import scratch_rows
     from daskgp.output import store
 

@@ -23,7 +23,7 @@ from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
-from daskgp.data import axes, named_beside, named_targets, rasters, reading
+from daskgp.data import axes, named_beside, named_targets, reading
 from daskgp.data import encoding as encodings
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
@@ -39,8 +39,8 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.kernels import Kernel
 from daskgp.likelihoods import Likelihood
 from daskgp.output import csv as to_csv
-from daskgp.output import geotiff as to_geotiff
 from daskgp.output import job as outputs
+from daskgp.output import mapfile as to_file
 from daskgp.output import store as to_store
 from daskgp.output.job import Job, Written
 from daskgp.posterior.posterior import Posterior
@@ -633,13 +633,13 @@ class FittedGP(RegressorMixin, BaseEstimator):
             job = job._replace(encoding=encodings.checked(encoding))
         executor = Executor.current(self.progress, self.solved_.device)
         is_csv = to_csv.is_csv(output)
-        if not (is_csv or rasters.is_geotiff(output)):
+        if not (is_csv or to_file.is_file(output)):
             return to_store.write(job, executor, wait, clear_lock)
         if wait or clear_lock:
             raise SettingError("wait and clear_lock are for the lock of a store: a file has none")
         with scratch_rows(self.store) as url:
             by_way_of = (
-                to_csv.stored(job, url, self.progress) if is_csv else to_geotiff.stored(job, url)
+                to_csv.stored(job, url, self.progress) if is_csv else to_file.stored(job, url)
             )
             with by_way_of as inner:
                 return to_store.write(inner, executor)

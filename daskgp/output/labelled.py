@@ -14,7 +14,7 @@ from typing import Any
 
 from daskgp.checks import shown
 from daskgp.data import encoding as encodings
-from daskgp.data import geotiffs, gridded, grids, rasters
+from daskgp.data import geotiffs, gridded, grids, prediction_store, rasters
 from daskgp.data.encoding import AS_GIVEN, Encoding
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError, StoreError
@@ -191,6 +191,11 @@ def _write_here(maps: Any, path: str, encoding: Encoding) -> None:
     if rasters.is_geotiff(path):
         to_geotiff(maps if encoding.dtype is None else maps.astype(encoding.dtype), path)
         return
+    if maps.attrs.get("format") == prediction_store.FORMAT:  # whose notes are those of a store
+        model = maps.attrs.get("model")
+        of = {"source": f"daskgp, predictions of {model}" if model else "daskgp"}
+        kept = {k: v for k, v in maps.attrs.items() if k in ("Conventions", "grid_mapping")}
+        maps = maps.drop_attrs(deep=False).assign_attrs(kept | of)
     maps, own = encodings.of_file(maps, encoding, path.lower().endswith(".nc"))
     ending = path[path.rindex(".") :]
     part = f"{path[: -len(ending)]}.{uuid.uuid4().hex[:8]}{ending}"

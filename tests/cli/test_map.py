@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 from commands import refused, succeed
 
+import daskgp
 from daskgp import plot
 from tests.plot.test_interactive import grid
 
@@ -90,3 +91,14 @@ def test_what_cannot_be_is_one_line(given, says, code, stored, monkeypatch):
     before = sorted(stored.iterdir())
     assert re.search(says, refused("map", *given, code=code))
     assert sorted(stored.iterdir()) == before
+
+
+def test_a_prediction_store_becomes_a_netcdf_file(tmp_path):
+    model = daskgp.ExactGP("rbf", optimizer=None, progress=False)
+    table = grid().temperature.isel(lat=slice(None, None, 20), lon=slice(None, None, 20))
+    model.fit(table.rename("t"), "t")
+    model.predict_store(table.to_dataset(), str(tmp_path / "map.zarr"))
+    succeed("map", tmp_path / "map.zarr", tmp_path / "map.nc")
+    with xr.open_dataset(tmp_path / "map.nc") as written:
+        assert {*written.data_vars} == {"mean", "std"}
+        assert written.attrs["source"].startswith("daskgp")

@@ -680,7 +680,7 @@ def test_an_extent_beyond_the_poles_is_refused():
 
 
 @pytest.mark.parametrize(
-    "ending", [".nc", ".NC4", ".netcdf", ".png", ".parquet", ".zarr.zip", ".csv.gz"]
+    "ending", [".nc/", ".NC4", ".netcdf", ".png", ".parquet", ".zarr.zip", ".csv.gz"]
 )
 def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
     name = f"{tmp_path}/out{ending}"
@@ -707,13 +707,30 @@ def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_store_of_an_earlier_version_that_is_named_as_a_file_is_resumed(
-    model, tmp_path, monkeypatch
-):
+def test_a_map_may_be_a_netcdf_file(saved, tmp_path):
+    made = ("predict", saved, "--resolution", "time=9,lat=9,lon=9")
+    succeed(*made, tmp_path / "map.zarr")
+    succeed(*made, tmp_path / "map.nc", "--dtype", "float32")
+    with (
+        xr.open_dataset(tmp_path / "map.nc") as maps,
+        xr.open_zarr(tmp_path / "map.zarr", consolidated=False) as stored,
+    ):
+        assert {maps[name].dtype for name in ("mean", "std")} == {np.dtype("float32")}
+        xr.testing.assert_allclose(maps[["mean", "std"]], stored[["mean", "std"]], rtol=1e-5)
+    assert "exists already" in refused(*made, tmp_path / "map.nc")
+    assert "is written whole" in refused(*made, tmp_path / "other.nc", "--resume")
+    model = daskgp.load(saved)
+    grid = model.make_grid({"time": 9, "lat": 9, "lon": 9})
+    model.predict_store(grid, str(tmp_path / "again.nc"))
+    with xr.open_dataset(tmp_path / "again.nc") as maps:
+        np.testing.assert_allclose(maps["mean"], model.predict(grid), rtol=1e-9)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["again.nc", "map.nc", "map.zarr"]
+
+
+def test_a_store_of_an_earlier_version_that_is_named_as_a_file_is_resumed(model, tmp_path):
     output = str(tmp_path / "map.nc")
-    with monkeypatch.context() as patch:
-        patch.setattr("daskgp.data.stores.groups.FILES", ())
-        model.predict_store(grid(), output)
+    model.predict_store(grid(), str(tmp_path / "map.zarr"))
+    os.rename(tmp_path / "map.zarr", output)
     assert model.predict_store(grid(), output, resume=True).rows == 0
 
 
