@@ -62,10 +62,10 @@ def readable(source: str, public: str = "") -> Iterator[None]:
             f"{code} -t utf-8"
         ) from error
     except ImportError as error:
-        raise InputError(
-            f"cannot read {source}: {groups.first_line(error)}; install what is missing, "
-            "for example with: pip install 'daskgp[io,s3]'"
-        ) from error
+        # an object store names its library in words, a reader of a format is a module
+        known = None if error.name else remote.install(source)
+        needed = known or "pip install 'daskgp[io]'"
+        raise InputError(f"cannot read {source}: {groups.first_line(error)}: {needed}") from error
     except Exception as error:
         refused = type(error).__name__ in remote.REMEDIES
         # codecs raise the plain RuntimeError, and its kinds are those of programs

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from daskgp import data
 from daskgp.data.convert.convert import convert
 from daskgp.data.convert.gridpoints import _tiles
+from daskgp.data.gridded import readable
 from daskgp.errors import InputError
 
 
@@ -386,7 +387,22 @@ def test_an_existing_destination_is_left_as_it_is(tmp_path, frame):
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, frame, monkeypatch):
     source = write_table(frame, tmp_path / "t.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install 'daskgp[io,s3]'" in refused(source, tmp_path / "o.zarr", "temp")
+    assert "pip install 'daskgp[io]'" in refused(source, tmp_path / "o.zarr", "temp")
+
+
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        ("gs://bucket/t.csv", "pip install 'daskgp[gcs]'"),
+        ("s3://bucket/t.csv", "pip install 'daskgp[s3]'"),
+        ("az://bucket/t.csv", "pip install 'daskgp[azure]'"),
+        ("https://example.org/t.csv", "pip install aiohttp requests"),
+    ],
+)
+def test_an_address_whose_library_is_missing_names_its_own_extra(url, command):
+    with pytest.raises(InputError) as told, readable(url):
+        raise ImportError("a library of fsspec is to be installed")
+    assert str(told.value).endswith(f": {command}")
 
 
 def test_an_error_of_writing_is_not_blamed_on_the_source(tmp_path, frame, monkeypatch):

@@ -78,6 +78,12 @@ def whole(url: str) -> str:
 
 S3 = ("s3", "s3a")
 WEB = ("http", "https")
+EXTRAS = {
+    **dict.fromkeys(S3, "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("abfs", "abfss", "adl", "az"), "azure"),
+}
+"""Extras that bring the libraries of object stores, by the protocols of addresses."""
 S3_OPTIONS = {"use_listings_cache": False, "max_concurrency": 1}
 """Listings are never cached; an object is read without asking for its size first."""
 
@@ -103,10 +109,19 @@ def filesystem(url: str) -> tuple[Any, str]:
     try:
         return fsspec.core.url_to_fs(str(url), **(options(url) or {}))
     except ImportError as error:
-        extra = ": pip install 'daskgp[s3]'" if _protocol(url) in S3 else ""
-        raise StoreError(f"cannot use the address {url}: {first_line(error)}{extra}") from error
+        known = install(url)
+        remedy = f": {known}" if known else ""
+        raise StoreError(f"cannot use the address {url}: {first_line(error)}{remedy}") from error
     except (ValueError, OSError) as error:  # an unknown protocol, or a server that is not there
         raise StoreError(f"cannot use the address {url}: {first_line(error)}") from error
+
+
+def install(url: str) -> str | None:
+    """Return the command that installs what an address needs, if this is known."""
+    protocol = _protocol(url)
+    if protocol in WEB:
+        return "pip install aiohttp requests"
+    return f"pip install 'daskgp[{EXTRAS[protocol]}]'" if protocol in EXTRAS else None
 
 
 def options(url: str) -> dict[str, Any] | None:
