@@ -142,7 +142,7 @@ def array_of(name: str, values: Any) -> np.ndarray:
         if not isinstance(values, Sequence):
             raise
         raise InputError(
-            f"{name} has rows of different lengths: give as many numbers in each"
+            f"{name} has rows of different lengths: give the same number of values in each"
         ) from error
     if array is None or (array.dtype.kind == "O" and not array.ndim):
         kind = "None" if values is None else f"of type {type(values).__name__}"

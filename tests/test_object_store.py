@@ -382,7 +382,8 @@ def test_an_icechunk_repository_on_s3_gets_one_commit_a_run(server, model, clust
     odd = ("--destination-options", "default_cache_type=none")
     line = refused("predict", model, "s3://bucket/places.zarr", f"{url}/b", *odd)
     assert (
-        "option default_cache_type of s3://bucket/maps.icechunk is none that Icechunk takes" in line
+        "option default_cache_type of s3://bucket/maps.icechunk is not one that Icechunk "
+        "takes" in line
     )
 
 

@@ -91,7 +91,7 @@ def learned_layers(
     if not square > 0:
         raise InputError(
             f"calibrate={recipe.calibrate!r}: {n} {what} values are predicted without "
-            "any error, which tells no spread: choose calibrate=None"
+            "any error, which says nothing about their spread: choose calibrate=None"
         )
     factor = math.sqrt(square / n)
     if n < FEW:

@@ -312,7 +312,7 @@ def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names
         wanted: frozenset[str] = known.given
     elif posterior.by_sites:
         raise SettingError(
-            "this model was stored by an earlier version of daskgp, without what tells its rows: "
+            "this model was stored by an earlier version of daskgp, without a record of its rows: "
             "fit it again, or take daskgp.cross_validate"
         )
     elif posterior.nearby is not None:
@@ -344,8 +344,8 @@ def _refuse_untold(posterior: Posterior, known: KnownRows) -> None:
         )
     if posterior.joint and not known.by_values:
         raise StoreError(
-            "this model of joint targets was stored by an earlier version of daskgp, without what "
-            "tells its values: fit it again, or take daskgp.cross_validate"
+            "this model of joint targets was stored by an earlier version of daskgp, without a "
+            "record of its values: fit it again, or take daskgp.cross_validate"
         )
 
 
@@ -368,8 +368,8 @@ def _refuse_other_rows(sums: np.ndarray, known: KnownRows) -> None:
         return
     seen = f"{counted(count)} of {known.number}" if count != known.number else "other rows"
     raise InputError(
-        f"the rows are not those of the fit ({seen}): this model does not keep what tells one of "
-        "them, so give all of them, as they were given to fit, or take daskgp.cross_validate"
+        f"the rows are not those of the fit ({seen}): this model keeps nothing by which to tell "
+        "rows apart, so give all of them, as they were given to fit, or take daskgp.cross_validate"
     )
 
 

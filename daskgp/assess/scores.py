@@ -442,8 +442,9 @@ def compared(
         found = executor.compute(delayed(float)(dask.optimize(found)[0]))
     if weight is not None and np.isnan(found):
         raise InputError(
-            "no score: the values of y that have a weight are none or constant, or their rows miss "
-            "a feature"
+            "no score: no row with a weight has all features and a known target, or their values "
+            "of "
+            "y are all the same: give rows with different values of y"
         )
     return float(found)
 

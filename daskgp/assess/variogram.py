@@ -350,7 +350,11 @@ def _reach(
     low, high = map_reduce(task, _around_both, spans, executor, "box")
     diagonal = float(np.sqrt(((high - low) ** 2).sum()))
     if not 0 < diagonal < np.inf:
-        raise InputError("the rows lie in one place, or all miss a value: there are no distances")
+        raise InputError(
+            "there are no distances: the rows lie in one place, or all miss a value: give rows at "
+            "two "
+            "places or more"
+        )
     return REACH * diagonal
 
 
@@ -430,12 +434,12 @@ def _expected(posterior: Posterior, rows: data.Rows) -> Expected:
     posterior.refuse_targets_together("an expected variogram")
     if posterior.theta.varying is not None:
         raise SettingError(
-            "the hyper-parameters of this model vary over space, so that no variogram is expected "
-            "everywhere: leave the model out"
+            "the hyper-parameters of this model vary over space, so that no one variogram is "
+            "expected everywhere: leave the model out"
         )
     if posterior.likelihood is not None:
         raise InputError(
-            f"with likelihood {posterior.likelihood.name!r} y is not f and noise, so that its "
+            f"with likelihood {posterior.likelihood.name!r} y is not f plus noise, so that its "
             "variogram is not that of the kernel: leave the model out"
         )
     if posterior.n_targets != rows.n_targets:

@@ -551,7 +551,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         if self._given() is None:
             self._check_asked()
         if places is not None and self.task != "gaps":
-            raise SettingError("places are those of gaps: set task='gaps', or leave places out")
+            raise SettingError("places belong to task='gaps': set it, or leave places out")
         if self.time is not None and self.task != "forecast":
             raise SettingError(
                 f"time={shown(self.time)} has no effect with task={self.task!r}: set "
@@ -775,7 +775,8 @@ def _refuse_gaps(rows: data.Rows, executor: Executor) -> None:
         f"the targets have rows of their own ({what} of {len(rows)} rows), and AutoGP chooses one "
         "method for rows that all share: set targets='joint', which takes all values together, "
         "choose a method, such as VecchiaGP (--model vecchia), which fits each target to its own "
-        f"rows, {separate.ALONE}, or leave out rows in which one is missing, such as by dropna()"
+        f"rows, {separate.ALONE}, or leave out rows in which one is missing, for example with "
+        "dropna()"
     )
 
 

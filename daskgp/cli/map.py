@@ -64,7 +64,9 @@ def map(
     from daskgp.output import labelled
 
     if not labelled.is_geotiff(output) and (bands or crs):
-        raise SettingError(f"--bands and --crs are for GeoTIFFs, which {output} is not: leave them")
+        raise SettingError(
+            f"--bands and --crs are for GeoTIFFs, which {output} is not: leave them out"
+        )
     began, ending = time.perf_counter(), f".{output.lower().rpartition('.')[2]}"
     if ending in FIGURES:
         from daskgp.plot.canvas import check_matplotlib
@@ -127,8 +129,8 @@ def _refuse_more(fields: Any, what: str) -> None:
         if len(dims) > 2:
             example = f"--at {dims[0]}={_text(field[dims[0]].values[0])}"
             raise InputError(
-                f"{what} has {', '.join(dims)}, and a figure two of these: choose of the others, "
-                f"such as {example}"
+                f"{what} has {', '.join(dims)}, and a figure shows two of these: choose a value of "
+                f"the others, such as {example}"
             )
 
 

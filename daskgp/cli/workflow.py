@@ -31,7 +31,7 @@ def workflow(name: str | None, arguments: tuple[str, ...], template: bool, as_js
     daskgp workflow cross_validate --config folds.toml
     """  # noqa: D301 - click keeps the lines of a paragraph that begins with the control character
     if as_json and name is not None:
-        raise SettingError("--json is for the list of workflows: a script prints what it prints")
+        raise SettingError("--json is for the list of workflows: leave it out to run one")
     if name is None:
         about = {known: _summary(_folder() / f"{known}.py") for known in _names()}
         width = max(map(len, about), default=0)

@@ -242,7 +242,8 @@ def _end(name: str, value: Any, unit: str) -> float:
             return (days - count.origin) * count.per_day
         if far:
             raise SettingError(
-                f"extent of {name!r} has {shown(value)}, which is no date and far beyond the year "
+                f"extent of {name!r} has {shown(value)}, which is not a date and far beyond the "
+                "year "
                 f"9999 as a number ({unit}): give a date such as 2021-03-04 or 20210304"
             )
         return number

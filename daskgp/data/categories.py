@@ -188,7 +188,8 @@ def distinct(name: str, X: Any, j: int, fills: Sequence[float] = ()) -> tuple[st
     odd = values[values != np.floor(values)]
     if len(odd):
         raise InputError(
-            f"feature {name!r} is a category of the kernel and has {odd[0]:g}, which is no whole "
+            f"feature {name!r} is a category of the kernel and has {odd[0]:g}, which is not a "
+            "whole "
             "number: give text, whole numbers or pandas categories"
         )
     levels = categories.of_numbers(values)

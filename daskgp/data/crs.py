@@ -154,7 +154,7 @@ def refuse_other(own: Attributes, known: Attributes, what: str, where: str) -> N
     if all(pair) and not same(*pair):
         raise InputError(
             f"{what} is in {name_of(pair[0])}, {where} in {name_of(pair[1])}: reproject one of "
-            "them, such as by rioxarray's grid.rio.reproject, or correct its spatial_ref"
+            "them, for example with rioxarray's grid.rio.reproject, or correct its spatial_ref"
         )
 
 

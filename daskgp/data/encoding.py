@@ -114,9 +114,11 @@ def _sizes(name: str, sizes: Any) -> Sizes:
 def check_kind(encoding: Encoding, netcdf: bool) -> None:
     """Raise an error unless a netCDF file, or a Zarr group, can have an encoding."""
     if netcdf and encoding.shards:
-        raise SettingError("shards are for Zarr: a netCDF file has chunks alone")
+        raise SettingError("shards are for Zarr: a netCDF file has chunks only: leave shards out")
     if not netcdf and encoding.compression is not None:
-        raise SettingError("compression is a level of netCDF: Zarr compresses by itself")
+        raise SettingError(
+            "compression is a level of netCDF, and Zarr compresses by itself: leave it out"
+        )
     if netcdf and (encoding.chunks or encoding.compression) and netcdf_engine() is None:
         raise InputError(
             "a netCDF file with chunks or compression needs h5netcdf: pip install 'daskgp[io]'"

@@ -135,7 +135,7 @@ class Column(NamedTuple):
                 )
             if self._is_never(known):
                 raise InputError(
-                    f"{seen}, which are no dates near those of the training rows, {range_} in "
+                    f"{seen}, which are not dates near those of the training rows, {range_} in "
                     f"{self.unit!r}: give times, as pandas.to_datetime makes them"
                 )
 
@@ -397,6 +397,7 @@ def refuse_radians(
             return
         seen[j] = f"{columns[j].name!r} from {known.min():.4g} to {known.max():.4g}"
     raise InputError(
-        f"{what} has {' and '.join(seen.values())}, which are as radians among the training rows, "
-        "but as degrees, which these have, far from them: give degrees (numpy.degrees)"
+        f"{what} has {' and '.join(seen.values())}, which lie far from the training rows as "
+        "degrees, "
+        "the unit of those, but among them as radians: give degrees (numpy.degrees)"
     )

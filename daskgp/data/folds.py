@@ -441,7 +441,7 @@ class Wanted(NamedTuple):
                 f"{' and '.join(given)} each make folds of their own: give one of them"
             )
         if self.folds >= np.iinfo(np.int16).max:
-            raise SettingError(f"folds={self.folds}: at most {np.iinfo(np.int16).max - 1}")
+            raise SettingError(f"folds={self.folds}: give at most {np.iinfo(np.int16).max - 1}")
         if isinstance(self.blocks, Mapping):
             for column, size in self.blocks.items():
                 positive(f"blocks[{shown(column)}]", size)
@@ -562,7 +562,9 @@ class Wanted(NamedTuple):
             return Times(own, np.quantile(known, levels, method="inverted_cdf"))
         column = column_of("time", self.time, rows)
         if rows.geographic is not None and column in rows.geographic:
-            raise SettingError(f"time={shown(self.time)} is a column of places")
+            raise SettingError(
+                f"time={shown(self.time)} is longitude or latitude: name a column of times"
+            )
         where = rows.columns.where[column]
         values = sample_of(rows, self.seed, executor)[:, where]
         return Times(OfColumn(column), np.quantile(values, levels, method="inverted_cdf"))
@@ -761,7 +763,7 @@ def _places(blocks: Any, rows: Rows) -> np.ndarray:
     inputs = rows.columns.inputs(places[:: max(1, len(places) // PLACES)].astype(np.float64))
     inputs = inputs[np.isfinite(inputs).all(axis=1)]
     if not len(inputs):
-        raise InputError("blocks has no place with all columns known")
+        raise InputError("blocks has no place with all columns known: give at least one")
     return np.asarray(inputs)
 
 

@@ -134,7 +134,8 @@ def _system(maps: xr.Dataset, system: Any, axes: Mapping[str, Mapping[str, Any]]
             given = rasterio.crs.CRS.from_user_input(system).to_wkt()
         except (rasterio.errors.CRSError, ValueError) as error:
             raise InputError(
-                f"crs={system!r} is no coordinate reference system: give one such as 'EPSG:32632'"
+                f"crs={system!r} is not a coordinate reference system: give one such as "
+                "'EPSG:32632'"
             ) from error
     if known and given and not crs.same(known, given):
         raise InputError(
@@ -372,7 +373,7 @@ def _writing(path: str, rasterio: Any) -> Iterator[None]:
             yield
     except (rasterio.errors.RasterioError, rasterio._err.CPLE_BaseError) as error:
         raise StoreError(
-            f"cannot write the map {path}: {groups.first_line(error)}: see that its disk has room"
+            f"cannot write the map {path}: {groups.first_line(error)}: check that its disk has room"
         ) from error
     finally:
         quiet.setLevel(level)

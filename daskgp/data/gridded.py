@@ -58,7 +58,8 @@ def readable(source: str, public: str = "") -> Iterator[None]:
         wide = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
         code = "utf-16" if wide else "latin1"
         raise InputError(
-            f"cannot read {source}: it is no UTF-8 text: save it as UTF-8, such as by iconv -f "
+            f"cannot read {source}: it is not UTF-8 text: save it as UTF-8, for example with "
+            "iconv -f "
             f"{code} -t utf-8"
         ) from error
     except ImportError as error:
@@ -90,14 +91,14 @@ PLAIN = {
     r"No columns to parse": "it is empty: choose another file",
     r"Not a gzipped file": "it is not compressed: give it a name without .gz",
     r"IO backends|unrecognized engine": (
-        "it is no whole netCDF or HDF5 file: fetch or write it again"
+        "it is not a whole netCDF or HDF5 file: fetch or write it again"
     ),
     r"not recognized as being in a supported file format|Read failed": (
-        "it is no whole GeoTIFF: fetch or write it again"
+        "it is not a whole GeoTIFF: fetch or write it again"
     ),
-    r"Parquet magic bytes": "it is no whole parquet file: fetch or write it again",
+    r"Parquet magic bytes": "it is not a whole parquet file: fetch or write it again",
     r"allow_pickle": (
-        "it is no whole npz file, or holds objects: write it by np.savez(path, X=X, y=y)"
+        "it is not a whole npz file, or holds objects: write it by np.savez(path, X=X, y=y)"
     ),
 }
 """What readers of other packages mean, by what they say."""

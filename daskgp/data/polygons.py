@@ -182,7 +182,7 @@ def _checked(
     for number, ring in enumerate((ring[:, :2] for ring in rings), 1):
         if not np.isfinite(ring).all():
             raise InputError(
-                f"ring {number} of {name} has coordinates that are no finite numbers: correct them"
+                f"ring {number} of {name} has coordinates that are not finite numbers: correct them"
             )
         if (ring[0] != ring[-1]).any():
             raise InputError(
@@ -200,7 +200,7 @@ def _read(path: str, name: str) -> Any:
     except FileNotFoundError:
         raise InputError(f"{name} {path} does not exist: check the path") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: it is no GeoJSON ({error})") from None
+        raise InputError(f"cannot read {path}: it is not GeoJSON ({error})") from None
 
 
 def _parts(said: Any, kinds: tuple[str, ...]) -> Iterator[tuple[np.ndarray, ...]]:

@@ -627,9 +627,7 @@ def _existing(url: Place, inputs: Inputs, model: Model) -> Target:
 def _refuse_layout(url: Place, made: Any, inputs: Inputs) -> None:
     """Raise StoreError for an input with other columns, another type or other chunks."""
     if not isinstance(made, dict):
-        raise StoreError(
-            f"predictions {url} are damaged, they do not describe their input: {REMEDY}"
-        )
+        raise StoreError(f"predictions {url} are damaged and do not describe their input: {REMEDY}")
     for name in (*inputs.layout, *(name for name in COLUMNS if name not in inputs.layout)):
         was, value = made.get(name), inputs.layout.get(name)
         if was != value and name in (*ASKED, *COLUMNS):

@@ -77,14 +77,15 @@ def open_raster(source: str, names: Sequence[str] = (), chunks: Any = None) -> I
     if bare:
         raise InputError(
             f"{source} does not say where its cells are: give it a reference system and a place, "
-            "such as by gdal_translate -a_srs -a_ullr"
+            "for example with gdal_translate -a_srs -a_ullr"
         )
     with grid:
         lost = [dim for dim in ("x", "y") if dim in grid.coords and not grid[dim].ndim]
         grid = grid.expand_dims(lost).transpose(..., "y", "x") if lost else grid  # of one cell
         if not {"x", "y"} <= {*grid.indexes}:
             raise InputError(
-                f"{source} is rotated, so that it has no axes: warp it to be north-up, such as by "
+                f"{source} is rotated, so that it has no axes: warp it to be north-up, for "
+                "example with "
                 "gdalwarp"
             )
         yield (

@@ -91,7 +91,7 @@ class Regressor:
             return X
         missing = [str(name) for name in wanted if name not in self.names]
         if missing:
-            raise InputError(f"X has no column {missing[0]!r}")
+            raise InputError(f"X has no column {missing[0]!r}: give the columns of the fit")
         from daskgp.data.convert.tables import frame  # pandas is needed for these alone
 
         return frame(X[:, [self.names.index(str(name)) for name in wanted]], list(wanted))

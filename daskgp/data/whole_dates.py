@@ -1,4 +1,4 @@
-"""Dates written as whole numbers, such as 20210131, whose differences are no times.
+"""Dates written as whole numbers, such as 20210131, whose differences are not times.
 
 A form of them counts as the unit of a feature: ``"yyyymmdd"``, or as netCDF files have it
 ``"day as %Y%m%d.%f"``.
@@ -255,13 +255,14 @@ def warn(names: Sequence[str], sample: np.ndarray, units: Sequence[str]) -> None
         timed = form is None and not others and (named or "year" in name.lower())
         if form is None and others:
             logger.warning(
-                "feature %r holds dates written %s, such as %d, whose differences are no times: "
+                "feature %r holds dates written %s, such as %d, whose differences are not times: "
                 "give times, %s",
                 *(name, " or ".join(others), values[0], as_text(others)),
             )
         if written := clock_of(values) if timed else None:
             logger.warning(
-                "feature %r holds times written %s, such as %.10g, whose differences are no times: "
+                "feature %r holds times written %s, such as %.10g, whose differences are not "
+                "times: "
                 "give times, %s",
                 *(name, written, values[-1], CLOCKS[written]),
             )
@@ -270,10 +271,10 @@ def warn(names: Sequence[str], sample: np.ndarray, units: Sequence[str]) -> None
         if len(np.unique(values // 10 ** form.widths[-1])) > 1:
             wrong = values[np.isnan(days_of(values, form))]
             logger.warning(
-                "feature %r holds dates written %s, such as %d, whose differences are no times: "
+                "feature %r holds dates written %s, such as %d, whose differences are not times: "
                 "%sgive times, as pandas.to_datetime makes them, or convert the data with dates=%r "
                 "(--dates %s)",
                 *(name, form.written, values[0]),
-                f"correct {wrong[0]:.15g}, which is no date, and " if len(wrong) else "",
+                f"correct {wrong[0]:.15g}, which is not a date, and " if len(wrong) else "",
                 *(name, name),
             )

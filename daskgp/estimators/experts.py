@@ -206,14 +206,16 @@ class ExpertsGP(GaussianProcess):
         beta: np.ndarray = self._one.state.beta
         if not len(beta):
             aggregation = vars(self._one.method)["aggregation"]
-            raise AttributeError(f"aggregation={aggregation!r} has no weights_")
+            raise AttributeError(
+                f"aggregation={aggregation!r} has no weights_: aggregation='optimal' has them"
+            )
         return beta
 
     @property
     def inducing_(self) -> np.ndarray:
         """Inducing inputs (m, d) in the units of X; AttributeError for exact experts."""
         if self._one.theta.inputs is None:
-            raise AttributeError("exact experts have no inducing_ inputs")
+            raise AttributeError("exact experts have no inducing_ inputs: sparse experts have them")
         return in_users_units(self._one)
 
     # -- settings ----------------------------------------------------------------------------

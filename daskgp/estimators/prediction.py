@@ -103,7 +103,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         posterior = self.solved_
         if posterior.each:
             raise AttributeError(
-                "separate targets with rows of their own have each their own: ask the model of "
+                "separate targets with rows of their own each have their own: ask the model of "
                 f"each, model.parts_[0] for that of {posterior.target_names[0]!r}"
             )
         return posterior

@@ -311,7 +311,11 @@ def fixed_values(fixed: Any) -> dict[str, float | None]:
     found: list[tuple[str, float | None]] = []
     for name, value in fixed.items():
         if not isinstance(name, str):
-            raise SettingError(f"fixed has {shown(name)}, which is no name of a hyper-parameter")
+            raise SettingError(
+                f"fixed has {shown(name)}, which is not the name of a hyper-parameter: give a "
+                "name as "
+                "in hyperparameters_"
+            )
         if isinstance(value, np.ndarray):  # settings are kept as JSON
             raise SettingError(f"fixed[{name!r}]={shown(value)}: give a list, array.tolist()")
         several = enumerate(value) if isinstance(value, list | tuple) else ()

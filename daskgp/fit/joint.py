@@ -371,7 +371,7 @@ def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
         )
     if sums.low[j] == sums.high[j]:
         raise InputError(
-            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so that it tells of "
+            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so that it says "
             "no other: leave it out"
         )
 

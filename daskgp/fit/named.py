@@ -80,7 +80,9 @@ class Named(NamedTuple):
         with sources.open_table(self.source, targets) as table:
             if name not in table.columns:
                 known = ", ".join(table.columns)
-                raise InputError(f"groups={name!r} is no column of the source, which has {known}")
+                raise InputError(
+                    f"groups={name!r} is not a column of the source, which has {known}"
+                )
             gone = {name, *targets, *self._beside}
             kept = [one for one in table.defaults if one not in gone]
         return self._replace(features=kept)

@@ -113,7 +113,7 @@ def _check(recipe: Recipe, rows: data.Rows, counts: np.ndarray) -> None:
             raise SettingError(
                 f"the {rows.n_targets} targets {why}, so that each is fitted to its own rows, "
                 f"which does not go with {setting}: {ALONE}, or leave out rows in which one is "
-                "missing, such as by dropna()"
+                "missing, for example with dropna()"
             )
 
 

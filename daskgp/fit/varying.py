@@ -128,7 +128,7 @@ class Variation:
         kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
         if next(averages(kernel), None) is not None:
             raise SettingError(
-                "hyper-parameters that vary over space are those at points, of which averages over "
+                "hyper-parameters that vary over space belong to points, of which averages over "
                 "areas have several: fit with varying=None, or without footprints"
             )
         named = [*kernel.parameter_names, constraints.NOISE]

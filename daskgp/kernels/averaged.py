@@ -145,7 +145,7 @@ class Averaged(Kernel):
         if self.shape is not None:
             choice("shape of Averaged", self.shape, SHAPES)
         if not isinstance(self.sphere, bool | np.bool_):
-            raise SettingError(f"sphere={shown(self.sphere)} of Averaged is not True or False")
+            raise SettingError(f"sphere={shown(self.sphere)} of Averaged: choose True or False")
         object.__setattr__(self, "sphere", bool(self.sphere))
         self._check_order()
         for setting in ("shape", "order"):
@@ -171,7 +171,7 @@ class Averaged(Kernel):
         elif self.order is not None:
             order = whole("order of Averaged", self.order, 1)
             if order > MOST_ORDER:
-                raise SettingError(f"order={order} of Averaged is more than {MOST_ORDER}")
+                raise SettingError(f"order={order} of Averaged: choose at most {MOST_ORDER}")
             object.__setattr__(self, "order", order)
 
     @property

@@ -624,7 +624,8 @@ def check_codes(values: Array, count: int, column: int) -> Array:
     wrong = ~((values >= 0) & (values < count) & (values == namespace(values).rint(values)))
     if number(wrong.any()):
         raise InputError(
-            f"column {column} has {number(values[wrong][0]):.6g}, which is no code of its {count} "
+            f"column {column} has {number(values[wrong][0]):.6g}, which is not a code of its "
+            f"{count} "
             f"categories: give whole numbers from 0 to {count - 1}"
         )
     return values.astype(np.int64)

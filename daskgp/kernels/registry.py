@@ -177,7 +177,9 @@ def unknown(description: Any) -> tuple[str, ...]:
 
 def _from_dict(description: Any, levels: int) -> Kernel:
     if not levels:
-        raise SettingError(f"sums and products of kernels are nested more than {DEEPEST} deep")
+        raise SettingError(
+            f"sums and products of kernels are nested more than {DEEPEST} deep: write fewer levels"
+        )
     if not isinstance(description, dict) or "kernel" not in description:
         seen = shown(description)
         raise SettingError(f"{seen} does not describe a kernel: it has no 'kernel' entry")

@@ -91,7 +91,7 @@ def check_unit(
     own, wanted = (feature_units.said_by(said) for said in (field.attrs, attributes))
     if own and wanted and not feature_units.alike(own, wanted):
         raise InputError(
-            f"background is in {own} and {target!r} in {wanted}: convert one of both, and its "
+            f"background is in {own} and {target!r} in {wanted}: convert one of them, and its "
             "attribute units"
         )
 
@@ -113,7 +113,8 @@ def of(
         for what, there in (("source", source), ("grid", grid)):
             if background not in there:
                 raise InputError(
-                    f"background is {background!r}, which the {what} has not: name a variable of "
+                    f"background is {background!r}, which the {what} does not have: name a "
+                    "variable of "
                     "both, or give a field (DataArray)"
                 )
         return AtRows(source[background]), grid[background]
@@ -125,7 +126,8 @@ def of(
     other = [str(dim) for dim in background.dims if dim not in features]
     if other:
         raise InputError(
-            f"background has the dimension {other[0]!r}, which is no feature: select from it, the "
+            f"background has the dimension {other[0]!r}, which is not a feature: select from it, "
+            "the "
             f"features are {', '.join(features)}"
         )
     bare = grids.without_coordinates(background, background.dims)

@@ -414,7 +414,7 @@ def asked_for(
         wanted = tuple(n for n in alike if n != target and n not in beside)
         if not wanted:
             raise InputError(
-                "source and grid have no name in common, so that nothing tells where a row is: the "
+                "source and grid have no name in common, so that nothing says where a row is: the "
                 f"source has {', '.join(has)}, and the grid "
                 f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
@@ -451,15 +451,15 @@ def _check_axes(table: Table, wanted: Names, grid: xr.Dataset, what: str) -> Non
         alike = [name for name in table.columns if kind and kind_of_name(name) == kind]
         example = f", such as grid.rename({foreign[0]}={alike[0]!r})" if alike else ""
         raise InputError(
-            f"the {what} has {' and '.join(foreign)}, by which the source has no column: it has "
-            f"{', '.join(table.columns)}; rename one of both{example}, or name the features "
+            f"the {what} has {' and '.join(foreign)}, for which the source has no column: it has "
+            f"{', '.join(table.columns)}; rename one of the two{example}, or name the features "
             "(features=, --features)"
         )
     lost = [name for name in table.defaults if name not in wanted] if table.gridded else []
     if lost:
         raise InputError(
-            f"the source has {' and '.join(lost)}, and the {what} not, so that values at all of "
-            f"{'it' if len(lost) == 1 else 'them'} would be of one place: give the {what} "
+            f"the source has {' and '.join(lost)}, but the {what} does not, so that values at "
+            f"all of {'it' if len(lost) == 1 else 'them'} would be of one place: give the {what} "
             f"{lost[0]}, too (--resolution or --extent {lost[0]}=...), select from the source, or "
             "name the features (features=, --features)"
         )
@@ -471,7 +471,7 @@ def _say_left_out(names: Names) -> None:
     logger.warning(
         "%s of the source %s, as the grid does not have %s",
         ", ".join(names[:LISTED]) + (" and others" if len(names) > LISTED else ""),
-        "are no features" if several else "is no feature",
+        "are not features" if several else "is not a feature",
         "them" if several else "it",
     )
 
@@ -484,13 +484,15 @@ def _grid(like: Any, columns: Names) -> xr.Dataset:
         try:
             return xr.Dataset(coords=dict(like))
         except ValueError as error:
-            raise InputError(f"like is no grid ({error}): give an array for each feature") from None
+            raise InputError(
+                f"like is not a grid ({error}): give an array for each feature"
+            ) from None
     if isinstance(like, str):
         if not data.exists(like):
             raise InputError(f"like {like} does not exist: check the path")
         if not gridded.is_grid(like):
             raise InputError(
-                f"like {like} is no grid: give a netCDF file, a Zarr group or a GeoTIFF with axes, "
+                f"like {like} is not a grid: give a netCDF file, a Zarr group or a GeoTIFF with "
                 "or steps of these (--resolution lon=0.1,lat=0.1)"
             )
         with gridded.readable(like), gridded.open_grid(like, columns) as opened:

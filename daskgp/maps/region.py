@@ -140,7 +140,8 @@ def of(mask: Any, grid: xr.Dataset, features: Names) -> Region:
     other = [str(dim) for dim in mask.dims if dim not in features or dim not in mask.coords]
     if other:
         raise InputError(
-            f"mask has the dimension {other[0]!r}, which is no feature with coordinates: give it "
+            f"mask has the dimension {other[0]!r}, which is not a feature with coordinates: give "
+            "it "
             f"over some of {', '.join(features)}"
         )
     return Region(Field(mask.astype(bool)))

@@ -68,7 +68,7 @@ def _grid(source: Any, names: Names) -> xr.Dataset:
     if len(given) != 1 or remote.is_pattern(given[0]):
         raise InputError(
             "background and mask go with one file of a grid, and the source is "
-            f"{sources.shown(source)}: open several by xarray.open_mfdataset"
+            f"{sources.shown(source)}: open several with xarray.open_mfdataset"
         )
     with gridded.readable(given[0]), gridded.open_grid(given[0], names) as opened:
         return opened[[*names]].load()
@@ -112,7 +112,7 @@ def check_axes(what: str, field: xr.DataArray, places: Mapping[Hashable, xr.Data
         if not len(axis):
             raise InputError(f"{what} has no values along {dim!r}: give one that covers the rows")
         if not axis.is_unique:
-            raise InputError(f"{what} has a coordinate twice along {dim!r}: keep one of both")
+            raise InputError(f"{what} has a coordinate twice along {dim!r}: keep one of them")
         times = [one.dtype.kind in "Mm" for one in (axis, own)]
         if times[0] != times[1]:
             raise InputError(

@@ -500,7 +500,7 @@ def warn_of_angles(
         if other in columns and _inside(ranges[columns[other]], ends):
             remedy = f"if it is swapped with {names[columns[other]]!r}, swap their names; else "
         logger.warning(
-            "%s, which are no degrees of %s: %scorrect it, give it another name, or "
+            "%s, which are not degrees of %s: %scorrect it, give it another name, or "
             "geographic=False (--geographic none) for coordinates of a plane",
             said[j],
             kind,

@@ -265,7 +265,7 @@ class Declared(Protocol):
         if self.stats_type is not None:
             return None
         return (
-            "its fit is no sum over rows: fit all rows again, fit(..., start=model) or daskgp "
+            "its fit is not a sum over rows: fit all rows again, fit(..., start=model) or daskgp "
             "update --retrain"
         )
 

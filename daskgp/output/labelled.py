@@ -97,7 +97,9 @@ def opened(maps: Any) -> Iterator[tuple[Any, str]]:
         if fields.attrs.get("complete") is False:
             raise StoreError(f"{what} is not complete: predict it to its end, with --resume")
         if "row" in fields.dims and not fields.coords:
-            raise InputError(f"{what} holds predictions of rows, which are no map: predict a grid")
+            raise InputError(
+                f"{what} holds predictions of rows, which are not a map: predict a grid"
+            )
         yield fields, what
 
 

@@ -49,7 +49,7 @@ def stored(job: Job, url: str) -> Iterator[Job]:
     tiff = labelled.is_geotiff(output)
     if tiff and job.encoding.chunks:
         raise SettingError(
-            f"{output} is written in tiles of its own: of an encoding it takes the dtype alone"
+            f"{output} is written in tiles of its own: give only dtype of the encoding"
         )
     if not gridded.is_grid(job.source):
         raise InputError(

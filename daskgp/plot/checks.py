@@ -133,7 +133,7 @@ def ranks(
     found = _checked(model, X, y)
     if not len(found.ranks):
         other = "reliability" if found.reliability else "pit"
-        raise InputError(f"ranks are those of counts and ordered classes: take plot.{other}")
+        raise InputError(f"ranks are for counts and ordered classes: take plot.{other}")
     ax = _histogram(found.ranks, found.n, ax, path)
     ax.set_xlabel("predictive distribution function at y, within its step at random")
     return finished(ax, title, path)
@@ -208,7 +208,7 @@ def _reliability(model: Any, X: Any, y: Any) -> tuple[list[dict[str, float]], st
         check_is_fitted(model)
         if len(model.classes_) != 2:
             raise InputError(
-                f"reliability is that of two classes and the classifier has {len(model.classes_)}: "
+                f"reliability is for two classes, and the classifier has {len(model.classes_)}: "
                 "fit one of a class against the others"
             )
         p, labels = dask.compute(model.predict_proba(X), y)
@@ -223,7 +223,7 @@ def _reliability(model: Any, X: Any, y: Any) -> tuple[list[dict[str, float]], st
     found = _checked(model, X, y)
     if not found.reliability:
         other = "ranks" if len(found.ranks) else "pit"
-        raise InputError(f"reliability is that of classes 0 and 1: take plot.{other}")
+        raise InputError(f"reliability is for classes 0 and 1: take plot.{other}")
     return found.reliability, "1"
 
 
@@ -303,7 +303,7 @@ def distances(
     if not found.distances:
         raise InputError(f"there are no distances: {found.distance}")
     if found.reliability:
-        raise InputError("classes have no spread to be right by distance: see Check.distances")
+        raise InputError("classes have no spread to check by distance: see Check.distances")
     texts = [*dict.fromkeys(row["distance"] for row in found.distances)]
     along = np.arange(len(texts))
     panels = panels_on(axes, 2, (9.0, 3.6), path)

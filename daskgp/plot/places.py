@@ -107,7 +107,8 @@ def two_columns(name: str, X: Any) -> np.ndarray:
         X = np.asarray(in_memory(reading.timed(X))[0], np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{name} holds what is no number ({error}): a map needs points of shape (n, 2), such "
+            f"{name} holds something that is not a number ({error}): a map needs points of shape "
+            "(n, 2), such "
             "as table[['lon', 'lat']]"
         ) from error
     if X.ndim != 2 or X.shape[1] != 2 or not len(X):
@@ -257,7 +258,8 @@ def panels_of(fields: Any) -> dict[str, Any]:
             panels |= _parts(str(title), values)
     if len(panels) > MOST_PANELS:
         raise InputError(
-            f"{len(panels)} panels are more than the {MOST_PANELS} of a figure: choose some, as by "
+            f"{len(panels)} panels are more than the {MOST_PANELS} of a figure: choose some, such "
+            "as "
             "map[['mean', 'std']] or map.isel(sample=slice(3))"
         )
     return panels

@@ -27,7 +27,7 @@ TILE_ROWS = 1_000
 MAX_ROWS = 200_000
 """Maximum number of places of an average; the covariances grow with its square."""
 
-NOTHING = "no place has a weight and all its features: there is no average"
+NOTHING = "no place has a weight and all its features: give some that do"
 
 
 class _Ties(NamedTuple):

@@ -101,12 +101,12 @@ def given(fields: Any) -> Given:
     values = {name: np.asarray(columns[name], np.float64) for name in names}
     endless = [name for name, v in values.items() if np.isinf(v).any()]
     if endless:
-        raise SettingError(f"varying has infinite numbers of {endless[0]}: correct them")
+        raise SettingError(f"varying has infinite values of {endless[0]}: correct them")
     kept = np.isfinite(X).all(axis=1) & np.all([np.isfinite(v) for v in values.values()], axis=0)
     values = {name: v[kept] for name, v in values.items()}
     wrong = [name for name, v in values.items() if not len(v) or (v <= 0).any()]
     if wrong:
-        raise SettingError(f"varying has no positive numbers of {wrong[0]}: correct them")
+        raise SettingError(f"varying has values of {wrong[0]} that are not positive: correct them")
     return Given(features, X[kept], values)
 
 

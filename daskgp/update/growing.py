@@ -355,7 +355,9 @@ def _check_window(recipe: Recipe, fit: Fit, window: Any, along: Any, refit: bool
     """Raise SettingError for a window that does not suit a method."""
     if window is None:
         if along is not None:
-            raise SettingError(f"along={shown(along)} has no effect without window=")
+            raise SettingError(
+                f"along={shown(along)} has no effect without window=: give it, or leave along out"
+            )
         return
     number = isinstance(window, Real) and not isinstance(window, bool)
     if not number or not 0 < window < np.inf or (along is None and window != int(window)):

@@ -223,7 +223,7 @@ def test_a_model_of_other_data_is_refused():
     with pytest.raises(InputError, match="y has 1 targets, but the model was fitted with 2"):
         daskgp.variogram(X, y[:, 0], model)
     counts = daskgp.SVGP(kernels.RBF(), n_inducing=5, likelihood="poisson", max_iter=2)
-    with pytest.raises(InputError, match="with likelihood 'poisson' y is not f and noise"):
+    with pytest.raises(InputError, match="with likelihood 'poisson' y is not f plus noise"):
         daskgp.variogram(X, np.ones(60), counts.fit(X, np.arange(60) % 3))
 
 

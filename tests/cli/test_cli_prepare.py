@@ -57,7 +57,7 @@ def test_help_and_arguments_that_cannot_be_used(data, tmp_path, scheduler):
     assert "--order" in invoke("prepare", "--help").stdout
     out = ("--scheduler", scheduler)
     line = refused("prepare", data, tmp_path / "a.zarr", "--order", "lot", *out)
-    assert "order 'lot' is none of auto, hilbert, pca, kmeans, random and no column" in line
+    assert "order 'lot' is neither one of auto, hilbert, pca, kmeans, random nor a column" in line
     assert "did you mean" in line
     assert "X has lon, lat" in line
     assert "no dataset at" in refused("prepare", tmp_path / "none", tmp_path / "a.zarr", *out)

@@ -384,7 +384,7 @@ def test_an_input_that_changed_is_refused_before_the_output_grows(model, tmp_pat
         ("other columns", r"with columns \['x0', 'x1'\], .* has \['a', 'b'\]"),
         ("another model", r"were made by another model \(model_checksum 7, not "),
         ("an old store", "have format version 1, this daskgp writes version 2"),
-        ("no description", "are damaged, they do not describe their input"),
+        ("no description", "are damaged and do not describe their input"),
     ],
 )
 def test_an_input_of_another_layout_is_refused(change, says, model, tmp_path):

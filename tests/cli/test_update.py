@@ -146,7 +146,7 @@ def test_methods_that_cannot_say_what_to_do(tmp_path):
     fit(data, model, cases.fixed("exact"))
     grow(data, 80)
     told = refused("update", model, data)
-    assert "ExactGP has no update here: its fit is no sum over rows" in told
+    assert "ExactGP has no update here: its fit is not a sum over rows" in told
     assert told.endswith("daskgp update --retrain; SGPR, LMA and VecchiaGP take new rows")
 
 

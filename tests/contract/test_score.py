@@ -51,7 +51,7 @@ def test_impossible_weights_are_refused(what):
         InputError, match=rf"{what} has shape \(3,\), but one number per row is needed"
     ):
         model.score(X, y, **{what: WEIGHTS[:3]})
-    with pytest.raises(InputError, match="no score: the values of y that have a weight are none"):
+    with pytest.raises(InputError, match="no score: no row with a weight has all features"):
         model.score(X, y, sample_weight=0.0)
 
 

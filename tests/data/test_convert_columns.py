@@ -364,7 +364,7 @@ def test_a_csv_in_another_encoding_is_refused_with_the_remedy(code, deep, tmp_pa
     said = message(tmp_path / "t.csv", tmp_path / "o.zarr", "z")
     plain = code.replace("latin-1", "latin1")
     assert said.endswith(
-        f"it is no UTF-8 text: save it as UTF-8, such as by iconv -f {plain} -t utf-8"
+        f"it is not UTF-8 text: save it as UTF-8, for example with iconv -f {plain} -t utf-8"
     )
 
 

@@ -84,13 +84,13 @@ def test_times_of_the_training_rows_and_later_ones_are_predicted(form):
 @pytest.mark.parametrize("form", ["array", "frame", "dask", "table"])
 def test_dates_of_which_none_is_valid_are_refused(form):
     model = fitted(WHEN)
-    with pytest.raises(InputError, match=r"which are no dates near those of the training rows, "):
+    with pytest.raises(InputError, match=r"which are not dates near those of the training rows, "):
         predicted(model, FORMS[form](table(np.full(80, 20_209_999.0))))
 
 
 @pytest.mark.parametrize("form", ["array", "frame", "dask", "table"])
 def test_numbers_that_count_from_something_else_are_no_dates(form):
-    with pytest.raises(InputError, match=r"to \d+, which are no dates near those of t"):
+    with pytest.raises(InputError, match=r"to \d+, which are not dates near those of t"):
         predicted(fitted(WHEN), FORMS[form](table(np.arange(80.0))))
 
 
@@ -314,7 +314,7 @@ EUROPE = places(5, 30).assign(lat=np.linspace(40, 60, 60))
 @pytest.mark.parametrize("form", FORMS)
 def test_places_in_radians_are_refused(settings, form):
     model = daskgp.ExactGP(**settings).fit(EUROPE, smooth(EUROPE))
-    says = r"(X|the grid) has 'lon' from 0\.\d+ to 0\.\d+ and 'lat' from .*, which are as radi"
+    says = r"(X|the grid) has 'lon' from 0\.\d+ to 0\.\d+ and 'lat' from .*, which lie far from"
     with pytest.raises(InputError, match=says):
         predicted(model, FORMS[form](np.radians(EUROPE)))
     for right in (EUROPE, EUROPE.assign(lat=EUROPE.lat / 60), EUROPE * 0.0):
@@ -350,12 +350,12 @@ def test_angles_of_no_place_are_told(caplog, tmp_path):
     daskgp.ExactGP(**FIXED).fit(swapped, smooth(X))
     (line,) = caplog.messages
     assert line.startswith("'lat' goes from 2")
-    assert "no degrees of latitude: if it is swapped with 'lon', swap their names; else" in line
+    assert "not degrees of latitude: if it is swapped with 'lon', swap their names; else" in line
     swapped.assign(z=smooth(X)).to_csv(tmp_path / "t.csv", index=False)
     done = invoke(
         "fit", tmp_path / "t.csv", tmp_path / "m.zarr", "--target", "z", "--model", "exact"
     )
-    assert "which are no degrees of latitude" in done.stderr
+    assert "which are not degrees of latitude" in done.stderr
 
 
 def test_columns_in_metres_may_be_called_as_they_are(caplog):

@@ -130,7 +130,7 @@ def test_a_zip_file_is_named_and_what_is_said_of_it_works(tmp_path):
         with pytest.raises(StoreError, match="but a zip file: unpack it, or give what zarr finds"):
             what(zips["d"])
     line = refused("convert", zips["g"], tmp_path / "c.zarr", "--target", "sst")
-    assert "g.zip is a zip file: unpack it, or give the Zarr store in it by Python" in line
+    assert "g.zip is a zip file: unpack it, or give the Zarr store in it in Python" in line
     group = zarr.open_group(zarr.storage.ZipStore(zips["d"], mode="r"), mode="r")
     found = quick().fit(group["X"], group["y"]).predict(X)
     np.testing.assert_allclose(found, quick().fit(X, y).predict(X), rtol=1e-6)

@@ -97,7 +97,7 @@ def test_what_polygons_cannot_mask_is_told(shape, tmp_path):
     with pytest.raises(InputError, match="not clear which features they are over"):
         daskgp.convert(named, str(tmp_path / "b.zarr"), target="y", mask=shape)
     (tmp_path / "cut.geojson").write_text('{"type": "Polygon", "coordinates": [[[0, 0], [1')
-    with pytest.raises(InputError, match=r"cut\.geojson: it is no GeoJSON"):
+    with pytest.raises(InputError, match=r"cut\.geojson: it is not GeoJSON"):
         daskgp.convert(
             rows(), str(tmp_path / "c.zarr"), target="y", mask=str(tmp_path / "cut.geojson")
         )

@@ -410,7 +410,7 @@ def test_blocks_are_balanced_and_no_more_than_needed(n, wanted):
         (
             None,
             {"order": "x9"},
-            "order 'x9' is none of auto, hilbert, pca, kmeans, random and no column",
+            "order 'x9' is neither one of auto, hilbert, pca, kmeans, random nor a column",
         ),
         (None, {"block_rows": 0}, "block_rows=0: a whole number of at least 1 is needed"),
         (None, {"block_rows": 2.5}, "block_rows=2.5: a whole number of at least 1 is needed"),

@@ -150,8 +150,8 @@ def test_damaged_files_and_those_without_a_place_are_refused(terrain, tmp_path):
         path.write_bytes(held)
         given = ("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", "--target", "temp")
         line = refused(*given, "--like", path)
-        assert f"cannot read {path}: it is no whole GeoTIFF: fetch or write it again" in line
-        with pytest.raises(InputError, match="no whole GeoTIFF"):
+        assert f"cannot read {path}: it is not a whole GeoTIFF: fetch or write it again" in line
+        with pytest.raises(InputError, match="not a whole GeoTIFF"):
             daskgp.convert(str(path), str(tmp_path / "rows.zarr"), target=name)
     turned = rasterio.Affine(0.5, 0.1, 5, 0.1, -0.5, 48)
     path = written(tmp_path / "turned.tif", np.zeros((1, 6, 8)), transform=turned)

@@ -192,13 +192,15 @@ def test_one_that_is_no_date_among_many_is_named(rows, bad, tmp_path, caplog):
     date[4] = bad
     table = pd.DataFrame({"date": date, "z": np.sin(np.arange(len(date)) / 9)})
     table.to_csv(tmp_path / "d.csv", index=False)
-    says = rf"holds {bad} in row 5, which is no date written yyyymmdd: correct it or leave it empty"
+    says = (
+        rf"holds {bad} in row 5, which is not a date written yyyymmdd: correct it or leave it empty"
+    )
     for dates in ("date", None)[: 1 + (rows > 20)]:
         with pytest.raises(InputError, match=says):
             daskgp.convert(f"{tmp_path}/d.csv", f"{tmp_path}/d.zarr", "z", dates=dates, **QUIET)
     caplog.clear()
     daskgp.ExactGP(optimizer=None, fill_values=None, **QUIET).fit(table[["date"]], table.z)
-    assert f"correct {bad}, which is no date, and give times" in caplog.text
+    assert f"correct {bad}, which is not a date, and give times" in caplog.text
 
 
 OTHERS = {"%d%m%Y": "ddmmyyyy", "%m%d%Y": "mmddyyyy", "%y%m%d": "yymmdd or ddmmyy"}
@@ -295,7 +297,7 @@ def test_a_place_whose_date_is_none_leaves_the_others_alone(bad, halves):
     fitted.save(str(folder / "m.zarr"))
     places.to_csv(folder / "places.csv", index=False)
     line = refused("predict", folder / "m.zarr", folder / "places.csv", folder / "out.csv")
-    assert f"holds {bad} in row 5, which is no date written yyyymmdd: correct it" in line
+    assert f"holds {bad} in row 5, which is not a date written yyyymmdd: correct it" in line
 
 
 def test_arrays_and_stores_that_say_no_unit_are_not_taken_for_days(halves):

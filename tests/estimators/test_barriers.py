@@ -284,7 +284,7 @@ def test_in_a_plane_longitudes_are_from_zero_or_not(longitudes):
 def test_rows_inside_are_refused(tmp_path):
     table = rows(PENINSULA)
     table.loc[:2, ["x", "y"]] = 5.0, 3.0
-    with pytest.raises(InputError, match=r"3 of \d+ rows lie inside of the barriers"):
+    with pytest.raises(InputError, match=r"3 of \d+ rows lie inside the barriers"):
         daskgp.VecchiaGP(barriers=polygon(PENINSULA), **GIVEN).fit(table, "z")
 
 
@@ -292,7 +292,7 @@ def test_updates_refuse_rows_inside_and_stay_as_they_were():
     table = rows(PENINSULA)
     model = daskgp.VecchiaGP(barriers=polygon(PENINSULA), **GIVEN).fit(table, "z")
     before = model.predict(AT)
-    with pytest.raises(InputError, match="1 of 2 rows lies inside of the barriers"):
+    with pytest.raises(InputError, match="1 of 2 rows lies inside the barriers"):
         model.update(pd.DataFrame({"x": [5.0, 6.0], "y": [3.0, 3.0]}), np.ones(2))
     np.testing.assert_array_equal(model.predict(AT), before)
 
@@ -355,7 +355,7 @@ ENDLESS = {"type": "Polygon", "coordinates": [[[4, 0], [5, 0], [5, np.nan], [4, 
         ({"type": "Polygon", "coordinates": 3}, "barriers has no polygon with an inside"),
         ({"type": "Polygon", "coordinates": [[[1, 1]] * 4]}, "no polygon with an inside"),
         (UNCLOSED, "ring 1 of barriers is not closed"),
-        (ENDLESS, "ring 1 of barriers has coordinates that are no finite numbers"),
+        (ENDLESS, "ring 1 of barriers has coordinates that are not finite numbers"),
     ],
 )
 def test_damaged_polygons_are_told(barriers, match):

@@ -142,7 +142,7 @@ def test_compiled_conditionals_are_those_of_array_functions(rows, monkeypatch):
         assert_close(one, other, 1e-12, 1e-12)
     wrong = given[1]._replace(X=X + 0.5)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="which is no code of its 3 categories"):
+    with pytest.raises(InputError, match="which is not a code of its 3 categories"):
         conditionals.weights(given[0], wrong)
 
 
@@ -151,7 +151,7 @@ def test_compiled_conditionals_are_those_of_array_functions(rows, monkeypatch):
     [
         (Coregion(1, levels=2), InputError, "'x1' has codes from 0 to 2, but Coregion has 2"),
         (Categorical("x9", levels=3), SettingError, "Categorical has column 'x9', but"),
-        (Categorical(0, levels=200), InputError, "which is no code of its 200 categories"),
+        (Categorical(0, levels=200), InputError, "which is not a code of its 200 categories"),
     ],
 )
 def test_codes_that_do_not_fit_are_refused(rows, kernel, error, said):

@@ -489,7 +489,7 @@ def test_what_does_not_go_with_caps_is_refused():
     model = daskgp.ExactGP(footprint="radius", **known).fit(X, y)
     with pytest.raises(InputError, match="a quarter of the way round it in"):
         model.predict(metres)
-    with pytest.raises(SettingError, match="sphere='yes' of Averaged is not True"):
+    with pytest.raises(SettingError, match="sphere='yes' of Averaged: choose True"):
         Averaged(RBF(), "radius", sphere="yes")
     with pytest.raises(InputError, match="sphere=True and 2 coordinates"):
         Averaged(RBF(), 2, sphere=True)(np.ones((3, 3)))
@@ -502,7 +502,7 @@ def test_what_does_not_go_with_caps_is_refused():
             daskgp.SparseSpectrumGP(),
             "averages over footprints .* have no spectral points here: choose VecchiaGP",
         ),
-        (daskgp.VecchiaGP(varying=4), "are those at points"),
+        (daskgp.VecchiaGP(varying=4), "belong to points"),
     ],
 )
 def test_methods_that_cannot_say_so(measured, model, message):

@@ -134,7 +134,7 @@ CAGP = [
     ({"action_tol": 0, "actions": "cg"}, "action_tol=0: it must be greater than 0"),
     ({"learning_rate": 0, **ADAM}, "learning_rate=0: it must be greater than 0"),
     ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
-    ({"order": "x7"}, "order 'x7' is none of auto, hilbert"),
+    ({"order": "x7"}, "order 'x7' is neither one of auto, hilbert"),
     ({"order": "x7", "support": 3}, "order 'x7' is none of"),
     ({"order": 5}, "order=5: name 1 to 3 different columns"),
     ({"tol": None}, "tol=None: a number is needed"),

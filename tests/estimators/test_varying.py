@@ -329,7 +329,7 @@ def test_a_grid_is_taken_as_it_is_and_kept(table, tmp_path):
     [
         (
             lambda: fields().assign(variance=-fields()["variance"]),
-            "no positive numbers of variance",
+            "values of variance that are not positive",
         ),
         (lambda: fields(width=(("x1", "x0"), np.ones((3, 5)))), "names 'width', which is not a"),
         (lambda: fields().rename(x0="east"), "names 'east', but the columns of X are x0, x1"),
@@ -666,7 +666,7 @@ def test_a_search_takes_them_where_they_are_surely_better(field):
 
 def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
     X, y = field
-    with pytest.raises(SettingError, match="no variogram is expected everywhere"):
+    with pytest.raises(SettingError, match="no one variogram is expected everywhere"):
         daskgp.variogram(X, y, model=fitted)
     with pytest.raises(SettingError, match="one noise variance of all rows"):
         fitted.score(X, y, y_variance=0.1)
@@ -675,7 +675,7 @@ def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
 def test_knots_at_one_place_are_one(field, caplog):
     X, y = field
     moved = fields().assign_coords(x0=fields()["x0"] - 5e5)
-    with pytest.raises(SettingError, match="infinite numbers of variance"):
+    with pytest.raises(SettingError, match="infinite values of variance"):
         VecchiaGP(**FIXED, varying=fields() * np.inf).fit(X[:300], y[:300])
     with pytest.raises(SettingError, match="all far from the rows"):
         VecchiaGP(**FIXED, varying=moved).fit(X[:300], y[:300])

@@ -432,7 +432,7 @@ def test_wrong_settings_of_auto_are_named(setting):
         (lambda: daskgp.AutoGP(timebudget=3), "of AutoGP: did you mean 'time_budget'? Known are"),
         (lambda: daskgp.SGPR().set_params(n_inducin=3), "of SGPR: did you mean 'n_inducing'?"),
         (lambda: daskgp.SGPR(kernel="Mattern52 ").plan(X, Y), "did you mean 'matern52'? Choose"),
-        (lambda: daskgp.SGPR(fixed={1: 2.0}).plan(X, Y), "fixed has 1, which is no name of a"),
+        (lambda: daskgp.SGPR(fixed={1: 2.0}).plan(X, Y), "fixed has 1, which is not the name of a"),
         (lambda: daskgp.SGPR(tol=10**30).fit(X, Y, callback=3), "callback=3: give a function"),
     ],
 )

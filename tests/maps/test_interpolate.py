@@ -391,7 +391,7 @@ def test_times_of_a_source_that_the_grid_lacks_are_refused():
         },
         name="f",
     )
-    with pytest.raises(InputError, match="the source has time, and the grid not"):
+    with pytest.raises(InputError, match="the source has time, but the grid does not"):
         daskgp.interpolate(cube, {"x": [0.5, 1.5], "y": [1.5, 2.5]}, target="f")
     grid = {"x": [0.5, 1.5], "y": [1.5, 2.5]}
     maps = daskgp.interpolate(cube, grid, target="f", features=["x", "y"])
@@ -401,7 +401,7 @@ def test_times_of_a_source_that_the_grid_lacks_are_refused():
 def test_columns_that_the_grid_lacks_are_said(caplog):
     table = places().assign(station="S1")
     daskgp.interpolate(table, axes(), target="t")
-    assert "elevation of the source is no feature, as the grid does not have it" in caplog.text
+    assert "elevation of the source is not a feature, as the grid does not have it" in caplog.text
     assert "station" not in caplog.text
 
 
@@ -478,7 +478,7 @@ def test_settings_and_methods_that_are_meant_are_told():
 
 def test_a_table_is_no_grid(tmp_path):
     places().to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.raises(InputError, match=r"rows\.csv is no grid: give a netCDF file"):
+    with pytest.raises(InputError, match=r"rows\.csv is not a grid: give a netCDF file"):
         daskgp.interpolate(places(), str(tmp_path / "rows.csv"), target="t")
 
 

@@ -155,7 +155,7 @@ def test_columns_of_features_and_what_acts_on_the_others():
 )
 def test_what_is_no_code_is_refused(xp, code, seen):
     X = xp.asarray([[0.0, 0.0, 1.0], [0.0, 0.0, code]])
-    with pytest.raises(InputError, match=f"column 2 has {seen}, which is no code of its 4"):
+    with pytest.raises(InputError, match=f"column 2 has {seen}, which is not a code of its 4"):
         FULL(X)
 
 

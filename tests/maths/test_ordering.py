@@ -356,13 +356,14 @@ def test_many_rows_are_keyed_tile_by_tile():
     [
         (
             "lonn",
-            "'lonn' is none of auto, hilbert, pca, kmeans, random and no column (did you mean "
+            "'lonn' is neither one of auto, hilbert, pca, kmeans, random nor a column (did you "
+            "mean "
             "'lon'?)",
         ),
         ("hilbrt", "did you mean 'hilbert'?); X has lon, lat, day, depth"),
         (
             ["lon", "x"],
-            "'x' is none of auto, hilbert, pca, kmeans, random and no column; X has lon",
+            "'x' is neither one of auto, hilbert, pca, kmeans, random nor a column; X has lon",
         ),
         (
             [],

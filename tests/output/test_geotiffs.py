@@ -202,7 +202,7 @@ def test_what_is_no_map_is_refused(tmp_path, maps, said):
 def test_names_and_systems_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(SettingError, match="not the name of a GeoTIFF: end it in"):
         daskgp.to_geotiff(field(), tmp_path / "map.png")
-    with pytest.raises(InputError, match="'EPSG:0' is no coordinate reference system"):
+    with pytest.raises(InputError, match="'EPSG:0' is not a coordinate reference system"):
         daskgp.to_geotiff(field(), tmp_path / "map.tif", crs="EPSG:0")
     with pytest.raises(InputError, match="bands names 'tmie', and the dimensions of the map are"):
         daskgp.to_geotiff(field(), tmp_path / "map.tif", bands="tmie")

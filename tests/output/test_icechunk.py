@@ -301,7 +301,7 @@ def test_damaged_grids_and_repositories_are_refused_in_one_line(model, tmp_path)
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     line = refused("predict", model.store_url, places, other)
-    assert f"cannot use {other}: it is no Icechunk repository" in line
+    assert f"cannot use {other}: it is not an Icechunk repository" in line
     assert os.listdir(other) == ["mine.txt"]
     assert not (tmp_path / "folder.icechunk.lock").exists()
 
@@ -331,7 +331,9 @@ def test_a_run_that_fails_leaves_no_repository(model, tmp_path, monkeypatch):
 def test_addresses_of_other_services_are_refused_in_one_line(model, tmp_path):
     places = stored(tmp_path / "grid.zarr")
     line = refused("predict", model.store_url, places, "memory://bucket/maps.icechunk")
-    assert "addresses are paths and s3://; open a session of it in Python and give that" in line
+    assert (
+        "give a path or an s3:// address, or open a session of it in Python and give that" in line
+    )
 
 
 def test_a_map_in_a_repository_is_a_grid_to_fit_to_predict_and_to_map_on(model, tmp_path, cluster):
@@ -392,7 +394,7 @@ def test_repositories_that_cannot_be_read_are_refused_in_one_line(model, tmp_pat
 def test_datasets_and_models_are_not_written_under_the_name_of_a_repository(model, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n2,3\n")
     line = refused("convert", tmp_path / "a.csv", tmp_path / "a.icechunk", "--target", "y")
-    assert "into Icechunk repositories go predictions alone" in line
+    assert "Icechunk repositories take predictions alone" in line
     with pytest.raises(StoreError, match=r"m\.icechunk would be a plain Zarr store"):
         model.save(tmp_path / "m.icechunk")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

@@ -547,7 +547,7 @@ def test_ends_of_times_are_dates_too(tmp_path):
     months = model.make_grid(steps, {"time": (202001, 202002)})  # as they are read of rows
     assert months.time.values[[0, -1]].tolist() == [18262, 18293]
     for ends, says in (
-        ((20200230, 20200301), "20200230, which is no date and far beyond the year 9999"),
+        ((20200230, 20200301), "20200230, which is not a date and far beyond the year 9999"),
         ((20200110, 20200108), "is 2020-01-10 to 2020-01-08: give finite ends"),
     ):
         with pytest.raises(SettingError, match=says):
@@ -699,7 +699,7 @@ def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
         ("model store", ("fit", rows, name, "--model", "exact")),
     ):
         line = refused(*words)
-        assert f"{what} {name} would be a Zarr store, which is a folder and no " in line
+        assert f"{what} {name} would be a Zarr store, which is a folder, not a " in line
     if not name.endswith(".csv.gz"):
         assert "would be a Zarr store" in refused("predict", saved, rows, name)
     with pytest.raises(StoreError, match="would be a Zarr store"):

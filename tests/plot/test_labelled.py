@@ -263,7 +263,7 @@ def test_what_is_no_coastline_is_named(tmp_path):
         (tmp_path / "no.geojson", "coast .*no.geojson does not exist: check the path"),
         (empty, "empty.geojson has no line to draw: give geometries"),
         (bad, "bad.geojson has no line to draw"),
-        (cut, "cannot read .*cut.geojson: it is no GeoJSON"),
+        (cut, "cannot read .*cut.geojson: it is not GeoJSON"),
         (Shape("Point", [1, 2]), "coast has no line to draw"),
         (3, "coast=3: give True, False, the path"),
         (None, "coast=None: give True, False, the path"),

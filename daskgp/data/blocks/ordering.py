@@ -311,7 +311,7 @@ def _unknown(name: object, names: tuple[str, ...]) -> str:
     hint = f" ({hint})" if hint else ""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return (
-        f"order {shown(name)} is none of {', '.join(('auto', *KINDS))} and no column{hint}; "
+        f"order {shown(name)} is neither one of {', '.join(('auto', *KINDS))} nor a column{hint}; "
         f"X has {', '.join(names[:20])}{more}"
     )
 

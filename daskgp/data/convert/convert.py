@@ -601,7 +601,8 @@ def _refuse_mask_of_table(table: Table, mask: str | None, source: str) -> None:
     """Raise InputError for a mask of what is no grid."""
     if mask is not None and not table.gridded:
         raise InputError(
-            f"mask={mask!r} is for grids and {source} is a table: leave its rows out of it"
+            f"mask={mask!r} is for grids and {source} is a table: leave mask out, and these rows "
+            "out of the table"
         )
 
 
@@ -787,7 +788,7 @@ class _Plan(NamedTuple):
                 name, value = self.layout.features[j], raw[bad[0], j]
                 raise InputError(
                     f"column {name!r} of {self.source} holds {value:.15g} in row "
-                    f"{before + bad[0] + 1:,}, which is no date written {how.dates[0].written}: "
+                    f"{before + bad[0] + 1:,}, which is not a date written {how.dates[0].written}: "
                     "correct it or leave it empty, or keep the numbers with dates=False "
                     "(--dates none)"
                 )

@@ -63,7 +63,7 @@ def reader_of(path: str) -> Reader:
     reader = reader_by(path)
     if reader is None and path.lower().endswith(".zip"):
         raise InputError(
-            f"{path} is a zip file: unpack it, or give the Zarr store in it by Python, "
+            f"{path} is a zip file: unpack it, or give the Zarr store in it in Python, "
             f"daskgp.convert(zarr.storage.ZipStore({path!r}, mode='r'), ...)"
         )
     if reader is None:
@@ -288,7 +288,8 @@ def _compare(
         )
     if more and whole:
         raise InputError(
-            f"{files[1]} has a column {more[0]!r}, which {files[0]} has not: name the features to "
+            f"{files[1]} has a column {more[0]!r}, which {files[0]} does not have: name the "
+            "features to "
             "use"
         )
 

@@ -208,7 +208,7 @@ def refuse_ending(url: Place, what: str) -> None:
         return
     if remote.in_repository(url) is not None:
         raise StoreError(
-            f"{what} {url} would be a plain Zarr store: into Icechunk repositories go predictions "
+            f"{what} {url} would be a plain Zarr store, and Icechunk repositories take predictions "
             "alone, name another path, such as one that ends in .zarr"
         )
     name = url.rstrip("/").lower()
@@ -220,7 +220,7 @@ def refuse_ending(url: Place, what: str) -> None:
             f"; xarray.open_zarr({other!r}).to_netcdf({url!r}) then makes the file" if own else ""
         )
         raise StoreError(
-            f"{what} {url} would be a Zarr store, which is a folder and no {ending[1:]} file: name "
+            f"{what} {url} would be a Zarr store, which is a folder, not a {ending[1:]} file: name "
             f"it {other}{made}"
         )
 

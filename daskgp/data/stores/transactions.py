@@ -115,7 +115,7 @@ def to_read(address: remote.Address) -> Any:
     except Exception as error:
         why = remote.first_line(error)
         raise InputError(
-            f"cannot read {url}: it is no whole Icechunk repository ({why})"
+            f"cannot read {url}: it is not a whole Icechunk repository ({why})"
         ) from error
     seen, why = sees(store)
     if not seen:
@@ -170,7 +170,7 @@ def in_session(session: Any, group: str | None = None) -> Transaction:
         )
     if session.has_uncommitted_changes:
         raise InputError(
-            "the Icechunk session has changes that are not committed, with which it cannot be "
+            "the Icechunk session has uncommitted changes, with which it cannot be "
             "forked: commit them, and give a new session"
         )
     path = (group or "").strip("/")
@@ -200,7 +200,7 @@ def at(address: remote.Address) -> Iterator[Transaction]:
             repository = known.open(storage) if there else known.create(storage)
             session = repository.writable_session(BRANCH)
         except Exception as error:
-            what = "it is no Icechunk repository" if there else "it cannot be created"
+            what = "it is not an Icechunk repository" if there else "it cannot be created"
             raise StoreError(
                 f"cannot use {url}: {what} ({remote.first_line(error)}): choose another path"
             ) from error
@@ -260,14 +260,15 @@ def _storage(url: str) -> Any:
     protocol, _, path = url.partition("://")
     if protocol not in remote.S3:
         raise StoreError(
-            f"an Icechunk repository at {url}: addresses are paths and s3://; {IN_PYTHON}"
+            f"no Icechunk repository can be at {url}: give a path or an s3:// address, or "
+            f"{IN_PYTHON}"
         )
     given = remote.options(url) or {}
     own = {key: value for key, value in given.items() if key not in remote.S3_OPTIONS}
     odd = next((key for key in own if key not in S3), None)
     if odd is not None:
         raise SettingError(
-            f"option {odd} of {url} is none that Icechunk takes, they are {', '.join(S3)}: "
+            f"option {odd} of {url} is not one that Icechunk takes ({', '.join(S3)}): "
             f"leave it out, or {IN_PYTHON}"
         )
     how = {S3[key]: value for key, value in own.items()}

@@ -68,7 +68,7 @@ class Multiscale(Basis):
         kernel, needs = self.kernel, 'basis="generalized" needs an RBF kernel'
         if type(kernel) is not RBF:  # a class derived from it has another formula
             raise SettingError(
-                f'{needs}: {type(kernel).__name__} is none, basis="kernel" takes any kernel'
+                f'{needs}: {type(kernel).__name__} is not one; basis="kernel" takes any kernel'
             )
         dims = kernel.active_dims
         # all columns in their order, some of them in groups, as those of a sphere are
