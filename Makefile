@@ -44,6 +44,8 @@ $(VENV)/bin/python:
 # Installed again only when pyproject.toml changes.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --quiet --editable '.[dev]'
+	@# Data of a tutorial; what the package needs to run would hold SciPy back.
+	$(PIP) install --quiet --no-deps 'scikit-gstat>=1.0.20'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed

@@ -296,7 +296,8 @@ feature_names_in_, n_rows_ : as of ``best_``
                 logger.info("%s", finding)
             several = self._given(profile.likelihood if profile.columns else None)
             seed, task = self.random_state, self.task
-            parts = folds_of(rows, profile.rows, task, column, places, seed, url, executor)
+            made = task, column, places, seed, url, executor, profile.at_places
+            parts = folds_of(rows, profile.rows, *made)
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, profile)
             rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)

@@ -41,14 +41,20 @@ def folds_of(
     seed: int,
     url: str,
     executor: Executor,
+    repeated: bool = False,
 ) -> Parts:
-    """Return the rows in folds that fit a task, in a store beside a URL."""
+    """Return the rows in folds that fit a task, in a store beside a URL.
+
+    Those at one place go together where most are ``repeated``: a score of others of them would be
+    that of what is known.
+    """
     number = next((folds for most, folds in FOLDS if n <= most), 1)
     if n < number:
         raise InputError(f"{n} rows are too few to hold some out for choosing a method: {FEW}")
     blocks = (places if places is not None else "auto") if task == "gaps" else None
     column = time if task == "forecast" else None
-    wanted = Wanted(number, blocks, None, column, seed, FEW)
+    together = True if repeated and task == "interpolate" else None
+    wanted = Wanted(number, blocks, None, column, seed, FEW, places=together)
     wanted.check()
     return wanted.made(rows, url, executor)
 

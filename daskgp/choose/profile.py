@@ -40,6 +40,9 @@ LESS, MORE = 0.5, 1.5
 marks of a scale, and above which they may scatter more than a Poisson law says."""
 HEAVY = 9.0
 """Kurtosis of standardised residuals above which tails are heavy; 3 for a Gaussian."""
+MOSTLY, LEAST_PLACES = 0.5, 50.0
+"""Share of rows that repeat the inputs of another, above which places are held out whole, and the
+fewest places for that."""
 REPEATED = 0.02
 """Share of rows that repeat the inputs of another, from which it is said."""
 
@@ -60,6 +63,8 @@ class Profile:
         What the target is.
     columns : tuple of str
         Numbers that rows have beside it, which its likelihood takes.
+    places : float
+        Number of distinct rows of X, estimated.
     told : str, optional
         Likelihood that is asked for; None if the target tells it.
     scatters : bool
@@ -90,6 +95,7 @@ class Profile:
     """Identity of the data."""
     scatters: bool = field(default=False, repr=False)
     columns: tuple[str, ...] = field(default=(), repr=False)
+    places: float = field(default=0.0, repr=False)
     told: LikelihoodName | str | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False)
 
@@ -106,6 +112,11 @@ class Profile:
         if self.kind == "count":
             return "negative-binomial" if self.scatters else "poisson"
         return LIKELIHOODS.get(self.kind)
+
+    @property
+    def at_places(self) -> bool:
+        """True if most rows repeat the place of another, of places enough to hold some out."""
+        return self.repeated > MOSTLY and self.places >= LEAST_PLACES
 
     @property
     def settled(self) -> bool:
@@ -173,6 +184,7 @@ def of_rows(
         token=token,
         scatters=scatters,
         columns=tuple(rows.beside),
+        places=repeats.distinct(sums.inputs) if telling else 0.0,
         told=told,
         weighted=rows.weight is not None,
     )
@@ -261,6 +273,7 @@ def _findings(profile: Profile, sums: scaling.Sums, per_place: float) -> list[st
         findings.append(
             f"about {100 * profile.repeated:.0f} % of the rows repeat the inputs of another, "
             f"{per_place:.3g} rows per place: their differences are noise"
+            + ("; places are held out whole" if profile.at_places else "")
         )
     if profile.told is not None:
         return findings

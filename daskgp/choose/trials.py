@@ -441,6 +441,8 @@ class Trials:
             failed = f"its predictions have no {metric}"
         named = candidate.stage, candidate.method, candidate.structure, candidate.settings
         scores, took = scores_of(found), round(seconds, 3)
+        if metric in scores and metric != "rmse":  # rows count alike, whatever they have of targets
+            scores[metric] = score
         trial = Trial(*named, rows, score, error, scores, took, 0, failed=failed)
         return Tried(trial, candidate, loss, found, None, None)
 

@@ -85,23 +85,26 @@ def map(
         known = ", ".join((*FIGURES, PAGES[0], *labelled.ENDINGS))
         raise SettingError(f"cannot tell the format of {output}: end its name in one of {known}")
     with labelled.opened(store) as (maps, what):
-        fields = _at(maps, places, what)
+        fields, at = _at(maps, places, what)
         if ending in FIGURES + PAGES:
             from daskgp import plot
 
             _refuse_more(fields, what)
             draw = plot.maps if ending in FIGURES else plot.explore
             lines = coast != "none" if coast in (None, "none") else coast
-            draw(fields, title=title or "", coast=lines, path=output)
+            said = title or ", ".join(f"{name} {value}" for name, value in at.items())
+            draw(fields, title=said, coast=lines, path=output)
         elif labelled.is_geotiff(output):
             labelled.to_geotiff(fields, output, bands=names_or_none(bands) or (), crs=crs)
         else:
             labelled.write(fields, output)
-        result(map=output, variables=[str(name) for name in fields.data_vars], seconds=since(began))
+        names = [str(name) for name in fields.data_vars]
+        result(map=output, variables=names, **({"at": at} if at else {}), seconds=since(began))
 
 
-def _at(maps: Any, places: Sequence[str], what: str) -> Any:
-    """Return maps at values of dimensions; raise an error for a dimension that there is not."""
+def _at(maps: Any, places: Sequence[str], what: str) -> tuple[Any, dict[str, str]]:
+    """Return maps at values of dimensions, and the values; raise an error where there are none."""
+    chosen = {}
     for text in places:
         name, equals, value = text.partition("=")
         if not equals or name not in maps.dims:
@@ -112,12 +115,15 @@ def _at(maps: Any, places: Sequence[str], what: str) -> Any:
         axis = maps[name]
         try:
             wanted = value if axis.dtype.kind in "MUOT" else axis.dtype.type(value)
-            near = {} if axis.dtype.kind in "UOT" else {"method": "nearest"}
+            near: dict[str, Any] = {} if axis.dtype.kind in "UOT" else {"method": "nearest"}
+            if near and axis.size > 1:
+                near["tolerance"] = abs(axis.values[1:] - axis.values[:-1]).max()
             maps = maps.sel({name: wanted}, **near)
         except (KeyError, ValueError, TypeError) as error:
             first, last = (_text(axis.values[i]) for i in (0, -1))
             raise InputError(f"--at {text}: {what} has {name} from {first} to {last}") from error
-    return maps
+        chosen[name] = _text(maps[name].values[()])
+    return maps, chosen
 
 
 def _refuse_more(fields: Any, what: str) -> None:
@@ -129,8 +135,8 @@ def _refuse_more(fields: Any, what: str) -> None:
         if len(dims) > 2:
             example = f"--at {dims[0]}={_text(field[dims[0]].values[0])}"
             raise InputError(
-                f"{what} has {', '.join(dims)}, and a figure shows two of these: choose a value of "
-                f"the others, such as {example}"
+                f"{what} has the dimensions {', '.join(dims)}, and a figure shows two: choose a "
+                f"value of each other one, such as {example}"
             )
 
 

@@ -78,8 +78,15 @@ def _code(wkt: str) -> str:
 
 
 def is_geographic(wkt: str) -> bool:
-    """Return whether a system is of degrees east and north."""
-    return bool(re.match(r"\s*(BOUND|COMPOUND\w*|COMPD_CS)?\W*(GEOG|GEODCRS|GEODETIC)", wkt, re.I))
+    """Return whether a system is of degrees east and north, with or without heights.
+
+    Examples
+    --------
+    >>> is_geographic('COMPD_CS["WGS 84 + EGM96 height",GEOGCS["WGS 84"]]')
+    True
+    """
+    whole = r'\s*(?:(?:BOUND\w*|COMPOUND\w*|COMPD_CS)\W*(?:"[^"]*"\s*,\s*)?)?(?:SOURCECRS\W*)?'
+    return bool(re.match(f"{whole}(GEOG|GEODCRS|GEODETIC)", wkt, re.I))
 
 
 def same(one: str, other: str) -> bool:

@@ -171,6 +171,8 @@ def _values(name: str, field: Any, encoding: Encoding) -> dict[str, Any]:
     assert encoding.scale_factor is not None
     scale = float(encoding.scale_factor)
     low, high = float(field.min()), float(field.max())
+    if np.isinf([low, high]).any():
+        raise SettingError(f"int16 cannot hold {name!r}, which has infinite values: choose float32")
     middle = 0.0 if np.isnan(low) else round(0.5 * (low + high) / scale) * scale
     most = max(abs(low - middle), abs(high - middle))
     if most > HIGHEST * scale:

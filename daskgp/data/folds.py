@@ -118,6 +118,20 @@ class OfColumn:
 
 
 @dataclass(frozen=True)
+class OfPlace:
+    """Places as labels, of all columns of X."""
+
+    def of(self, X: np.ndarray, rows: Span) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels (r,) and a mask of the rows that have one."""
+        usable = np.isfinite(X).all(axis=1)
+        label = np.zeros(len(X), np.uint64)
+        for values in X.T:
+            bits = np.where(usable, values, 0.0).astype(np.float64) + 0.0  # -0 is 0
+            label = _mixed(label ^ bits.view(np.uint64))
+        return label, usable
+
+
+@dataclass(frozen=True)
 class Cells:
     """Cells of a grid as labels: of given sizes along columns, of km on the sphere.
 
@@ -404,6 +418,8 @@ class Wanted(NamedTuple):
     seed: int = 0
     instead: str = ""
     beside: Mapping[str, np.ndarray] = MappingProxyType({})
+    places: bool | None = None
+    """Whether rows at one place are in one fold; None as without."""
 
     @property
     def names(self) -> list[str]:
@@ -414,7 +430,8 @@ class Wanted(NamedTuple):
     @property
     def scheme(self) -> str:
         """Name of the scheme."""
-        given = [name for name in ("blocks", "groups", "time") if getattr(self, name) is not None]
+        schemes = ("blocks", "groups", "time", "places")
+        given = [name for name in schemes if getattr(self, name) is not None]
         return given[0] if given else "random"
 
     @property
@@ -483,6 +500,9 @@ class Wanted(NamedTuple):
                 if not count:
                     raise InputError(f"fold {i} has no rows to {what}: {self.remedy}")
         return parts
+
+    def _places(self, rows: Rows, url: str, executor: Executor) -> Scheme:
+        return self._labelled(OfPlace(), rows, executor, "places")
 
     def _random(self, rows: Rows, url: str, executor: Executor) -> Scheme:
         return AtRandom(len(rows), self.parts, self.seed)

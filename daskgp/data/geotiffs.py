@@ -142,6 +142,11 @@ def _system(maps: xr.Dataset, system: Any, axes: Mapping[str, Mapping[str, Any]]
             f"{what} is in {crs.name_of(known)} and crs={system!r}: leave crs out, or reproject "
             "the map"
         )
+    if given and not known and crs.are_degrees(axes) and not crs.is_geographic(given):
+        raise InputError(
+            f"{what} has axes in degrees, and crs={system!r} is of {crs.name_of(given)}: leave crs "
+            "out, or reproject the map"
+        )
     if known or given:
         _refuse_unheld(rasterio, str(given or known), what)
         return str(given or known)

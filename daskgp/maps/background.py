@@ -163,7 +163,8 @@ def _closed(field: xr.DataArray) -> xr.DataArray:
         if kind_of_name(str(dim)) != KINDS[0] or axis.dtype.kind not in "iuf" or len(axis) < 3:
             continue
         step = float(axis[-1] - axis[0]) / (len(axis) - 1)
-        if abs(float(axis[-1] - axis[0]) + step - 360.0) < WHOLE * step:
+        rounded = 4 * 360.0 * float(np.finfo(np.float32).eps)  # of axes in single precision
+        if abs(float(axis[-1] - axis[0]) + step - 360.0) < WHOLE * step + rounded:
             first = field.isel({dim: [0]}).assign_coords({dim: [axis[0] + 360.0]})
             return xr.concat([field, first], dim)
     return field

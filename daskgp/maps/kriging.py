@@ -419,6 +419,9 @@ def asked_for(
                 f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
         _check_axes(table, wanted, grid, "source" if like is source else "grid")
+    empty = [name for name in wanted if not grid[name].size]
+    if empty:
+        raise InputError(f"the grid has no value of {empty[0]!r}: give one or more")
     if target is None:
         rest = [name for name in has if name not in wanted and name not in beside]
         if len(rest) != 1:

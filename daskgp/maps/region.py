@@ -89,9 +89,11 @@ class Region:
             kept = source[own.to_numpy()]
         else:
             kept = source.assign({target: source[target].where(own)})
-        left_out = int((~own).sum())
-        if 2 * left_out > own.size:
-            logger.warning("%s leaves out %d of %d rows", self.what, left_out, own.size)
+        values = along(source, target)
+        known = values.notnull() if values.dtype.kind in "fM" else xr.ones_like(values, bool)
+        total, left_out = int(known.sum()), int((known & ~own).sum())
+        if 2 * left_out > total:
+            logger.warning("%s leaves out %d of %d values", self.what, left_out, total)
         if not own.any():
             raise InputError(
                 f"{self.what} leaves out all rows of the source: give one in the coordinates of "

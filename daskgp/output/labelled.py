@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import encoding as encodings
 from daskgp.data import geotiffs, gridded, grids, prediction_store, rasters
@@ -87,6 +88,13 @@ def opened(maps: Any) -> Iterator[tuple[Any, str]]:
             fields, what = grids.as_dataset(maps, "values"), "the map"
         elif isinstance(maps, str | os.PathLike):
             what = os.fspath(maps)
+            if not data.exists(what):
+                raise InputError(f"{what} does not exist: check the path")
+            if not gridded.is_grid(what):
+                raise InputError(
+                    f"{what} is a table or another source, and no map: interpolate or predict it "
+                    "on a grid first"
+                )
             with gridded.readable(what):
                 fields = stack.enter_context(gridded.open_grid(what))
         else:

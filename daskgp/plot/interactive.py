@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +245,8 @@ def _write(layout: Any, title: str, path: Path) -> None:
 
     page = io.BytesIO()
     hv.save(layout, page, fmt="html", backend="bokeh", resources=INLINE, title=title or "Map")
+    text = re.sub(rb'<link[^>]*href="http[^>]*>', b"", page.getvalue())  # icons
     try:
-        objects.replace(os.fspath(path), page.getvalue())
+        objects.replace(os.fspath(path), text)
     except OSError as error:
         raise InputError(f"cannot write the map {os.fspath(path)}: {error}") from error

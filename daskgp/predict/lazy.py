@@ -365,7 +365,7 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     reference = posterior.reference
     grid = grids.grid_of(X, posterior.feature_names, False, *known, *levels, reference=reference)
     warn_of_far_grid(posterior, grid)
-    if not grids.is_table(X):
+    if {*posterior.feature_names} & {*getattr(X, "coords", ())}:  # others are covariates
         _warn_of_units(posterior, grid, getattr(X, "data_vars", ()))
     return grid
 

@@ -76,7 +76,7 @@ def test_the_report_is_one_whole_page(fitted):
     names = {tag for tag, _ in page.tags}
     assert {"script", "link", "iframe"}.isdisjoint(names)
     images = [attrs for tag, attrs in page.tags if tag == "img"]
-    assert len(images) == 3
+    assert len(images) == 5
     assert all(image["alt"] and image["src"].startswith("data:image/svg") for image in images)
     assert not any(str(v).startswith("http") for _, a in page.tags for v in a.values())
     assert "a<b" in page.text  # escaped in the page

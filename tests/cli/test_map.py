@@ -36,7 +36,8 @@ def test_a_stored_map_is_drawn_or_written(ending, stored, tmp_path):
 
 
 def test_a_cube_is_mapped_at_the_nearest_time(stored, tmp_path):
-    succeed("map", stored / "cube.zarr", tmp_path / "day.nc", "--at", "time=2026-03-06T04:00")
+    words = ("map", stored / "cube.zarr", tmp_path / "day.nc", "--at", "time=2026-03-06T04:00")
+    assert succeed(*words)["at"] == {"time": "2026-03-06"}
     with xr.open_dataset(tmp_path / "day.nc") as written:
         assert written.time.values == np.datetime64("2026-03-06")
         np.testing.assert_allclose(written.temperature, grid().temperature)
@@ -71,7 +72,7 @@ def test_coastlines_are_those_of_a_file_or_none(stored, tmp_path, monkeypatch):
     ("given", "says", "code"),
     [
         (("map.nc", "out.gif"), "cannot tell the format", 2),
-        (("cube.zarr", "out.png"), "and a figure shows two of these.*--at time=2026-03-05", 2),
+        (("cube.zarr", "out.png"), "and a figure shows two.*--at time=2026-03-05", 2),
         (("cube.zarr", "out.png", "--at", "depth=1"), "with a dimension of .*, time, lat, lon", 2),
         (
             ("cube.zarr", "out.png", "--at", "time=soon"),
@@ -79,6 +80,9 @@ def test_coastlines_are_those_of_a_file_or_none(stored, tmp_path, monkeypatch):
             2,
         ),
         (("none.zarr", "out.png"), "does not exist", 2),
+        (("cube.zarr", "o.png", "--at", "time=2027-03-05"), "from 2026-03-05 to 2026-03-06", 2),
+        (("map.nc", "out.tif", "--crs", "EPSG:32632"), "degrees", 2),
+        (("table.csv", "out.png"), "no map", 2),
         (("map.nc", "map.nc"), "exists already", 2),
         (("map.nc", "out.png", "--bands", "time"), "are for GeoTIFFs, which out.png is not", 2),
         (("map.nc", "new.nc", "--title", "t"), "--title is for figures and pages", 2),

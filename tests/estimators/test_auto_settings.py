@@ -184,3 +184,17 @@ def test_the_comparison_of_kernels_ends_after_its_share_of_the_budget(monkeypatc
     daskgp.AutoGP(**QUICK).fit(X, y)
     assert min(ends) == pytest.approx(searching.STRUCTURE)
     assert trying.SEARCH in [round(end, 6) for end in ends]
+
+
+def test_readings_of_one_place_are_held_out_together():
+    rng = np.random.default_rng(0)
+    places = rng.uniform(0, 1, (80, 2))
+    X = np.repeat(places, 3, axis=0)
+    y = np.repeat(rng.standard_normal(80), 3) + 0.01 * rng.standard_normal(240)
+    model = daskgp.AutoGP(**few()).fit(X, y)
+    assert any("places are held out whole" in one for one in model.leaderboard_.findings)
+    assert model.chosen_.scores["rmse"] > 0.7  # nothing tells of another place
+    held = model.held_out_.X
+    assert len(np.unique(held, axis=0)) == 80
+    spread = daskgp.AutoGP(**few()).fit(X + 1e-3 * rng.standard_normal(X.shape), y)
+    assert not any("held out whole" in one for one in spread.leaderboard_.findings)

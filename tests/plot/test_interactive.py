@@ -57,6 +57,7 @@ def test_a_page_shows_mean_and_spread_without_a_network(tmp_path):
     path = tmp_path / "map.html"
     daskgp.plot.explore(grid(), title="Temperatures", path=path)
     assert path.stat().st_size < 10 * 2**20
+    assert b'<link rel="icon"' not in path.read_bytes()
     seen = opened(path.as_uri(), "document.title", IMAGES)
     assert seen["loaded"]
     title, images = seen["returned"]

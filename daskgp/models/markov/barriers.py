@@ -30,7 +30,7 @@ BITS = 10
 """Bits of each coordinate by which edges are put in an order along which near ones are near."""
 PAIRS = 1 << 20
 """Pairs of a line and an edge that array functions look at together."""
-ROUNDING, ROUNDING_32 = 1e-12, 1e-6
+ROUNDING, ROUNDING_32 = 1e-12, 1.2e-7
 """Distance from an edge, relative to the size of coordinates, within which a row is on it."""
 SPREAD = 8.0
 """Standard deviations from their mean within which rows lie, for their rounding."""
@@ -65,8 +65,10 @@ class Barriers(NamedTuple):
     def rounding(self, X: Array) -> float:
         """Return the distance from an edge within which rows X (n, d) are taken to be on it."""
         _, shift, scale = to_host(self.axes)
-        size = float(np.abs(shift).max(initial=0.0) + SPREAD * np.abs(scale).max(initial=0.0))
-        return size * (ROUNDING if X.dtype.itemsize > 4 else ROUNDING_32)
+        spread = SPREAD * float(np.abs(scale).max(initial=0.0))
+        size = float(np.abs(shift).max(initial=0.0)) + spread
+        # of rows in single precision only what is added to the shift is rounded
+        return size * ROUNDING + (0.0 if X.dtype.itemsize > 4 else spread * ROUNDING_32)
 
     def between(self, X: Array, near: Array) -> Sight:
         """Return the sight from rows X (g, d) to rows ``near`` (n, d)."""
