@@ -6,6 +6,7 @@ import base64
 import importlib.metadata
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -190,8 +191,12 @@ def _calibrated(found: Any) -> str:
 
 def source_of(best: GaussianProcess) -> str:
     """Return where the rows of a model that is loaded came from, as its store notes it."""
-    places = dict.fromkeys(str(note.get("store") or "arrays") for note in best._fitted.seen)
-    return ", ".join(places) or "rows that were not noted"
+    places = Counter[str]()
+    for note in best._fitted.seen:
+        taken = -1 if note["what"] == "forget" else 1
+        places[str(note.get("store") or "arrays")] += taken * int(note["rows"])
+    there = [place for place, rows in places.items() if rows > 0]
+    return ", ".join(there) or "rows that were not noted"
 
 
 # -- parts -----------------------------------------------------------------------------------

@@ -203,3 +203,18 @@ def test_what_cannot_be_is_told_in_one_line(model, tmp_path):
     ):
         assert said in refused("report", *words)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_report_names_the_rows_that_a_model_has_still(tmp_path):
+    for name, seed in (("train", 0), ("wrong", 1)):
+        stations(60, seed).to_csv(tmp_path / f"{name}.csv", index=False)
+        columns = ("--target", "temp", "--features", "lon,lat")
+        succeed("convert", tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr", *columns)
+    model = tmp_path / "model.zarr"
+    how = ("--model", "sgpr", "--set", "n_inducing=10", "--set", "max_iter=2")
+    succeed("fit", tmp_path / "train.zarr", model, *how)
+    for command, there in (("update", True), ("forget", False)):
+        succeed(command, model, tmp_path / "wrong.zarr")
+        found = pages.source_of(daskgp.load(model))
+        assert "train.zarr" in found
+        assert ("wrong.zarr" in found) == there
