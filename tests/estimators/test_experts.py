@@ -131,7 +131,7 @@ def test_a_shuffled_store_is_put_in_blocks_where_they_are_wanted(table, T, tmp_p
     wanted = build(**settings, order="hilbert").fit(*table)
     model = build(**settings, order="hilbert").fit(*given)
     equal(model.predict(T, return_std=True), wanted.predict(T, return_std=True))
-    with testing.no_compute(), pytest.raises(SettingError, match="order 'hilbrt' is none of"):
+    with testing.no_compute(), pytest.raises(SettingError, match="order 'hilbrt' is neither"):
         build(**settings, order="hilbrt").fit(*given)
 
 

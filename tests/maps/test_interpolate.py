@@ -232,7 +232,7 @@ TABLE = rows()
         ({"target": "temp", "method": daskgp.SGPR(), "kernel": "rbf"}, "settings of its own"),
         ({"target": "temp", "max_std": -1.0}, "max_std"),
         ({"target": "temp", "min_neighbours": 0}, "min_neighbours"),
-        ({"target": "temp", "background": "guess"}, "the source has not"),
+        ({"target": "temp", "background": "guess"}, "the source does not have"),
         ({"target": "temp", "background": 3.0}, "background is 3.0"),
         ({"target": "temp", "background": first_guess() + 0 * cube()}, "dimension 'time'"),
         ({"target": "temp", "background": first_guess()[:1]}, "1 value along 'lon'"),

@@ -392,9 +392,9 @@ def test_make():
     with pytest.raises(SettingError, match='basis must be "kernel" or "generalized", not \'rbf\''):
         make("rbf", RBF())
     needs = 'basis="generalized" needs an RBF kernel: '
-    with pytest.raises(SettingError, match=f"{needs}Matern32 is none"):
+    with pytest.raises(SettingError, match=f"{needs}Matern32 is not one"):
         make("generalized", Matern32())
-    with pytest.raises(SettingError, match=f"{needs}Sum is none"):
+    with pytest.raises(SettingError, match=f"{needs}Sum is not one"):
         make("generalized", RBF() + 0.1)
     with pytest.raises(SettingError, match=rf"{needs}this one has active_dims=\(0,\), leave them"):
         make("generalized", RBF(active_dims=[0]))

@@ -190,7 +190,7 @@ def test_commits_to_other_groups_meanwhile_do_not_matter(model, repository):
 def test_sessions_that_cannot_be_used_are_refused_in_one_line(model, repository):
     dirty = repository.writable_session("main")
     zarr.create_group(dirty.store, path="mine")
-    with pytest.raises(InputError, match="has changes that are not committed"):
+    with pytest.raises(InputError, match="has uncommitted changes"):
         model.predict_store(grid(), dirty)
     with pytest.raises(SettingError, match=r"^output is a Repository|^output is .*Repository"):
         model.predict_store(grid(), repository)

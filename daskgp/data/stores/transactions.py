@@ -158,7 +158,7 @@ def in_session(session: Any, group: str | None = None) -> Transaction:
     Raises
     ------
     InputError
-        If the session is read-only, has changes that are not committed, or is of a repository in
+        If the session is read-only, has uncommitted changes, or is of a repository in
         memory.
     """
     if group is not None and not isinstance(group, str):
