@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
@@ -43,6 +43,7 @@ from daskgp.fit.work import check_sites
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.likelihoods import by_name
+from daskgp.models import scaling
 from daskgp.runtime import interrupts
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import Amount, ShowProgress, progress_line
@@ -290,7 +291,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                 _refuse_gaps(rows, executor)
             _check_places(places, rows)
             column = self._time_column(rows)
-            profile = profiling.of_rows(rows, column, executor, self._told)
+            profile = self._profile(rows, column, f"{url}-each", executor)
             self._check_metric(profile)
             for finding in profile.findings:
                 logger.info("%s", finding)
@@ -310,6 +311,26 @@ feature_names_in_, n_rows_ : as of ``best_``
                 found = trials.best_held or found
             last = self._last(found, rows, trials)
             return found, last, self._judged(search, found, last)
+
+    def _profile(
+        self, rows: data.Rows, column: int | None, url: str, executor: Executor
+    ) -> profiling.Profile:
+        """Return the profile of rows; of joint targets with gaps that of the one known most."""
+        if self.targets == "joint" and rows.n_targets > 1:
+            counts, some, every = separate.values(rows, splitting.even_spans(rows), executor)
+            if some != every:
+                apart = separate.OfTargets(rows, executor, url)
+                try:
+                    with scaling.missing_on_purpose():
+                        each = [
+                            profiling.of_rows(own, column, executor, "gaussian", gaps=True)
+                            for own in apart.written()
+                        ]
+                finally:
+                    apart.clear()
+                token = str(dask.base.tokenize([own.token for own in each]))
+                return replace(each[int(np.argmax(counts))], rows=some, token=token)
+        return profiling.of_rows(rows, column, executor, self._told)
 
     def _judged(self, search: Search, found: Tried, last: GaussianProcess) -> Leaderboard:
         """Return all trials, with what has to be said of the one chosen."""
@@ -612,11 +633,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         found = []
         for one in several:
             if isinstance(one, GaussianProcess):
-                own: GaussianProcess = clone(one)
-                own.set_params(progress=False)
-                if self.kernel is not None:
-                    own.set_params(kernel=self.kernel)
-                own.set_params(fill_values=self.fill_values, **self._asked())
+                own = self._as_candidate(one)
             elif isinstance(one, str) and ESTIMATORS.knows(one):
                 own = self._by_name(ESTIMATORS[one])
                 if likelihood is not None:
@@ -632,6 +649,21 @@ feature_names_in_, n_rows_ : as of ``best_``
             check_settings(own)
             found.append(Candidate("method", own))
         return found
+
+    def _as_candidate(self, one: GaussianProcess) -> GaussianProcess:
+        """Return an estimator that is given, with the settings of all candidates."""
+        fills = one.fill_values
+        if not (alike(fills, "auto") or fills == self.fill_values):
+            raise SettingError(
+                f"candidate {one.model_name} has fill_values={shown(fills)}, which are those of "
+                "the rows: give them to AutoGP, fill_values="
+            )
+        own: GaussianProcess = clone(one)
+        own.set_params(progress=False)
+        if self.kernel is not None:
+            own.set_params(kernel=self.kernel)
+        own.set_params(fill_values=self.fill_values, **self._asked())
+        return own
 
     def _by_name(self, kind: type[GaussianProcess]) -> GaussianProcess:
         """Return an estimator of a class, with the kernel of the class where none is set."""

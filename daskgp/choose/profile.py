@@ -146,9 +146,16 @@ class Profile:
 
 
 def of_rows(
-    rows: data.Rows, time: int | None, executor: Executor, told: str | None = None
+    rows: data.Rows,
+    time: int | None,
+    executor: Executor,
+    told: str | None = None,
+    gaps: bool = False,
 ) -> Profile:
-    """Return the profile of rows, from one pass over them and a sample."""
+    """Return the profile of rows, from one pass over them and a sample.
+
+    With ``gaps`` rows without the target are not left out, as they have another one.
+    """
     spans = even_spans(rows)
     sums = sampling.describe(rows, spans, executor)
     names, d = rows.columns.inputs_names, rows.n_features
@@ -188,7 +195,7 @@ def of_rows(
         told=told,
         weighted=rows.weight is not None,
     )
-    return replace(found, findings=tuple(_findings(found, sums, per_place)))
+    return replace(found, findings=tuple(_findings(found, sums, per_place, gaps)))
 
 
 def of_sizes(rows: data.Rows, told: str | None = None) -> Profile:
@@ -257,9 +264,9 @@ def times_of(rows: data.Rows) -> tuple[int, ...]:
     return marks if 0 < len(marks) < len(rows.feature_names) else ()
 
 
-def _findings(profile: Profile, sums: scaling.Sums, per_place: float) -> list[str]:
+def _findings(profile: Profile, sums: scaling.Sums, per_place: float, gaps: bool) -> list[str]:
     findings = []
-    if sums.dropped:
+    if sums.dropped and not gaps:
         findings.append(f"{int(sums.dropped):,} rows with missing values are left out")
     if profile.constant:
         are = "is" if len(profile.constant) == 1 else "are"

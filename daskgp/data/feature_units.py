@@ -69,7 +69,7 @@ VAGUE = ("", "1")
 
 
 class Change(Protocol):
-    """What turns the values of a column into those of a model."""
+    """Change of the values of a column into those of a model."""
 
     def of(self, values: np.ndarray) -> np.ndarray:
         """Return the values (n,) of the model."""

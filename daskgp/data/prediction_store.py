@@ -295,7 +295,7 @@ class ChunkWriter(NamedTuple):
 
     @property
     def changes(self) -> Any:
-        """What was written in a copy of a fork; None for plain stores."""
+        """Return what was written in a copy of a fork; None for plain stores."""
         return transactions.changes_in(self.flags[MARK])
 
     def copied(self) -> ChunkWriter:

@@ -24,7 +24,7 @@ Names: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Field:
-    """Where a field of booleans is true: the nearest value counts, up to half a step away."""
+    """The places where a field of booleans is true, of the value that is nearest."""
 
     wanted: xr.DataArray
 

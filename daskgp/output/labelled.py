@@ -136,6 +136,11 @@ def refuse_taken(path: str, elsewhere: bool = False) -> None:
 
     ``elsewhere`` may be in an object store.
     """
+    if remote.in_repository(path) is not None:
+        raise SettingError(
+            f"{path} lies in an Icechunk repository, which takes predictions of a model: fit one, "
+            f"and then daskgp predict MODEL GRID {path}"
+        )
     if not path.lower().endswith(ENDINGS):
         raise SettingError(f"cannot tell the format of {path}: end its name in .nc, .zarr or .tif")
     if rasters.is_geotiff(path):

@@ -76,6 +76,17 @@ def test_joint_targets_with_gaps_are_chosen_for_together():
     assert error < 0.8 * np.sqrt(np.mean((alone - 0.8 * f[40:] - 1.0) ** 2))
 
 
+def test_joint_targets_may_share_no_row():
+    X, y, f = field(90)
+    Y = np.column_stack([y, 0.8 * f + 1.0])
+    first = np.arange(len(X)) % 3 > 0
+    Y[~first, 0], Y[first, 1] = np.nan, np.nan
+    own = [daskgp.ExactGP("matern52", max_iter=3)]
+    model = daskgp.AutoGP(**few(targets="joint", candidates=own)).fit(X, Y)
+    assert model.best_.n_rows_ == len(X)  # values
+    assert not any("left out" in one for one in model.leaderboard_.findings)
+
+
 @pytest.mark.slow
 def test_footprints_go_with_all_candidates():
     X, _, f = field(60)
@@ -102,6 +113,7 @@ def test_a_gaussian_that_is_asked_for_is_taken_for_classes():
         ({"mean": "nope"}, "mean='nope'"),
         ({"targets": "joint", "likelihood": "poisson"}, "targets='joint' has no effect"),
         ({"target_transform": "cube"}, "target_transform='cube'"),
+        ({"candidates": [daskgp.SGPR(fill_values=-9.0)]}, "give them to AutoGP, fill_values="),
     ],
 )
 def test_settings_that_no_candidate_takes_are_refused_before_any_work(settings, says):
