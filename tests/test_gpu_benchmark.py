@@ -32,6 +32,10 @@ VALUES = {
     "dtype": "float64",
     "support": 10,
     "together": 4,
+    "vecchia_rows": 200,
+    "neighbours": 5,
+    "batch": 40,
+    "steps": 3,
     "cagp_rows": 150,
     "actions": 10,
     "cagp_features": 7,
@@ -85,18 +89,19 @@ def gpu(monkeypatch):
 
 
 def test_it_measures_the_same_on_either(gpu, measured):
-    parts = ("product float64", "product float32", "copy", "sgpr", "lma", "cagp")
+    rates = ("product float64", "product float32", "copy")
+    passes = ("sgpr", "lma", "vecchia", "vecchia weights", "svgp", "cagp")
     values = {}
     for module in ("numpy", "cupy"):
         found = {
             part: measured("gpu", {"part": part, "array_module": module}, block=30)
-            for part in parts
+            for part in (*rates, *passes)
         }
         assert found["product float32"]["tflops"] > 0
         assert found["copy"]["gb_per_s"] > 0
         sgpr = found["sgpr"]
         assert sgpr["tflops"] * 1e12 == pytest.approx(4 * 300 * 20**2 / sgpr["run_s"])
-        values[module] = {part: found[part]["value"] for part in ("sgpr", "lma", "cagp")}
+        values[module] = {part: found[part]["value"] for part in passes}
     assert values["cupy"] == pytest.approx(values["numpy"], rel=1e-5)  # one has rows in float32
 
 
