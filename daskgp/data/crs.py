@@ -89,6 +89,23 @@ def is_geographic(wkt: str) -> bool:
     return bool(re.match(f"{whole}(GEOG|GEODCRS|GEODETIC)", wkt, re.I))
 
 
+def oddity(wkt: str) -> str:
+    """Return how a geographic system differs from degrees from Greenwich; "" where it does not.
+
+    Examples
+    --------
+    >>> oddity('GEOGCS["NTF (Paris)",PRIMEM["Paris",2.33722917],UNIT["grad",0.015707963267949]]')
+    'in grads, from Paris'
+    """
+    if not is_geographic(wkt):
+        return ""
+    unit = re.search(r'UNIT\["(grad|gon|radian)', wkt, re.I)
+    first = re.search(r'PRIMEM\["([^"]*)"\s*,\s*([-+.\deE]+)', wkt)
+    elsewhere = first is not None and float(first[2]) != 0.0
+    said = [f"in {unit[1]}s"] if unit else []
+    return ", ".join([*said, f"from {first[1]}"] if first and elsewhere else said)
+
+
 def same(one: str, other: str) -> bool:
     """Return whether places in two systems, of which neither is "", can be compared.
 

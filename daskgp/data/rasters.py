@@ -113,6 +113,11 @@ def _named(grid: xr.Dataset, path: str, names: Sequence[str]) -> xr.Dataset:
         (own for own in grid.coords.values() if crs.says_one(own.ndim, own.attrs)), None
     )
     wkt = "" if reference is None else crs.wkt_of(reference.attrs)
+    if odd := crs.oddity(wkt):
+        raise InputError(
+            f"{path} has angles {odd}, and not degrees from Greenwich: reproject it, such as by "
+            "rio warp IN.tif OUT.tif --dst-crs EPSG:4326"
+        )
     degrees = bool(wkt) and crs.is_geographic(wkt)
     axes = {name: dict[str, Any]() for name in names}
     pair = crs.across_and_up(axes) if degrees == crs.are_degrees(axes) else None

@@ -162,6 +162,9 @@ def test_damaged_files_and_those_without_a_place_are_refused(terrain, tmp_path):
                        transform=rasterio.Affine.identity())  # fmt: skip
     with pytest.raises(InputError, match="does not say where its cells are"):
         daskgp.interpolate(table(), path, target="temp")
+    path = written(tmp_path / "paris.tif", np.zeros((1, 6, 8)), "EPSG:4807")  # NTF (Paris)
+    with pytest.raises(InputError, match="angles in grads, from Paris, and not degrees"):
+        daskgp.interpolate(table(), path, target="temp")
     fsspec.filesystem("memory").pipe("/x/dem.tif", content)
     with pytest.raises(InputError, match="is not on this machine: copy the GeoTIFF here"):
         daskgp.convert("memory://x/dem.tif", str(tmp_path / "rows.zarr"), target="dem")
