@@ -3,8 +3,11 @@
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from daskgp import errors, kernels, likelihoods, metrics, testing
 from daskgp.cli.methods import MODELS
 from daskgp.estimators import ESTIMATORS
 
+ROOT = Path(__file__).parents[1]
 HIDDEN = ("cupy", "matplotlib")
 KERNELS, METHODS = set(kernels.REGISTRY.values()), set(ESTIMATORS.values())
 """Classes of the package, before tests add theirs."""
@@ -167,3 +171,19 @@ def test_the_version_is_that_of_the_distribution():
     from importlib.metadata import version
 
     assert daskgp.__version__ == version("daskgp")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("CITATION.cff", r"^version: (.+)$"),
+        ("CHANGELOG.md", r"\A(?:(?!^## ).*\n)+## (\S+) \(\d{4}-\d\d-\d\d\)$"),
+        ("docs/guides/deployment.md", r"daskgp:(\d[\d.]*)"),
+        ("examples/schedule/cronjob.yaml", r"daskgp:(\d[\d.]*)"),
+        ("workflows/deploy/values.yaml", r'tag: "(.+)"'),
+    ],
+)
+def test_files_that_name_the_version_name_that_of_the_package(file, named):
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert re.findall(named, (ROOT / file).read_text(), re.MULTILINE) == [said]

@@ -52,10 +52,14 @@ def of_store(url: str) -> dict[str, Any]:
     kind = kind_of(url, group)
     if kind == MODEL and (several := composed(url)) is not None:
         parts = {name: plain(_fitted(one)) for name, one in several["parts"].items()}
-        return {"store": url, "kind": kind, **plain({**several, "parts": parts})}
+        return {"store": url, "kind": kind, **plain({**several, "parts": parts}), **_writer(group)}
     contents = {DATASET: dataset, MODEL: model, PREDICTIONS: predictions}[kind](url, group)
     known = contents if isinstance(contents, dict) else _fitted(contents)
-    return {"store": url, "kind": kind, **plain(known)}
+    return {"store": url, "kind": kind, **plain(known), **(_writer(group) if kind == MODEL else {})}
+
+
+def _writer(group: Any) -> dict[str, str | None]:
+    return {models.WRITER: models.written_by(group)}
 
 
 def plain(value: Any) -> Any:

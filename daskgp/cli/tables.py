@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from daskgp.cli import profile
-from daskgp.data.stores import groups, transactions
+from daskgp.data.stores import groups, models, transactions
 from daskgp.fit.plan import size_text
 from daskgp.models.categories import shown as shown_levels
 
@@ -31,6 +31,8 @@ def describe(url: str) -> None:
     group = groups.open_group(transactions.place_of(url), "store")
     kind = profile.kind_of(url, group)
     table = _table(f"{kind} {url}")
+    if kind == profile.MODEL and (writer := models.written_by(group)):
+        table.add_row("written by", writer)
     if kind == profile.DATASET:
         _dataset(table, profile.dataset(url, group), group.attrs.asdict())
     elif kind == profile.PREDICTIONS:

@@ -52,6 +52,7 @@ def test_info_of_a_model_has_its_hyperparameters_as_numbers(model):
     assert (found["kind"], found["model"], found["rows"]) == ("model", "exact", 60)
     assert found["complete"] is True
     assert found["checksum"] == fitted.solved_.token
+    assert found["written_by"] == f"daskgp {daskgp.__version__}"
     for stated, known in zip(found["hyperparameters"], fitted.hyperparameters_, strict=True):
         assert stated["name"] == known.name
         assert stated["value"] == pytest.approx(known.value)

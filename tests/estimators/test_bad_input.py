@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 import daskgp
 from daskgp.errors import InputError, SettingError
 
+WRITER = f"daskgp {daskgp.__version__}"
 SMALL = ("kernel=matern32(1.0)", "n_inducing=20", "max_iter=2")
 FIT = ("--model", "sgpr", *(f"--set={setting}" for setting in SMALL))
 
@@ -232,7 +233,10 @@ def refuse_model(model, data, tmp_path):
     ("attributes", "says"),
     [
         ({"complete": False}, "is incomplete: run the same fit with --resume, or remove it"),
-        ({"version": 99}, "has format version 99, this daskgp reads versions 1 and 2"),
+        (
+            {"version": 99},
+            f"versions 1 and 2: fit again or use the version that wrote it, {WRITER}",
+        ),
         ({"checksum": "0"}, "is damaged: its checksum does not match, fit again"),
         ({"model": None}, "is damaged: its description is missing"),
     ],

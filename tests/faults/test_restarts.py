@@ -243,12 +243,12 @@ def test_predictions_killed_at_random_times_are_finished_by_resume(
 
 
 def test_a_cluster_of_another_version_is_refused_with_both():
-    mine = {"daskgp": "0.2.0", "python": "3.11.7.final.0", "numpy": "2.4.6", "zarr": "3.1.6"}
+    mine = {"daskgp": "0.3.0", "python": "3.11.7.final.0", "numpy": "2.4.6", "zarr": "3.1.6"}
     mine |= {"dask": "2026.8.0", "distributed": "2026.8.0"}
     versions.refuse_other("worker a", {**mine, "numpy": "2.3.0", "python": "3.11.9"}, mine)
     for name, other, seen in (
-        ("daskgp", "0.0.9", "worker a has daskgp 0.0.9, this process 0.2.0: install"),
-        ("daskgp", None, "worker a has no daskgp, this process 0.2.0"),
+        ("daskgp", "0.0.9", "worker a has daskgp 0.0.9, this process 0.3.0: install"),
+        ("daskgp", None, "worker a has no daskgp, this process 0.3.0"),
         ("numpy", "1.26.0", "worker a has numpy 1.26.0, this process 2.4.6"),
         ("python", "3.12.1", "worker a has python 3.12.1, this process 3.11"),
         ("distributed", "2025.1.0", "worker a has distributed 2025.1.0"),

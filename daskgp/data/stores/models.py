@@ -8,6 +8,7 @@ until the next replaces it, for readers that have opened it.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ SUMS, SEEN = "sums", "seen"
 """Groups of arrays that updates alone need: sums over rows, and marks of the rows seen."""
 TRAINING = "training"
 """Group where a model store that is being made keeps training rows converted for its fit."""
+WRITER = "written_by"
+"""Attribute of the root: the daskgp that wrote the model, outside the checksum."""
 MODELS, PLACE, ROWS_IN, BESIDE = "models", "place", "rows_in", "beside"
 """Folder of the models that replaced the first, and attributes: the latest one's place, the name of
 its rows, if it is not ROWS, and the checksums of groups beside its arrays."""
@@ -189,7 +192,8 @@ def write_parts(
         for name, save in parts.items():
             save(part_url(url, name))
         own = json.loads(json.dumps({**described, "parts": list(parts)}))
-        group.attrs.update({"checksum": groups.checksum({}, own), "model": own})
+        checksum = groups.checksum({}, own)
+        group.attrs.update({"checksum": checksum, "model": own, WRITER: _this()})
         group.attrs["complete"] = True
 
 
@@ -258,7 +262,21 @@ def _described(stored: Stored, notes: Mapping[str, Any]) -> dict[str, Any]:
         "model": stored.attributes,
         "notes": dict(notes),
         BESIDE: dict(stored.checksums),
+        WRITER: _this(),
     }
+
+
+def _this() -> str:
+    return f"daskgp {importlib.metadata.version('daskgp')}"
+
+
+def written_by(group: zarr.Group) -> str | None:
+    """Return the daskgp that wrote a model store, such as "daskgp 0.3.0"; None where none is named.
+
+    Those before 0.3 did not name themselves.
+    """
+    writer = group.attrs.get(WRITER)
+    return writer if isinstance(writer, str) else None
 
 
 def _write_arrays(group: zarr.Group, stored: Stored) -> None:
@@ -397,7 +415,8 @@ def _read(url: str) -> Stored:
     if attributes.get("version") not in (VERSION, REPLACED):
         raise StoreError(
             f"model store {url} has format version {attributes.get('version')}, this daskgp reads "
-            f"versions {VERSION} and {REPLACED}: fit again or use the daskgp that wrote it"
+            f"versions {VERSION} and {REPLACED}: fit again or use the version that wrote it, "
+            f"{written_by(group) or 'which it does not name'}"
         )
     if attributes.get("complete") is not True:
         raise StoreError(
