@@ -12,7 +12,7 @@ from daskgp.errors import SettingError
 T = TypeVar("T", bound=Callable[..., Any])
 
 IMPORT = "import the module that registers it (on the command line, --plugin MODULE)"
-"""What to do about a name that is not known."""
+"""Remedy for a name that is not known."""
 
 
 class Registry(dict[str, T]):

@@ -74,7 +74,7 @@ def test_a_method_without_a_kernel_shows_none(page):
     told = profile._fitted(model)
     assert (told["kernel"], told["noise_variance"]) == (None, None)
     assert told["kept"]["conditioned on"] == "the 3 rows nearest to a place"
-    with pytest.raises(SettingError, match=r"spread of this method is that of new .*noise=True$"):
+    with pytest.raises(SettingError, match=r"only has the spread of new .*noise=True$"):
         model.predict(X[:1], return_std=True)
     std = model.predict(X[:1], return_std=True, include_noise=True)[1]
     assert std == pytest.approx(np.sqrt(model.solved_.state.error) * Y.std())  # and no noise beside
@@ -193,7 +193,9 @@ def _divided(self, *given):
 
 def test_members_that_a_kernel_lacks_are_named_and_how_a_name_is_written():
     kind = type("Bare", (kernels.Kernel,), {"name": "bare", "__annotations__": {}})
-    with pytest.raises(SettingError, match=r"Bare has no __call__, .*tiles, .*: a kernel needs"):
+    with pytest.raises(
+        SettingError, match=r"Bare has no __call__, .*tiles, .*: define all abstract"
+    ):
         kernels.register(dataclass(frozen=True)(kind))
     kind = type("Hyphened", (kernels.RBF,), {"name": "two-words"})
     with pytest.raises(SettingError, match="a lower-case word is needed, with _ for a hyphen"):

@@ -295,5 +295,5 @@ def test_attributes_of_a_dataset_that_are_nested_too_deep_are_one_line(sound, tm
     found = json.loads((store / "zarr.json").read_text())
     found["attributes"]["nested"] = deep(400)
     (store / "zarr.json").write_text(json.dumps(found))
-    with pytest.raises(StoreError, match="is damaged: its attributes are nested too deep"):
+    with pytest.raises(StoreError, match="is damaged, its attributes are nested too deep"):
         daskgp.open_dataset(str(store))

@@ -110,7 +110,9 @@ def cholesky(A: Array, jitter: float = 1e-8, overwrite: bool = False) -> tuple[A
         tried = following
     if tried != jitter and _told.wanted():
         logger.warning(
-            "a %d x %d matrix needed jitter %.0e of its mean diagonal (asked for: %.0e)",
+            "a %d x %d matrix needed a jitter of %.0e of its mean diagonal, where %.0e was "
+            "asked for: rows or inducing inputs nearly coincide, or the noise variance is "
+            "very small",
             m, m, tried, jitter,
         )  # fmt: skip
     return L, tried

@@ -60,7 +60,7 @@ CRITICAL = 1.358
 VARIANCE = 1.3
 """Variance of residuals up to which, and down to its inverse, it counts as 1."""
 ROW, SAME = "training row", 1e-6
-"""What a distance is to, and the largest in scaled units at which features are the same."""
+"""Name of rows that distances are to, and the largest in scaled units of the same features."""
 ERRORS, LEAST = 3.0, 0.01
 """Standard errors, and a difference, up to which a share of values inside intervals is right."""
 BY_PART = ("rmse", "spread", "bias", "z_variance", "coverage_95", "nlpd", "brier")
@@ -306,7 +306,9 @@ def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor)
     gaps = posterior.joint or bool(posterior.each)
     X, y = sampling.draw_given(*given, gaps)
     if not len(X):
-        raise InputError(f"nothing to check: none of {len(rows.rows)} rows has all values")
+        raise InputError(
+            f"nothing to check: none of {len(rows.rows)} rows has all values: give rows that do"
+        )
     X = feature_units.converted(np.asarray(X, np.float64), rows.how)
     with single_blas_thread():
         found = scored(posterior, X, y, beside=rows.rows.beside_in(y))
@@ -321,8 +323,9 @@ def _warn_of_training_rows(near: Distance, away: np.ndarray) -> None:
     same = int((away <= SAME * near.factor).sum())
     if near.what == ROW and 2 * same > len(away):
         logger.warning(
-            "%d of %d test rows that were looked at have the features of a training row, distance "
-            "0: scores on the rows of the fit are too good, so give others, or cross-validate",
+            "%d of the %d test rows examined have the features of a training row: scores of "
+            "rows that the model was fitted to are too good, so give other rows, or "
+            "cross-validate",
             *(same, len(away)),
         )
 

@@ -215,7 +215,10 @@ def cross_validated(
                 own = columns.values(apart, len(X), *more)
                 wanted = wanted._replace(beside=own)
         if y is None:
-            raise InputError("cross_validate requires y, but the target y is None")
+            raise InputError(
+                "cross_validate requires y, but the target y is None: give the "
+                "targets, or the name of their column in X"
+            )
         settings, classes = (recipe.geographic, recipe.fill_values), recipe.codes is not None
         # a fit to all rows says itself what their fill values are
         silent = wanted is None
@@ -326,7 +329,7 @@ def rows_at(
     for array in rows.arrays.values():
         visibility.check(executor, array, "the data", remedy)
     if not len(rows):
-        raise InputError("no rows: the data has length 0")
+        raise InputError("no rows: the data has length 0; give rows at two places or more")
     if len(rows) == 1:
         raise one_row()
     spans = splitting.even_spans(rows)

@@ -320,9 +320,10 @@ def _refuse_other_arguments(posterior: Posterior, known: KnownRows | None, names
     else:
         if not posterior.method.tells_rows:
             logger.warning(
-                "this model was stored by an earlier version of daskgp, without what tells its "
-                "rows: leave-one-out predictions are right for all rows of the fit with their own "
-                "y_variance and sample_weight"
+                "this model was stored by an earlier version of daskgp, without a record of "
+                "its rows: leave-one-out predictions are right only if you give all rows of "
+                "the fit with their own y_variance and sample_weight; fit it again to have "
+                "this checked"
             )
         return
     for name in sorted(wanted - names):
@@ -368,8 +369,8 @@ def _refuse_other_rows(sums: np.ndarray, known: KnownRows) -> None:
         return
     seen = f"{counted(count)} of {known.number}" if count != known.number else "other rows"
     raise InputError(
-        f"the rows are not those of the fit ({seen}): this model keeps nothing by which to tell "
-        "rows apart, so give all of them, as they were given to fit, or take daskgp.cross_validate"
+        f"the rows are not those of the fit ({seen}): this model cannot tell rows apart, so "
+        "give all of them, as they were given to fit, or use daskgp.cross_validate"
     )
 
 

@@ -144,7 +144,7 @@ METRICS = (
 )
 """Names of scores by which parts of the rows, and models, are compared."""
 SHOWN = ("rmse", "nlpd", "crps", "coverage_95", "ranked_probability", "brier", "accuracy")
-"""Those that are shown where nobody asks for others, of which classes and counts have some."""
+"""Scores that are shown by default, of which classes and counts have some."""
 
 
 @dataclass(eq=False)
@@ -217,7 +217,9 @@ class Sums:
         """Return the scores of one group, or of all."""
         n, *sums = self.table.sum(axis=0).tolist()
         if not n:
-            raise InputError("nothing to score: no row has all features and a known target")
+            raise InputError(
+                "nothing to score: no row has all features and a known target: give rows that do"
+            )
         mean = dict(zip(COLUMNS[1:], (s / n for s in sums), strict=True))
         found = {
             "rmse": math.sqrt(mean["square"]),
@@ -294,12 +296,12 @@ def rows_to_score(
     rows = data.rows_of(X, y, spill, executor.shares_memory, *given)
     check_columns(posterior, rows.X, rows.feature_names)
     if not len(rows):
-        raise InputError("no rows: there is nothing to score")
+        raise InputError("no rows: there is nothing to score; give at least one")
     how = lazy.conversions(posterior, X, "X")
     if rows.n_targets != posterior.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
-            f"{', '.join(posterior.target_names)}"
+            f"y has {rows.n_targets} targets, but the model was fitted with "
+            f"{posterior.n_targets}: give {', '.join(posterior.target_names)}"
         )
     refuse_unseen(posterior, executor, *rows.arrays.values())
     first = slice(0, min(len(rows), expected.LOOKED_AT))
@@ -378,11 +380,12 @@ def scores(
         total: Sums = summed(task, rows.spans, posterior, executor, "score")
     if not total.n:
         raise InputError(
-            f"nothing to score: none of {len(rows.rows)} rows has all features and a known target"
+            f"nothing to score: none of {len(rows.rows)} rows has all features and a known "
+            "target: give rows that do"
         )
     if total.left_out:
         logger.warning(
-            "%s left out, as a feature is missing",
+            "%s left out, because a feature is missing",
             "1 value is" if total.left_out == 1 else f"{total.left_out:,} values are",
         )
     own = partial(_shown, outer=posterior.outer(True))

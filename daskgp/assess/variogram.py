@@ -351,9 +351,8 @@ def _reach(
     diagonal = float(np.sqrt(((high - low) ** 2).sum()))
     if not 0 < diagonal < np.inf:
         raise InputError(
-            "there are no distances: the rows lie in one place, or all miss a value: give rows at "
-            "two "
-            "places or more"
+            "there are no distances: the rows lie in one place, or all lack a value: give "
+            "rows at two places or more"
         )
     return REACH * diagonal
 
@@ -434,17 +433,18 @@ def _expected(posterior: Posterior, rows: data.Rows) -> Expected:
     posterior.refuse_targets_together("an expected variogram")
     if posterior.theta.varying is not None:
         raise SettingError(
-            "the hyper-parameters of this model vary over space, so that no one variogram is "
+            "the hyper-parameters of this model vary over space, so no single variogram is "
             "expected everywhere: leave the model out"
         )
     if posterior.likelihood is not None:
         raise InputError(
-            f"with likelihood {posterior.likelihood.name!r} y is not f plus noise, so that its "
+            f"with likelihood {posterior.likelihood.name!r} y is not f plus noise, so its "
             "variogram is not that of the kernel: leave the model out"
         )
     if posterior.n_targets != rows.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}"
+            f"y has {rows.n_targets} targets, but the model was fitted with "
+            f"{posterior.n_targets}: give the same, or leave the model out"
         )
     regressor = None if posterior.known is None else posterior.known.regressor
     return Expected(

@@ -593,11 +593,13 @@ feature_names_in_, n_rows_ : as of ``best_``
     def _check_metric(self, profile: profiling.Profile) -> None:
         """Raise SettingError for a score that such targets do not have."""
         if profile.kind == "class" and self.metric == "crps":
-            raise SettingError("metric='crps' is for numbers and the target is 0 or 1: take 'nlpd'")
+            raise SettingError(
+                "metric='crps' is for numbers, but the target is 0 or 1: choose 'nlpd'"
+            )
         if profile.kind == "bounded" and self.metric != "nlpd":
             raise SettingError(
-                f"metric={self.metric!r} is for measured values and the target has bounds: "
-                "take 'nlpd'"
+                f"metric={self.metric!r} is for measured values, but the target has bounds: "
+                "choose 'nlpd'"
             )
 
     def _bytes(self) -> int | None:

@@ -29,7 +29,7 @@ from daskgp.typing import Device
     type=click.IntRange(min=1),
     default=8,
     metavar="N",
-    help="Regions that are looked at one by one, a power of 2.  [default: 8]",
+    help="Number of regions with scores of their own, a power of 2.  [default: 8]",
 )
 @json_option
 @device_option
@@ -45,11 +45,11 @@ def check(
     device: Device | None,
     cluster: Workers,
 ) -> None:
-    """Hold the predictions of MODEL against the rows of TEST: scores and calibration.
+    """Compare the predictions of MODEL with the rows of TEST: scores and calibration.
 
-    As a whole, by region and by distance to the training data; rows that MODEL was fitted to tell
-    nothing.  TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which
-    the features of MODEL are taken by default.
+    Scores are those of all rows, by region and by distance to the training data.  Rows that MODEL
+    was fitted to say nothing.  TEST is a dataset store, or with --target any source of `daskgp
+    convert`, from which the features of MODEL are taken by default.
     """
     from daskgp.assess.check import refuse
     from daskgp.cli.sources import rows_to_compare

@@ -30,8 +30,8 @@ class Workers(NamedTuple):
         """Raise SettingError for options that exclude one another."""
         if self.scheduler and (self.workers or self.memory_limit):
             raise SettingError(
-                "--workers and --memory-limit are for the local cluster: leave them or "
-                "--scheduler out"
+                "--workers and --memory-limit are for the local cluster: leave them out, or "
+                "leave out --scheduler"
             )
 
     @property

@@ -23,10 +23,16 @@ from daskgp.cli.run import command, result, since
     "Column to predict, or several: a,b.  [default: none, a store of places to predict at]"
 )
 @click.option(
-    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows per chunk of the store."
+    "--block-rows", type=click.IntRange(min=1), metavar="N", help="Rows per chunk of DESTINATION."
 )
-@click.option("--append", is_flag=True, help="Add the rows to DESTINATION, with its columns.")
-@click.option("--like", metavar="STORE", help="Dataset with the features and the origin of times.")
+@click.option(
+    "--append", is_flag=True, help="Add the rows to DESTINATION, which keeps its columns."
+)
+@click.option(
+    "--like",
+    metavar="STORE",
+    help="Dataset store from which to take the features and the units of times.",
+)
 @store_options("like", destination="destination")
 @lock_options
 def convert(

@@ -28,20 +28,23 @@ from daskgp.cli.run import command, note, numeric, result
 @click.option(
     "--folds",
     metavar="N",
-    help="Number of folds; 1 holds out a fifth of the rows; loo each row.  [default: 5]",
+    help="Number of folds; 1 holds out a fifth of the rows, loo each row alone.  [default: 5]",
 )
 @click.option(
-    "--groups", metavar="NAME", help="Column whose rows of a value are held out together: station."
+    "--groups",
+    metavar="NAME",
+    help="Column, such as station: rows with the same value are held out together.",
 )
 @click.option(
     "--blocks",
     metavar="SIZE",
-    help="Hold out blocks of a size: 100km of longitude and latitude, else in the unit of x and y; "
-    "of each column apart, x=10,y=20; or auto, or auto along some columns, x,y.",
+    help="Hold out blocks of this size: 100km for longitude and latitude, else in the unit "
+    "of x and y; x=10,y=20 gives a size for each column; auto, or x,y for auto along "
+    "these.",
 )
 @click.option("--time", metavar="NAME", help="Column along which the past predicts the future.")
-@click.option("--max-rows", type=click.IntRange(min=1), help="Most rows that a fit is given.")
-@click.option("--metrics", metavar="A,B", help="Scores.  [default: rmse,mae,nlpd,crps,...]")
+@click.option("--max-rows", type=click.IntRange(min=1), help="Maximum number of rows of a fit.")
+@click.option("--metrics", metavar="A,B", help="Scores to show.  [default: rmse,mae,nlpd,crps,...]")
 @click.option("--predictions", metavar="STORE", help="Also write the predictions of held-out rows.")
 @click.option("--report", metavar="FILE", help="Also write a report, as HTML.")
 @click.option("--figures", metavar="DIR", help="Folder for figures, as PNG.")
@@ -68,10 +71,10 @@ def cross_validate(
 ) -> None:
     """Fit a model to parts of DATA, and score its predictions of the other rows.
 
-    DATA is a dataset store; or, with --target, any source of `daskgp convert`, such as a csv.
-    Without --model it is exact for up to 2,000 rows and vecchia for more, as in `interpolate`.
-    Folds are random rows unless --groups, --blocks or --time say how far from the others held-out
-    rows are to lie.  A column of --groups is no feature unless --features has it.
+    DATA is a dataset store, or with --target any source of `daskgp convert`, such as a csv.
+    Without --model the method is exact for up to 2,000 rows and vecchia for more, as in
+    `interpolate`.  Folds are random rows; --groups, --blocks or --time hold out rows that are
+    farther from the others.  A column of --groups is not a feature unless --features names it.
     """
     cluster.check()
     from daskgp import plot

@@ -22,7 +22,7 @@ from daskgp.errors import InputError, StoreError
 def examples(name: str | None, folder: str | None, as_json: bool) -> None:
     """Write the small data set NAME and print commands to run on it; without NAME list them.
 
-    The files go into the new FOLDER, by default one of the name of the data set here.
+    The files go into the new FOLDER, by default one with the name of the data set.
     """
     from daskgp.cli.sample_data import EXAMPLES, write
 
@@ -40,7 +40,7 @@ def examples(name: str | None, folder: str | None, as_json: bool) -> None:
         hint = meant(name, list(EXAMPLES)) or f"choose one of {', '.join(EXAMPLES)}"
         raise InputError(f"no example {name!r}: {hint}")
     if folder is not None and "://" in folder:
-        raise InputError(f"{folder} is not on this machine: give a folder here")
+        raise InputError(f"{folder} is not on this machine: give a local folder")
     place = Path(folder or name)
     _refuse_taken(place)
     made, commands = EXAMPLES[name].make(), EXAMPLES[name].commands
@@ -67,4 +67,6 @@ def _refuse_taken(place: Path) -> None:
     if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
         raise StoreError(f"{place} exists already: remove it or give another FOLDER")
     if not place.absolute().parent.is_dir():
-        raise StoreError(f"{place} cannot be made: there is no folder {place.absolute().parent}")
+        raise StoreError(
+            f"{place} cannot be made: there is no folder {place.absolute().parent}: make it first"
+        )

@@ -62,9 +62,9 @@ def fit(
 ) -> None:
     """Fit a model to DATA and write it to the new store MODEL.
 
-    DATA is a dataset store; or, with --target, any source of `daskgp convert`, such as a grid or
-    'files*.nc', which is converted inside MODEL for as long as the fit lasts.  Without --model the
-    method, its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
+    DATA is a dataset store, or with --target any source of `daskgp convert`, such as a grid or
+    'files*.nc', which is converted inside MODEL while the fit runs.  Without --model the method,
+    its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
     began = time.perf_counter()
     cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))

@@ -31,11 +31,11 @@ def forget(
     lock: Lock,
     cluster: Workers,
 ) -> None:
-    """Take the rows of the dataset store DATA out of MODEL, in place.
+    """Remove the rows of the dataset store DATA from MODEL, in place.
 
-    DATA is a store that it was fitted to or updated with, of which the rows go that MODEL has; or
-    another one, all of whose rows are among those of MODEL.  The command may be stopped and
-    repeated, as `daskgp update` may; rows that were taken out before are not taken out again.
+    If MODEL was fitted to DATA or updated with it, the rows that it has are removed.  Otherwise all
+    rows of DATA must be among those of MODEL.  The command may be stopped and repeated, as `daskgp
+    update` may; rows that were removed before are not removed again.
     """
     from daskgp.cli.update import repeatable
     from daskgp.data.stores import locks

@@ -27,8 +27,8 @@ from daskgp.errors import SettingError
 @click.argument("source")
 @click.argument("output", metavar="OUTPUT")
 @column_options(
-    "Column to map.  [default: the only one that is no feature]",
-    "What it depends on.  [default: all that both SOURCE and grid have]",
+    "Column to map.  [default: the only one that is not a feature]",
+    "Columns that it depends on.  [default: all that both SOURCE and grid have]",
     mask=False,
 )
 @new_grid_options
@@ -38,7 +38,9 @@ from daskgp.errors import SettingError
     help="Method: auto, which is exact for up to 2,000 values and vecchia for more, "
     f"{', '.join(MODELS[:-1])} or {MODELS[-1]}.  [default: auto]",
 )
-@click.option("--kernel", metavar="KERNEL", help="Such as matern32.  [default: that of the method]")
+@click.option(
+    "--kernel", metavar="KERNEL", help="Kernel, such as matern32.  [default: that of the method]"
+)
 @click.option(
     "--mean",
     metavar="MEAN",
@@ -50,7 +52,7 @@ from daskgp.errors import SettingError
     "assignments",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of --model, such as n_inducing=512. Repeatable.",
+    help="Setting of --model, such as n_inducing=512. Repeatable.",
 )
 @click.option(
     "--background",
@@ -60,12 +62,12 @@ from daskgp.errors import SettingError
 @click.option(
     "--mask",
     metavar="NAME",
-    help="Where the map is wanted: a GeoJSON file of polygons, or a boolean variable of the grid.",
+    help="Region of the map: a GeoJSON file of polygons, or a boolean variable of the grid.",
 )
 @click.option(
     "--barriers",
     metavar="FILE",
-    help="What rows do not see one another across, such as land: a GeoJSON file of polygons.",
+    help="GeoJSON file of polygons, such as land, that rows do not see one another across.",
 )
 @click.option("--max-std", type=float, metavar="S", help="Leave out cells that are less certain.")
 @click.option(
@@ -74,7 +76,11 @@ from daskgp.errors import SettingError
     metavar="N",
     help="Leave out cells with fewer rows within the reach of the field.",
 )
-@click.option("--include-noise", is_flag=True, help="Deviations of new values, not of the field.")
+@click.option(
+    "--include-noise",
+    is_flag=True,
+    help="Give standard deviations of new values, not of the field.",
+)
 @file_encoding_options
 @store_options("source", "like", destination="output")
 def interpolate(
@@ -96,10 +102,10 @@ def interpolate(
 ) -> None:
     """Map a target of SOURCE on a grid, into the new file or Zarr group OUTPUT.
 
-    SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is
-    --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, NAME.nc, NAME.zarr or,
-    as a GeoTIFF, NAME.tif, here or at a URL, gets mean and standard deviation of all cells, those
-    with a value, too.
+    SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is that
+    of --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, here or at a URL, is
+    NAME.nc, NAME.zarr or, as a GeoTIFF, NAME.tif.  It gets mean and standard deviation of all
+    cells, also of those that have a value.
     """
     from daskgp.data import encoding as encodings
     from daskgp.fit import work
@@ -167,7 +173,7 @@ def _one(name: str, names: list[str] | None) -> str | None:
     """Return the column that an option names, None without; SettingError for several."""
     if names is not None and len(names) > 1:
         raise SettingError(
-            f"--{name.replace('_', '-')} is {','.join(names)}: a map is of one target, give one"
+            f"--{name.replace('_', '-')} is {','.join(names)}: a map has one target: give one"
         )
     return None if names is None else names[0]
 

@@ -24,26 +24,26 @@ PAGES = (".html", ".htm")
     "places",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Value of a dimension beside the two of the map, such as time=2026-03-05: the nearest "
-    "one is taken. Repeatable.",
+    help="Value of a dimension that the map does not show, such as time=2026-03-05; the "
+    "nearest one is taken. Repeatable.",
 )
 @click.option("--title", metavar="TEXT", help="Title of the figure.")
 @click.option(
     "--bands",
     metavar="A,B",
-    help="Dimensions of whose values each is a band of the GeoTIFF, such as time.",
+    help="Dimensions, such as time, of which each value becomes a band of the GeoTIFF.",
 )
 @click.option(
     "--crs",
     metavar="CRS",
-    help="Coordinate reference system of the GeoTIFF, such as EPSG:32632.  [default: that which "
-    "STORE says]",
+    help="Coordinate reference system of the GeoTIFF, such as EPSG:32632.  [default: that of "
+    "STORE]",
 )
 @click.option(
     "--coast",
     metavar="FILE",
     help="GeoJSON file of coastlines, in the units of the axes, or none for a map without.  "
-    "[default: those that come with the package, on maps in longitude and latitude]",
+    "[default: those of the package, on maps in longitude and latitude]",
 )
 @store_options("store")
 def map(
@@ -58,7 +58,7 @@ def map(
     """Draw the map in STORE into OUTPUT, or write it in another format.
 
     STORE is a prediction store, or a file or group that `daskgp interpolate` wrote.  OUTPUT is a
-    figure, NAME.png, NAME.pdf or NAME.svg; a page to zoom in, NAME.html, which needs no network;
+    figure, NAME.png, NAME.pdf or NAME.svg; a page that zooms, NAME.html, which needs no network;
     or a new GeoTIFF or netCDF file, NAME.tif or NAME.nc.
     """
     from daskgp.output import labelled
@@ -135,8 +135,8 @@ def _refuse_more(fields: Any, what: str) -> None:
         if len(dims) > 2:
             example = f"--at {dims[0]}={_text(field[dims[0]].values[0])}"
             raise InputError(
-                f"{what} has the dimensions {', '.join(dims)}, and a figure shows two: choose a "
-                f"value of each other one, such as {example}"
+                f"{what} has the dimensions {', '.join(dims)}, but a figure shows two: choose "
+                f"a value of each of the others, such as {example}"
             )
 
 

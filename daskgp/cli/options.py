@@ -75,10 +75,12 @@ estimator_options = _as_one(
         "assignments",
         multiple=True,
         metavar="KEY=VALUE",
-        help="A setting of the model, such as n_inducing=512; wins over --config. Repeatable.",
+        help="Setting of the model, such as n_inducing=512; overrides --config. Repeatable.",
     ),
     click.option(
-        "--config", metavar="FILE", help="TOML file: model at its top, settings in [settings]."
+        "--config",
+        metavar="FILE",
+        help="TOML file with model at the top and settings under [settings].",
     ),
 )
 
@@ -88,22 +90,22 @@ search_options = _as_one(
     click.option(
         "--time-budget",
         metavar="TIME",
-        help="Of auto: time of search and fit, such as 10min or 600 (seconds).  [default: 5min]",
+        help="For auto: time of search and fit, such as 10min or 600 (seconds).  [default: 5min]",
     ),
     click.option(
         "--memory",
         metavar="SIZE",
-        help="Of auto: most memory of a process, such as 4GiB.  [default: what there is]",
+        help="For auto: maximum memory of a process, such as 4GiB.  [default: all available]",
     ),
     click.option(
         "--task",
         type=click.Choice(["interpolate", "gaps", "forecast"]),
-        help="Of auto: what predictions are for.  [default: interpolate]",
+        help="For auto: purpose of the predictions.  [default: interpolate]",
     ),
     click.option(
         "--metric",
         type=click.Choice(["nlpd", "crps", "rmse"]),
-        help="Of auto: the score that decides.  [default: nlpd]",
+        help="For auto: score that decides.  [default: nlpd]",
     ),
 )
 
@@ -128,7 +130,7 @@ lock_options = _as_one(
     click.option(
         "--clear-lock",
         is_flag=True,
-        help="Take over the lock that a dead run left; that of a live one stays.",
+        help="Take over the lock of a dead run; that of a live one stays.",
     ),
 )
 
@@ -156,21 +158,21 @@ cluster_options = _as_one(
 geographic_option = click.option(
     "--geographic",
     metavar="LON,LAT",
-    help="Features that are longitude and latitude, or none.  [default: as the source, or "
-    "a fitted MODEL, says]",
+    help="Features that are longitude and latitude, or none.  [default: as in the source or "
+    "a fitted MODEL]",
 )
 mask_option = click.option(
     "--mask",
     metavar="NAME",
-    help="Of a grid: leave out cells where this variable is NaN, false or an integer 0; of all: "
-    "rows or cells outside the polygons of this GeoJSON file.",
+    help="Variable of a grid: cells where it is NaN, false or an integer 0 are left out; or "
+    "a GeoJSON file: rows or cells outside its polygons are.",
 )
 fill_option = click.option(
     "--fill",
     multiple=True,
     metavar="VALUE",
-    help="A number that stands for missing values, such as -9999; none takes all numbers for "
-    "measurements. Repeatable.  [default: auto, or as a fitted MODEL does]",
+    help="Number that stands for missing values, such as -9999; none takes all numbers for "
+    "measurements. Repeatable.  [default: auto, or as in a fitted MODEL]",
 )
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one line of JSON instead of tables."
@@ -189,17 +191,25 @@ BESIDE = (
     click.option(
         "--y-std",
         metavar="NAME",
-        help="Column of the target's standard errors, or of each of several: a,b.",
+        help="Column of the target's standard errors; one for each of several targets: a,b.",
     ),
-    click.option("--y-variance", metavar="NAME", help="Column of error variances, likewise."),
+    click.option(
+        "--y-variance", metavar="NAME", help="Column of the target's error variances, likewise."
+    ),
     click.option("--weight", metavar="NAME", help="Column of the rows' weights."),
     click.option("--trials", metavar="NAME", help="Column of trials, for likelihood=binomial."),
-    click.option("--exposure", metavar="NAME", help="Column of exposures, by which a rate counts."),
+    click.option("--exposure", metavar="NAME", help="Column of exposures, which multiply a rate."),
     click.option(
-        "--offset", metavar="NAME", help="Column of offsets of the log of the rate of a count."
+        "--offset",
+        metavar="NAME",
+        help="Column of offsets, added to the log of the rate of a count.",
     ),
-    click.option("--lower", metavar="NAME", help="Column of lower bounds, likelihood=censored."),
-    click.option("--upper", metavar="NAME", help="Column of upper bounds, likelihood=censored."),
+    click.option(
+        "--lower", metavar="NAME", help="Column of lower bounds, for likelihood=censored."
+    ),
+    click.option(
+        "--upper", metavar="NAME", help="Column of upper bounds, for likelihood=censored."
+    ),
 )
 """Columns that rows of a source have beside the target."""
 
@@ -210,10 +220,10 @@ READ = (
         "--dates",
         metavar="A,B",
         help="Features that are dates written as numbers, such as 20210131, or none.  "
-        "[default: times by their names with valid dates]",
+        "[default: columns with the name of a time and valid dates]",
     ),
 )
-"""How the features of a source are read."""
+"""Options for reading the features of a source."""
 
 
 def column_options(
@@ -281,7 +291,7 @@ def store_options(*arguments: str, **roles: str) -> Callable[[F], F]:
             alone = {role: [one] for role, one in by_role.items() if one is not None}
             return {"storage": [one for one in every if one is not None], **alone}
 
-        help_of = dict.fromkeys(names, "The same for {}, where it needs others. Repeatable.")
+        help_of = dict.fromkeys(names, "The same for {}, if it needs others. Repeatable.")
         help_of["storage"] = "Option of the remote file systems, such as anon=true. Repeatable."
         options = [
             click.option(
@@ -327,22 +337,22 @@ def _wanted(
 output_options = _as_one(
     "wanted",
     _wanted,
-    click.option("--variance", is_flag=True, help="Of a grid: also the variance of y."),
+    click.option("--variance", is_flag=True, help="For a grid: also write the variance of y."),
     click.option(
         "--quantiles",
         metavar="A,B",
-        help="Of a grid: also quantiles of y at these levels, such as 0.05,0.95.",
+        help="For a grid: also write quantiles of y at these levels, such as 0.05,0.95.",
     ),
     click.option(
         "--exceedance",
         metavar="T",
-        help="Of a grid: also the probability that y exceeds T; of several targets T,U.",
+        help="For a grid: also write the probability that y exceeds T; for several targets T,U.",
     ),
     click.option(
         "--samples",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Also N sample paths of f, the same functions in every chunk.",
+        help="Also write N sample paths of f, the same functions in every chunk.",
     ),
     click.option(
         "--seed", type=click.IntRange(min=0), metavar="K", help="Seed of --samples.  [default: 0]"
@@ -377,14 +387,16 @@ def _encoding_options(types: tuple[str, ...], *more: Any) -> Callable[[F], F]:
         "encoding",
         _encoding,
         click.option(
-            "--chunks", metavar="A=CELLS,...", help="Of a map: cells of a chunk by dimension."
+            "--chunks",
+            metavar="A=CELLS,...",
+            help="For a map: cells of a chunk along each dimension.",
         ),
         click.option(
             "--shards",
             metavar="A=CELLS,...",
-            help="Of a map: cells of a stored object of several --chunks.",
+            help="For a map: cells of a stored object with several --chunks.",
         ),
-        click.option("--dtype", type=click.Choice(types), help="Of a map: type of its values."),
+        click.option("--dtype", type=click.Choice(types), help="For a map: type of the values."),
         *more,
     )
 
@@ -393,13 +405,13 @@ encoding_options = _encoding_options(("float64", "float32"))
 file_encoding_options = _encoding_options(
     ("float64", "float32", "int16"),
     click.option(
-        "--scale-factor", type=float, metavar="S", help="What an integer of 1 means, with int16."
+        "--scale-factor", type=float, metavar="S", help="Value of one integer step, with int16."
     ),
     click.option(
         "--compression",
         type=click.IntRange(0, 9),
         metavar="LEVEL",
-        help="Of netCDF, 0 for none.  [default: 4]",
+        help="For netCDF: level of compression, 0 for none.  [default: 4]",
     ),
 )
 
@@ -442,12 +454,12 @@ new_grid_options = _as_one(
     "grid",
     NewGrid,
     click.option(
-        "--like", metavar="GRID", help="Instead of INPUT, a grid with the coordinates of this one."
+        "--like", metavar="GRID", help="Predict on a grid with the coordinates of this one."
     ),
     click.option(
         "--resolution",
         metavar="A=STEP,...",
-        help="Instead of INPUT, a grid with these steps: lon=0.25,lat=0.25.",
+        help="Predict on a grid with these steps: lon=0.25,lat=0.25.",
     ),
     click.option(
         "--extent",
@@ -497,7 +509,7 @@ def fill_values(texts: Sequence[str]) -> Any:
     values = [numeric(text) for text in texts]
     for text, value in zip(texts, values, strict=True):
         if isinstance(value, str) or not math.isfinite(value):
-            raise SettingError(f"--fill has {text!r}, a number is needed")
+            raise SettingError(f"--fill has {text!r}: give a number, or none")
     return values
 
 

@@ -84,7 +84,7 @@ def refuse_figures(folder: str) -> None:
 
     plot.canvas.check_matplotlib()
     if "://" in folder:
-        raise InputError(f"--figures {folder} is not on this machine: give a folder here")
+        raise InputError(f"--figures {folder} is not on this machine: give a local folder")
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise InputError(f"--figures {folder} is a file: give the name of a folder")
 
@@ -174,7 +174,7 @@ SCHEMES = {
     "time": "later rows by earlier ones",
     "loo": "each row by all others",
 }
-"""What is held out together, by the names of schemes."""
+"""Names of what is held out together, by schemes."""
 
 
 def _calibrated(found: Any) -> str:

@@ -39,10 +39,10 @@ def plan(
     measure: bool,
     cluster: Workers,
 ) -> None:
-    """Show what a fit to DATA will need, without starting it; for model auto, the most of any.
+    """Show what a fit to DATA will need, without starting it.
 
-    DATA is a dataset store; or, with --target, any source of `daskgp convert`, which is converted
-    to count its rows.
+    DATA is a dataset store, or with --target any source of `daskgp convert`, which is converted to
+    count its rows.  With --model auto the plan is that of the most expensive candidate.
     """
     from daskgp.choose.auto import AutoGP
     from daskgp.cli.settings import build_estimator

@@ -57,18 +57,18 @@ if TYPE_CHECKING:
 @click.option(
     "--unseen",
     type=click.Choice(get_args(UnseenName)),
-    help="Refuse levels of categories that the fit has not seen, or take them for a new one, of "
-    "which nothing is known.  [default: as of the fit]",
+    help="Refuse levels of categories that the fit has not seen, or predict them as a new "
+    "level.  [default: as of the fit]",
 )
 @click.option(
     "--verify",
     is_flag=True,
-    help="Compare all of INPUT that is predicted, not only what was written since.",
+    help="Compare all predicted parts of INPUT, not only those written since.",
 )
 @click.option(
     "--record",
     metavar="FILE",
-    help="Where the JSON record of the run goes, whatever its end.  [default: OUTPUT.run.json]",
+    help="File for the JSON record of the run, however it ends.  [default: OUTPUT.run.json]",
 )
 @device_option
 @store_options("inputs", "like", model="model_store", destination="output")
@@ -96,15 +96,15 @@ def predict(
 ) -> None:
     """Predict at the places of INPUT into the store OUTPUT.
 
-    INPUT is a dataset store, of whose X OUTPUT gets mean and variance of y; or a grid, a Zarr group
-    or netCDF file with the features by name, of which OUTPUT becomes a map with its coordinates:
-    mean and standard deviation of y.  Without INPUT, --like or --resolution make the grid.  If both
-    are csv files, OUTPUT gets the columns of INPUT, and mean and standard deviation of y.  OUTPUT
-    of a grid may be a netCDF file, map.nc, or a GeoTIFF, map.tif, with a band of each.  In an
-    Icechunk repository, NAME.icechunk or NAME.icechunk/GROUP, a run is one commit.
+    INPUT is a dataset store, a grid (Zarr group or netCDF file with the features by name) or a csv.
+    For a dataset store, OUTPUT gets mean and variance of y at its rows.  For a grid, OUTPUT is a
+    map with its coordinates: mean and standard deviation of y.  It may be a netCDF file, map.nc, or
+    a GeoTIFF, map.tif, with a band of each.  Without INPUT, --like or --resolution make the grid.
+    For a csv, OUTPUT is a csv with the columns of INPUT, and mean and standard deviation of y.  In
+    an Icechunk repository, NAME.icechunk or NAME.icechunk/GROUP, a run is one commit.
 
-    The command may be repeated, by a scheduler too: with --resume it predicts the rows that INPUT
-    has gained, and whatever an earlier run left undone.
+    The command may be repeated, also by a scheduler: with --resume it predicts the rows that INPUT
+    has gained, and all that an earlier run left undone.
     """
     from daskgp.cli.record import Record
 
@@ -142,8 +142,8 @@ def predict(
             figures = _into_store(asked, cluster, run, lock)
         elif record or any(lock):
             raise SettingError(
-                "--record, --wait and --clear-lock are for stores, a file has neither a record nor "
-                "a lock: leave them out"
+                "--record, --wait and --clear-lock are for stores: a file has neither a "
+                "record nor a lock, so leave them out"
             )
         else:
             figures = run.done(*_into_file(asked, cluster, stored))

@@ -43,7 +43,9 @@ def kind_of(url: str, group: Any) -> str:
     if groups.holds_rows(group):
         return DATASET
     names = ", ".join(sorted(groups.names_in(transactions.place_of(url)))) or "nothing"
-    raise StoreError(f"{url} is not a dataset, model or prediction store: it holds {names}")
+    raise StoreError(
+        f"{url} is not a dataset, model or prediction store, it holds {names}: check the path"
+    )
 
 
 def of_store(url: str) -> dict[str, Any]:
@@ -196,7 +198,7 @@ def model(url: str, group: Any) -> GaussianProcess | dict[str, Any]:
     if regressor is not None:
         logger.warning(
             "model store %s was fitted to the residuals of a %s, which stores do not hold: "
-            "daskgp.load(%r, mean=regressor) in Python tells more",
+            "load it in Python to see more, daskgp.load(%r, mean=regressor)",
             url,
             regressor,
             url,

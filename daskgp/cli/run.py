@@ -90,14 +90,14 @@ COMMON = (
         envvar="DASKGP_PLUGINS",
         expose_value=False,
         callback=_plugins,
-        help="Import methods, kernels or the like from a module, installed or in this folder. "
-        "Repeatable.",
+        help="Import methods, kernels or the like from a module that is installed or in this "
+        "folder. Repeatable.",
     ),
-    _flag(["-v", "--verbose"], callback=_verbose, help="Log what is done to stderr."),
+    _flag(["-v", "--verbose"], callback=_verbose, help="Log each step to stderr."),
     _flag(
         ["-q", "--quiet"],
         callback=_quiet,
-        help="Show errors and the result alone: no warnings, no progress.",
+        help="Show only errors and the result: no warnings, no progress.",
     ),
 )
 """Options that are accepted before or after the name of a command."""

@@ -31,7 +31,7 @@ def score(
 ) -> None:
     """Score the predictions of MODEL on TEST: one line of JSON.
 
-    TEST is a dataset store; or, with --target, any source of `daskgp convert`, of which the
+    TEST is a dataset store, or with --target any source of `daskgp convert`, from which the
     features of MODEL are taken by default.  MODEL may be a saved GPClassifier or HurdleGP.
     """
     from daskgp.assess.scores import scores

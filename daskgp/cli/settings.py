@@ -128,14 +128,16 @@ def read_config(path: str) -> tuple[str | None, dict[str, Any]]:
         with open(path, "rb") as file:
             content = tomllib.load(file)
     except OSError as error:
-        raise SettingError(f"cannot read the configuration {path}: {error.strerror}") from error
+        raise SettingError(
+            f"cannot read the configuration {path} ({error.strerror}): check the path"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"configuration {path} is not TOML: {error}") from error
+        raise SettingError(f"configuration {path} is not TOML ({error}): correct it") from error
     for key in content:
         if key not in ("model", "settings"):
             raise SettingError(
-                f"configuration {path}: unknown key {shown(key)}: `model` stands at the top, "
-                "settings under [settings]"
+                f"configuration {path}: unknown key {shown(key)}: write `model` at the top, "
+                "and settings under [settings]"
             )
     model, settings = content.get("model"), content.get("settings", {})
     if not isinstance(model, str | None):
@@ -235,7 +237,9 @@ def _fields(source: str) -> Any:
         with open_grid(source) as fields:
             found = fields.load()
     except OSError as error:
-        raise SettingError(f"{FIELDS}={source}: there is no such file or store") from error
+        raise SettingError(
+            f"{FIELDS}={source}: there is no such file or store: check the path"
+        ) from error
     if "format" in found.attrs:
         raise SettingError(
             f"{FIELDS}={source} is a store of daskgp: give fields of hyper-parameters, such as "

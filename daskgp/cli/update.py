@@ -53,10 +53,10 @@ def update(
     lock: Lock,
     cluster: Workers,
 ) -> None:
-    """Add rows of the dataset store DATA that MODEL has not seen to it, in place.
+    """Add new rows of the dataset store DATA to MODEL, in place.
 
-    DATA is the store that it was fitted to, which has grown, or another one of new rows.  The
-    command may be stopped and repeated, by a scheduler too: MODEL is the old model or the new one,
+    DATA is the store that MODEL was fitted to, which has grown, or another one of new rows.  The
+    command may be stopped and repeated, also by a scheduler: MODEL is the old model or the new one,
     and rows that it has seen are not added again.  With --window old rows are forgotten.
     """
     from daskgp.data.stores import locks

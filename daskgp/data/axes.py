@@ -87,7 +87,8 @@ def make(
         unknown = [name for name in named if name not in features]
         if unknown:
             raise SettingError(
-                f"{what} names {unknown[0]!r}, but the features are {', '.join(features)}"
+                f"{what} names {unknown[0]!r}, which is not a feature: choose among "
+                f"{', '.join(features)}"
             )
     resolution = {name: _step(name, given) for name, given in resolution.items()}
     units = units or ("",) * len(features)

@@ -74,8 +74,8 @@ def check(name: str, levels: Sequence[str], rows: float = np.inf) -> None:
         )
     if FEW <= rows < 2 * len(levels):
         logger.warning(
-            "feature %r has %d different values in %d rows, as names of rows have: leave it out, "
-            "unless rows of one level are alike",
+            "feature %r has %d different values in %d rows, as if each named a row: leave it "
+            "out, unless rows of the same value are alike",
             *(name, len(levels), int(rows)),
         )
 

@@ -1,4 +1,4 @@
-"""How maps are stored: chunks, shards, the type of values, their packing and compression."""
+"""Encoding of stored maps: chunks, shards, the type of values, their packing and compression."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Encoding(NamedTuple):
 
 
 AS_GIVEN = Encoding()
-"""That of a map of which nothing is said."""
+"""Encoding of a map by default."""
 
 
 def checked(given: Mapping[str, Any] | None) -> Encoding:
@@ -93,7 +93,7 @@ def checked(given: Mapping[str, Any] | None) -> Encoding:
         )
     if (found.dtype == PACKED) != (found.scale_factor is not None):
         raise SettingError(
-            "dtype int16 and scale_factor, which is what an integer of 1 means, belong together: "
+            "dtype int16 and scale_factor, the value of one integer step, belong together: "
             "give both, or neither"
         )
     if found.scale_factor is not None:

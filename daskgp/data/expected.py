@@ -36,7 +36,7 @@ COUNTED = {
     "ns": (8.64e13, "nanoseconds"),
     "D": (1.0, "days"),
 }
-"""How many a day of units of time, as pandas.to_datetime calls them, and their names."""
+"""Numbers a day of units of time, as pandas.to_datetime calls them, and their names."""
 SHIFTED = {
     "Julian days": (2_440_587.5, "origin='julian', unit='D'"),
     "day numbers of Excel": (25_569.0, "origin='1899-12-30', unit='D'"),

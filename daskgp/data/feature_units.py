@@ -219,7 +219,7 @@ def conversion(own: str, wanted: str) -> Conversion | None:
             return None
         raise ValueError("convert it, or correct the stated unit")
     if mine.calendar != other.calendar:
-        raise ValueError("bring its times to that calendar, xarray's convert_calendar does")
+        raise ValueError("convert its times to that calendar with xarray's convert_calendar")
     if mine == other and dates is None:
         return None
     shift, factor = (other.origin - mine.origin) * mine.per_day, other.per_day / mine.per_day
@@ -227,7 +227,7 @@ def conversion(own: str, wanted: str) -> Conversion | None:
 
 
 FACTORS = (1000.0, float(np.degrees(1.0)))
-"""How many of one unit another one is: m and km, degrees and radians."""
+"""Ratios of units: m and km, degrees and radians."""
 SHARE = 6.0
 """Part of a factor by which ranges have to be apart."""
 KELVIN, CELSIUS = (180.0, 340.0), (-93.15, 66.85)

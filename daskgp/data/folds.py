@@ -419,7 +419,7 @@ class Wanted(NamedTuple):
     instead: str = ""
     beside: Mapping[str, np.ndarray] = MappingProxyType({})
     places: bool | None = None
-    """Whether rows at one place are in one fold; None as without."""
+    """True if rows at one place are in one fold; None as without."""
 
     @property
     def names(self) -> list[str]:
@@ -623,8 +623,8 @@ def of_one_size(size: float, ground: bool, rows: Rows, seed: int, executor: Exec
     if place is not None and _in_degrees(place, rows, seed, executor):
         if not ground:
             logger.warning(
-                "blocks of %g are blocks of %g km on the ground of %s: blocks='%gkm' says so, and "
-                "sizes by column, such as %s=1, are in degrees",
+                "blocks=%g means blocks of %g km on the ground for %s: write blocks='%gkm' "
+                "to say so, or sizes by column, such as %s=1, for degrees",
                 *(size, size, pair, size, names[place[0]]),
             )
         return Cells((), place, size)

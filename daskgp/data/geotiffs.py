@@ -58,7 +58,7 @@ class Axis(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a map lies in a file: its axes across, from west, and up, from the north, and its system.
+    """Layout of a map in a file: axes across, from west, and up, from north, and reference system.
 
     ``bands`` are the dimensions, beside those that predictions add, whose values have bands each.
     """
@@ -93,7 +93,7 @@ def layout_of(
     unknown = [str(dim) for dim in bands if dim not in maps.dims]
     if unknown:
         raise InputError(
-            f"bands names {unknown[0]!r}, and the dimensions of {what} are "
+            f"bands names {unknown[0]!r}, which is not a dimension of {what}: choose among "
             f"{', '.join(map(str, maps.dims))}"
         )
     axes = {str(d): maps[d].attrs for d in maps.dims if d in maps.coords and d not in bands}
@@ -153,8 +153,8 @@ def _system(maps: xr.Dataset, system: Any, axes: Mapping[str, Mapping[str, Any]]
     if crs.are_degrees(axes):
         return str(rasterio.crs.CRS.from_user_input(DEGREES).to_wkt())
     logger.warning(
-        "%s says no coordinate reference system, so its GeoTIFF has none: give crs=, such as "
-        "'EPSG:32632' (--crs of daskgp map)",
+        "%s states no coordinate reference system, so its GeoTIFF has none: give crs=, such "
+        "as 'EPSG:32632' (--crs of daskgp map)",
         what,
     )
     return ""
@@ -197,8 +197,8 @@ def _axis(axis: xr.DataArray, what: str, falling: bool = False, turned: bool = F
             logger.info("longitudes of %s are written from -180 to 180 degrees", what)
         else:
             logger.warning(
-                "longitudes of %s go to %g: programs show what is beyond 180 to the east of the "
-                "map, not in the west",
+                "longitudes of %s go to %g: programs show the cells beyond 180 degrees to "
+                "the east of the map, not in the west",
                 what,
                 values.max(),
             )
@@ -206,8 +206,8 @@ def _axis(axis: xr.DataArray, what: str, falling: bool = False, turned: bool = F
     uneven = _uneven(values[order])
     if uneven is not None:
         raise InputError(
-            f"coordinate {str(axis.name)!r} of {what} is not evenly spaced ({uneven}), as the "
-            "cells of a GeoTIFF are: predict on a grid of even steps (--resolution)"
+            f"coordinate {str(axis.name)!r} of {what} is not evenly spaced ({uneven}), but "
+            "the cells of a GeoTIFF are: predict on a grid of even steps (--resolution)"
         )
     n, ends = len(values), (values.min(), values.max())
     places = np.empty(n, np.int64)

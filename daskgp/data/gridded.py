@@ -101,7 +101,7 @@ PLAIN = {
         "it is not a whole npz file, or holds objects: write it by np.savez(path, X=X, y=y)"
     ),
 }
-"""What readers of other packages mean, by what they say."""
+"""Meanings of errors of readers of other packages, by their text."""
 
 
 def _plain(text: str) -> str:
@@ -506,7 +506,9 @@ def _gridded(
     how = stored, units, trained_on, levels, takes_new
     grid = grids.grid_of(X, features, *how, reference=reference)
     if not grid.dims or not grid.size:
-        raise InputError(f"{url} has no cells: there is nothing to predict")
+        raise InputError(
+            f"{url} has no cells, so there is nothing to predict: give a grid with some"
+        )
     own = grids.units_of(X, features)
     said = tuple(wanted or unit for wanted, unit in zip(units or own, own, strict=True))
     others = [*beside, *(() if mask is None else (mask,))]

@@ -85,7 +85,9 @@ def only_node(tree: xr.DataTree, names: Sequence[str] = ()) -> xr.Dataset:
     what = f"{', '.join(names)}" if names else "variables"
     if not found:
         paths = ", ".join(node.path for node in tree.subtree)
-        raise InputError(f"no node of the DataTree has {what}, its nodes are {paths}")
+        raise InputError(
+            f"no node of the DataTree has {what} (its nodes are {paths}): check the names"
+        )
     if len(found) > 1:
         paths = " and ".join([*found][:2])
         raise InputError(
@@ -586,7 +588,10 @@ def holds_dates(values: xr.DataArray, what: str, remedy: str = reading.ENCODE) -
 
 def _table(X: xr.DataArray, names: Names) -> Grid:
     if X.sizes[X.dims[1]] != len(names):
-        raise InputError(f"X has {X.shape[1]} features, but the model was fitted with {len(names)}")
+        raise InputError(
+            f"X has {X.shape[1]} features, but the model was fitted with "
+            f"{len(names)}: give {', '.join(names)}"
+        )
     rows = X.dims[0]
     parts = tuple((X.data[:, j], (rows,)) for j in range(len(names)))
     chunks = (X.chunks[0],) if X.chunks else _cut(X.shape[:1])
@@ -708,7 +713,8 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
     odd = {d: n for d, n in weights.sizes.items() if ones.sizes.get(d) != n}
     if odd:
         raise InputError(
-            f"weights has dimensions {odd} that the grid does not have: {dict(ones.sizes)}"
+            f"weights has dimensions {odd} that the grid does not have: give weights over "
+            f"some of {dict(ones.sizes)}"
         )
     _check_coordinates(ones, weights)
     spread = (ones * weights.reset_coords(drop=True)).transpose(*grid.dims)

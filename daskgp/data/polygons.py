@@ -82,8 +82,8 @@ class Polygons:
             if ((steps > 180.0) & (steps < 360.0)).any():
                 i = int(np.argmax((steps > 180.0) & (steps < 360.0)))
                 logger.warning(
-                    "ring %d of %s has an edge from longitude %g to %g, which crosses 0 and not "
-                    "180 degrees: if it is to cross 180, give longitudes from 0 to 360",
+                    "ring %d of %s has an edge from longitude %g to %g, which crosses 0 "
+                    "degrees, not 180: if it should cross 180, give longitudes from 0 to 360",
                     number,
                     name,
                     *ring[i : i + 2, 0],
@@ -200,7 +200,9 @@ def _read(path: str, name: str) -> Any:
     except FileNotFoundError:
         raise InputError(f"{name} {path} does not exist: check the path") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: it is not GeoJSON ({error})") from None
+        raise InputError(
+            f"cannot read {path}: it is not GeoJSON ({error}); give a GeoJSON file"
+        ) from None
 
 
 def _parts(said: Any, kinds: tuple[str, ...]) -> Iterator[tuple[np.ndarray, ...]]:

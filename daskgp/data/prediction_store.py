@@ -229,8 +229,8 @@ class Inputs(NamedTuple):
         ends = zip(counts_of(target.shape, target.steps), flags, self.counts, strict=True)
         if not all(least <= own <= max(least, most) for least, own, most in ends):
             raise StoreError(
-                f"predictions {target.url} were rewritten in other chunks or shards than they "
-                f"were made in, which the flags of what is done are for: {REMEDY}"
+                f"predictions {target.url} were rewritten in other chunks or shards, so the "
+                f"record of finished chunks no longer applies: {REMEDY}"
             )
         for dim, made, now in zip(self.dims, target.shape, self.shape, strict=True):
             if made > now:
@@ -461,9 +461,9 @@ class Target:
                     kind = "chunks" if array.shards is None else "shards"
                     mine, wanted = (" x ".join(map(str, sizes)) for sizes in (own, unit))
                     raise StoreError(
-                        f"predictions {self.url}: array {name!r} lies in {kind} of {mine} and a "
-                        f"task writes {wanted}, so that tasks would lose each other's values: "
-                        f"rewrite it in {kind} of {wanted}, or {REMEDY}"
+                        f"predictions {self.url}: array {name!r} lies in {kind} of {mine} and "
+                        f"a task writes {wanted}, so tasks would overwrite each other's "
+                        f"values: rewrite it in {kind} of {wanted}, or {REMEDY}"
                     )
 
     def merge(self, changes: Any) -> None:

@@ -84,9 +84,8 @@ def open_raster(source: str, names: Sequence[str] = (), chunks: Any = None) -> I
         grid = grid.expand_dims(lost).transpose(..., "y", "x") if lost else grid  # of one cell
         if not {"x", "y"} <= {*grid.indexes}:
             raise InputError(
-                f"{source} is rotated, so that it has no axes: warp it to be north-up, for "
-                "example with "
-                "gdalwarp"
+                f"{source} is rotated, so it has no axes: warp it to north up, for example "
+                "with gdalwarp"
             )
         yield (
             _named(grid, path, names) if chunks is None else _named(grid, path, names).chunk("auto")

@@ -220,9 +220,9 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
             if new or abs(min(ends) - min(ends_of_X)) >= own.n:
                 continue
             logger.warning(
-                "rows of %s are numbered from %s to %s and those of X from %s to %s, but paired by "
-                "their order: give rows of the same numbers, or %s if they belong together as they "
-                "are",
+                "rows of %s are numbered from %s to %s and those of X from %s to %s, but "
+                "rows are paired by order: give both with the same numbers, or %s if they "
+                "belong together as they are",
                 *(name, *ends, *ends_of_X, _plain(name, given)),
             )
         elif own.names_rows and of_X.names_rows:
@@ -232,9 +232,9 @@ def warn_of_moved(X: Any, **beside: Any) -> None:
             if moved.size and 2 * np.count_nonzero(shared) > len(at):
                 row = int(own.rows[moved[0]])
                 logger.warning(
-                    "%s has %s%d labels of the index of X in other rows, first %s where X has %s "
-                    "(row %d), and rows are paired by their order: give rows of the same labels, "
-                    "or %s if they belong together as they are",
+                    "%s has %s%d labels of the index of X in other rows, first %s where X "
+                    "has %s (row %d), but rows are paired by order: give both in the same "
+                    "order, or %s if they belong together as they are",
                     *(name, "" if own.limit is None else "about "),
                     round(moved.size * own.n / len(own.rows)),
                     *(own.index[moved[0]], labels.label_at(X, row), row + 1, _plain(name, given)),

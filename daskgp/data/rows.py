@@ -49,7 +49,7 @@ BOUNDS = "lower", "upper"
 ARGUMENTS = {**GIVEN, **dict(zip(COLUMNS, COLUMNS, strict=True))}
 """Names of all arguments of ``fit`` that arrays (n,) come from."""
 Beside: TypeAlias = Mapping[str, Any]
-"""What rows have beside y, by its names in a store: see ``rows_of``."""
+"""Columns of rows beside y, by their names in a store: see ``rows_of``."""
 
 
 REFERENCE = "crs"
@@ -341,7 +341,10 @@ def _as_dask(array: zarr.Array) -> da.Array:
     try:
         token = dask.base.tokenize(url, array.metadata.to_dict(), identity)
     except RecursionError as error:
-        raise StoreError(f"{url} is damaged: its attributes are nested too deep") from error
+        raise StoreError(
+            f"{url} is damaged, its attributes are nested too deep: convert its "
+            "source again, or check the path"
+        ) from error
     chunks = (row_step(array), *array.shape[1:])
     return reading.from_zarr(array, chunks, f"dataset-{token}")
 
@@ -456,8 +459,7 @@ def dataset_arrays(url: str, number: int | None = None) -> tuple[zarr.Array, zar
     names = groups.names_in(url)
     if "X" in names and "y" not in names:
         raise StoreError(
-            f"dataset {url} has no y, it holds X alone for predictions: convert its source with "
-            "--target NAME"
+            f"dataset {url} has no y, only X for predictions: convert its source with --target NAME"
         )
     X, y = _numeric_array(group, "X", url, (2,)), _numeric_array(group, "y", url, (1, 2))
     if number is not None:
@@ -623,8 +625,8 @@ def warn_of_left_behind(y: Any) -> None:
         if present:
             given = [f"{ARGUMENTS[name]}=" for name in present]
             logger.warning(
-                "the store of y has %s, which a slice or a changed copy of its y does not carry: "
-                "give %s, or False to leave them out",
+                "the store of y has %s, but this y is a slice or a changed copy, which does "
+                "not carry them: give %s, or False to leave them out",
                 " and ".join(present),
                 " and ".join(given),
             )
@@ -824,7 +826,10 @@ def _rows(arrays: Mapping[str, Any], chunks: tuple[int, ...] | None, names: Sequ
     targets = names[1] or (("y",) if p == 1 else tuple(f"y{j}" for j in range(p)))
     for what, labels, size in (("feature", features, d), ("target", targets, p)):
         if len(labels) != size:
-            raise InputError(f"{len(labels)} {what} names for {size} columns: {', '.join(labels)}")
+            raise InputError(
+                f"{len(labels)} {what} names for {size} columns "
+                f"({', '.join(labels)}): give one name for each column"
+            )
     rows = Rows(X, y, chunks, tuple(features), tuple(targets))
     return rows.with_arrays(arrays)
 
@@ -842,7 +847,9 @@ def _check_shapes(arrays: Mapping[str, Any], numbers: Mapping[str, float], joint
         if any(size != size for size in a.shape):  # NaN: unknown to dask
             raise InputError(f"{name} has unknown chunk sizes: call compute_chunk_sizes() on it")
     if X.shape[0] != y.shape[0]:
-        raise InputError(f"X has {X.shape[0]} rows but y has {y.shape[0]}")
+        raise InputError(
+            f"X has {X.shape[0]} rows but y has {y.shape[0]}: give both of the same rows"
+        )
     n, p = y.shape[0], 1 if y.ndim == 1 else y.shape[1]
     if p > 1 and not joint and (Y_VARIANCE in arrays or Y_VARIANCE in numbers):
         raise InputError(

@@ -81,8 +81,8 @@ def warn_of_packed(parts: Mapping[str, Any]) -> None:
         packed = any(number != PLAIN[key] for key, number in said.items())
         if packed and np.dtype(array.dtype).kind in "iu":
             logger.warning(
-                "%s holds whole numbers packed by %s of its attributes, which are taken as they "
-                "are: unpack them, as xarray.decode_cf(dataset) does, or open the file with "
+                "%s holds packed whole numbers (%s in its attributes), which are taken as "
+                "they are: unpack them with xarray.decode_cf(dataset), or open the file with "
                 "mask_and_scale=True",
                 *(name, " and ".join(f"{key}={number:g}" for key, number in said.items())),
             )

@@ -506,8 +506,8 @@ class GaussianProcess(FittedGP):
         check_is_fitted(self, "solved_")
         if not self._fitted.each:
             raise AttributeError(
-                "parts_ belongs to separate targets with gaps in y, or with a y_variance of each, "
-                "of which each has a model of its own"
+                "this model has no parts_: only separate targets with gaps in y, or with a "
+                "y_variance of each, have a model for each target; use the model itself"
             )
         found = []
         for fit in self._fitted.each:
@@ -521,7 +521,10 @@ class GaussianProcess(FittedGP):
         """All trials of the search by `AutoGP` that has chosen this model."""
         check_is_fitted(self, "solved_")
         if self._board is None:
-            raise AttributeError("leaderboard_ belongs to models that AutoGP has chosen")
+            raise AttributeError(
+                "this model has no leaderboard_: only models that AutoGP "
+                "has chosen have one; fit AutoGP to compare methods"
+            )
         return self._board
 
     @property
@@ -550,8 +553,8 @@ class GaussianProcess(FittedGP):
         own = self.solved_.likelihood
         if own is None and np.ndim(self.noise_variance_):
             raise AttributeError(
-                "likelihood_ has one noise variance, and each of these targets has its own: "
-                "noise_variance_ and hyperparameters_ have them"
+                "likelihood_ has one noise variance, but each of these targets has its own: "
+                "use noise_variance_ or hyperparameters_"
             )
         return Gaussian(self.noise_variance_) if own is None else own
 

@@ -294,8 +294,9 @@ class CaGP(GaussianProcess):
             whole("batch_rows", self.batch_rows, 1)
             if self.support is None:
                 raise SettingError(
-                    f"batch_rows={self.batch_rows} saves nothing where all rows are points of "
-                    "actions, whose kernel matrix each step needs: set support=, or leave it out"
+                    f"batch_rows={self.batch_rows} saves nothing if all rows are points of "
+                    "actions, because each step needs their kernel matrix: set support=, or "
+                    "leave batch_rows out"
                 )
 
     def _arrangement(self) -> AsStored:

@@ -155,8 +155,8 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
         if recipe.likelihood is None:
             name = type(one).__name__
             raise SettingError(
-                f"y has {count} classes, and {name} takes two, as its likelihood is its own: "
-                "choose VecchiaGP, LMA or SGPR as base, or wrap this in "
+                f"y has {count} classes, and {name} takes two, because it has a likelihood of "
+                "its own: choose VecchiaGP, LMA or SGPR as base, or wrap this in "
                 "sklearn.multiclass.OneVsRestClassifier"
             )
         fields: list[GaussianProcess] = []
@@ -510,7 +510,7 @@ def _most_probable(p: np.ndarray, classes: np.ndarray) -> np.ndarray:
     missing = int(np.isnan(p).any(axis=1).sum())
     if missing:
         raise InputError(
-            f"{missing} rows miss a feature and have no class: leave them out, or take "
+            f"{missing} rows lack a feature and have no class: leave them out, or call "
             "predict_proba, which gives NaN there"
         )
     return np.asarray(classes[p.argmax(axis=1)])

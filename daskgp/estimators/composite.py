@@ -1,4 +1,4 @@
-"""What estimators made of several others share: a target of any kind, and values of their parts."""
+"""Parts of estimators made of several others: a target of any kind, and values of their parts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def weights(y: Any, sample_weight: Any, name: str) -> Any:
     others = [own for own in stored if own != WEIGHT]
     if others:
         logger.warning(
-            "the store of y has %s, which %s does not take, so that it is not used",
+            "the store of y has %s, which %s does not take: it is not used",
             *(" and ".join(ARGUMENTS[own] for own in others), name),
         )
     return reading.from_zarr(stored[WEIGHT]).reshape(-1) if WEIGHT in stored else False
@@ -120,5 +120,7 @@ def averages(found: Any) -> tuple[list[float], int]:
     rows = tuple(range(values.ndim - 1))
     total, n = dask.compute(np.where(known[..., None], values, 0.0).sum(axis=rows), known.sum())
     if not n:
-        raise InputError("nothing to score: no row has all features and a known target")
+        raise InputError(
+            "nothing to score: no row has all features and a known target: give rows that do"
+        )
     return (total / n).tolist(), int(n)

@@ -303,8 +303,8 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         _check_noise(include_noise)
         if not (np.ndim(threshold) == 0 and 0 <= threshold < math.inf):
             raise SettingError(
-                f"threshold={shown(threshold)}: give a finite number of 0 or more, as no amount is "
-                "negative"
+                f"threshold={shown(threshold)}: give a finite number of 0 or more, because no "
+                "amount is negative"
             )
         p = self.occurrence_.predict(X, include_noise=True)
         over = self.amount_.predict_exceedance(X, threshold, include_noise=True)
@@ -439,8 +439,8 @@ def _check_noise(include_noise: bool) -> None:
     """Raise SettingError for predictions of what is no new observation."""
     if include_noise is not True:
         raise SettingError(
-            f"include_noise={shown(include_noise)}: HurdleGP predicts new observations alone; "
-            "leave it out, or take model.occurrence_ or model.amount_ for what is behind them"
+            f"include_noise={shown(include_noise)}: HurdleGP predicts only new observations: "
+            "leave it out, or use model.occurrence_ or model.amount_ for the latent functions"
         )
 
 

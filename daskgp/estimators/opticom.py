@@ -175,8 +175,8 @@ class Grid(Inputs):
         d, uses = stage.rows.n_features, stage.scaling.uses
         for j in stage.rows.columns.categories:
             raise InputError(
-                f"feature {stage.rows.columns.inputs_names[j]!r} is a category, of which a sparse "
-                "grid has no points: leave it out, or fit SGPR or VecchiaGP"
+                f"feature {stage.rows.columns.inputs_names[j]!r} is a category, along which a "
+                "sparse grid has no points: leave it out, or fit SGPR or VecchiaGP"
             )
         names = [
             name for name, used in zip(stage.rows.columns.inputs_names, uses, strict=True) if used
@@ -197,12 +197,13 @@ class Grid(Inputs):
             )
         if bool(((high < box[:, 0]) | (low > box[:, 1])).any()):
             raise InputError(
-                f"no row lies within bounds, in {', '.join(map(repr, outside))}: bounds are in the "
-                "units of X"
+                f"no row lies within bounds, in {', '.join(map(repr, outside))}: give bounds "
+                "in the units of X"
             )
         if outside:
             logger.warning(
-                "rows lie outside bounds, in %s: the grid has no points there",
+                "rows lie outside bounds, in %s, where the grid has no points: give wider "
+                "bounds, or leave them out",
                 ", ".join(map(repr, outside)),
             )
         points = sparse_grid.build(len(names), self.level).points

@@ -103,8 +103,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         posterior = self.solved_
         if posterior.each:
             raise AttributeError(
-                "separate targets with rows of their own each have their own: ask the model of "
-                f"each, model.parts_[0] for that of {posterior.target_names[0]!r}"
+                "separate targets with rows of their own each have their own value: ask the "
+                f"model of each, such as model.parts_[0] for {posterior.target_names[0]!r}"
             )
         return posterior
 
@@ -1016,11 +1016,13 @@ trials, exposure, offset, verify
         """
         self._check_fitted()
         if self.objective_ is None:
-            raise SettingError(f"{type(self).__name__} has no evidence: it is not trained")
-        if not self.solved_.method.has_evidence:
             raise SettingError(
-                f"{type(self).__name__} has no evidence, as its method says: see objective_"
+                f"{type(self).__name__} has no evidence, because it is not "
+                "trained: compare fits by their scores, such as "
+                "daskgp.cross_validate"
             )
+        if not self.solved_.method.has_evidence:
+            raise SettingError(f"{type(self).__name__} has no evidence: use objective_")
         if bounds := [name for name in self.solved_.own_columns if name in ("lower", "upper")]:
             raise SettingError(
                 f"rows with {' and '.join(bounds)} have densities in the unit of y and "

@@ -176,7 +176,11 @@ def _for_updates(fit: Fit) -> tuple[Fit, dict[str, dict[str, np.ndarray]]]:
     try:
         fit = fit.read()
     except StoreError as error:
-        logger.warning("saved without what an update needs, so it must be fitted again: %s", error)
+        logger.warning(
+            "the model is saved without the sums and rows that an update needs, "
+            "so it must be fitted again to be updated: %s",
+            error,
+        )
         each = tuple(replace(one, totals=None, sources=()) for one in fit.each)
         return replace(fit, totals=None, sources=(), each=each), {}
     sources, sums = fit.known_sources, _sums(fit)

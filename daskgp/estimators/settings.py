@@ -43,8 +43,8 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
         whole("random_state", estimator.random_state, 0)
     if estimator.optimizer == "trust-region" and estimator._inputs.trained:
         raise SettingError(
-            "optimizer='trust-region' trains hyper-parameters alone, no inputs or actions: choose "
-            "'auto' or 'l-bfgs'"
+            "optimizer='trust-region' trains only hyper-parameters, not inputs or actions: "
+            "choose 'auto' or 'l-bfgs'"
         )
     if estimator.block_rows is not None:
         whole("block_rows", estimator.block_rows, 1)
@@ -69,7 +69,7 @@ def check_settings(estimator: Any, besides: Collection[str] = ()) -> None:
         )
     if estimator.targets == "joint" and not estimator._inputs.takes_categories:
         raise SettingError(
-            f"targets='joint' makes the targets a category, of which {name} has no "
+            f"targets='joint' makes the targets a category, for which {name} has no "
             f"{estimator._inputs.label}: choose VecchiaGP, LMA, SGPR or ExactGP"
         )
     codes = None if likelihood.standardised and sites is None else likelihood

@@ -102,7 +102,7 @@ class OfActions(OnBlocks):
         if self.kind == "eigen" and t >= n:
             raise InputError(
                 f"{t} eigenvectors of {n} usable rows: choose at most {n - 1}, or "
-                "actions='sparse', of which as many as rows give the exact GP"
+                "actions='sparse', which give the exact GP if there are as many as rows"
             )
         if self.batch_rows is not None and self.batch_rows > n:
             raise InputError(
@@ -156,8 +156,8 @@ class OfActions(OnBlocks):
         recipe, stage, sums = problem.recipe, problem.stage, problem.sums
         if self.sparse and _loss(recipe) == "projected" and recipe.optimizer is not None:
             logger.warning(
-                "loss='projected' lets learned actions fit what is easy to fit, with too little "
-                "noise: loss='elbo' fits all targets"
+                "with loss='projected', learned actions fit what is easy to fit, with too "
+                "little noise: choose loss='elbo', which fits all targets"
             )
         seed = recipe.seed()
         points, edges = self._points(problem, seed)

@@ -105,9 +105,9 @@ def refuse_inside(
     count: int = map_reduce(partial(_inside, rows, polygons, at), add, spans, executor, "barriers")
     if count:
         raise InputError(
-            f"{count:,} of {len(rows):,} rows lie{'s' * (count == 1)} inside the barriers, where "
-            "they see no other rows: leave them out, as daskgp.interpolate(..., barriers=...) "
-            "does, or give barriers that fit the rows"
+            f"{count:,} of {len(rows):,} rows lie{'s' * (count == 1)} inside the barriers, "
+            "where they see no other row: leave them out, as daskgp.interpolate(..., "
+            "barriers=...) does, or give barriers that fit the rows"
         )
 
 

@@ -139,8 +139,9 @@ class _Turns:
                 break
         else:
             logger.warning(
-                "sites of classes have not settled after %d turns: the bound still changes by "
-                "%.3g nats of %d rows; scale the features, or choose another kernel",
+                "the sites of classes have not converged after %d iterations: the bound "
+                "still changes by %.3g nats for %d rows; scale the features, or choose "
+                "another kernel",
                 sites.MOST,
                 abs(gained),
                 n,

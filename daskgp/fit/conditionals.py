@@ -87,7 +87,7 @@ class Question(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Which rows count: those ranked below ``first``, and ``number`` of the others of each unit.
+    """Rows that count: those ranked below ``first``, and ``number`` of the others of each unit.
 
     These count ``weight`` times.
     """
@@ -495,9 +495,9 @@ def warn_of_kernel(model: Vecchia, theta: Theta) -> None:
     """Warn if the nearest rows do not say most about a row, and nothing else says the rest."""
     if theta.inputs is None and _reaches_far(theta.kernel):
         logger.warning(
-            "a linear or periodic part of the kernel ties rows far apart, and rows are "
-            "conditioned on the nearest %d alone: choose n_support=256 or more, or take LMA or "
-            "SGPR",
+            "a linear or periodic part of the kernel correlates rows that are far apart, but "
+            "rows are conditioned only on the nearest %d: choose n_support=256 or more, or "
+            "take LMA or SGPR",
             model.n_neighbours,
         )
 

@@ -256,8 +256,8 @@ class Asked(NamedTuple):
             size = scale.size(units[j], None if names[j] == NOISE else levels)
             if size is None:
                 raise SettingError(
-                    f"{setting} of {names[j]!r} has no unit, as columns or targets have scales of "
-                    "their own: set standardize=False"
+                    f"{setting} of {names[j]!r} has no unit, because columns or targets have "
+                    "different scales: set standardize=False"
                 )
             return float(np.log(size))
 

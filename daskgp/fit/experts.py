@@ -71,8 +71,9 @@ class OfExperts(OnBlocks):
         """Train from initial hyper-parameters, and solve for all rows."""
         if self.weighed and cast(Parts, problem.recipe.arrangement).partition == "block":
             logger.warning(
-                "optimal weights are one number for each expert, which does not suit experts that "
-                "know one region each (partition='block'): choose aggregation='npae' or 'bcm'"
+                "optimal weights give each expert the same weight everywhere, which does not "
+                "suit experts of one region each (partition='block'): choose "
+                "aggregation='npae' or 'bcm'"
             )
         return super().learn(problem)
 

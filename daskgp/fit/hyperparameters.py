@@ -623,9 +623,9 @@ def warn_of_footprints(
         finer = (dataclasses.replace(part, order=one) for one in orders)
         wanted = next((one.order for one in finer if one.error_variance(row) <= enough), orders[-1])
         logger.warning(
-            "averages over the widest footprint, %r = %.4g, are sums over nodes of order %d, whose "
-            "error has %.2g times the variance of the noise, so that predictions are too sure of "
-            "themselves: give a larger order, kernels.Averaged(..., order=%d)",
+            "averages over the widest footprint, %r = %.4g, are sums over nodes of order %d, "
+            "whose error has %.2g times the variance of the noise, so predictions are "
+            "overconfident: give a larger order, kernels.Averaged(..., order=%d)",
             *(names[j], sums.high[j], order, error * height / noise, wanted),
         )
 
@@ -642,9 +642,9 @@ def warn_of_periods(
         own, longest = np.exp(value) * (scale.size(unit) or 1.0), ranges[list(unit.columns)].max()
         if own > longest:
             logger.warning(
-                "%s=%.4g is longer than the data, which span %.4g of %s, so that nothing repeats "
-                "in them: give the period in the kernel or by fixed=, in the units of the data, or "
-                "leave the periodic kernel out",
+                "%s=%.4g is longer than the data, which span %.4g of %s, so nothing repeats "
+                "in them: give the period in the kernel or by fixed=, in the units of the "
+                "data, or leave the periodic kernel out",
                 name,
                 own,
                 longest,

@@ -101,7 +101,8 @@ class Inputs:
         count = int(away.any(axis=1).sum())
         if count:
             logger.warning(
-                "%d of %d %s lie outside the range of the data: they explain nothing there",
+                "%d of %d %s lie outside the range of the data, where they explain nothing: "
+                "leave them out",
                 count,
                 len(inputs),
                 self.label,

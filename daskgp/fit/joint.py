@@ -143,8 +143,9 @@ def check(recipe: Recipe, rows: data.Rows) -> None:
     _check_asked(recipe, rows.target_names)
     if means.is_integrated(recipe.mean):
         raise SettingError(
-            f"mean={recipe.mean!r} is a trend that is integrated over, which targets='joint' does "
-            "not have: choose mean='ols', least squares of each target, or 'constant'"
+            f"mean={recipe.mean!r} is a trend whose coefficients are integrated over, which "
+            "targets='joint' does not support: choose mean='ols', least squares of each "
+            "target, or 'constant'"
         )
 
 
@@ -371,8 +372,8 @@ def _check_target(name: str, sums: scaling.Sums, rows: data.Rows) -> None:
         )
     if sums.low[j] == sums.high[j]:
         raise InputError(
-            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so that it says "
-            "no other: leave it out"
+            f"target {name!r} is {sums.low[j]:g} in all of its {count} rows, so there is "
+            "nothing to learn: leave it out"
         )
 
 
@@ -721,8 +722,9 @@ class _Turns:
                 recipe = recipe.changed(optimizer=None)
         else:
             logger.warning(
-                "noise variances of joint targets have not settled after %d turns: the last one "
-                "changed them by %.2g: give start= this model to go on",
+                "the noise variances of joint targets have not converged after %d "
+                "iterations, the last of which changed them by %.2g: fit again with "
+                "start=model to go on",
                 *(MOST, np.abs(np.asarray(step)).max()),
             )
         final = _given(recipe, base).changed(optimizer=None)

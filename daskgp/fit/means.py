@@ -74,9 +74,9 @@ def check(
         )
     if is_integrated(mean) and not method.takes_trend:
         raise SettingError(
-            f"mean={shown(mean)} is a trend that is integrated over, which "
-            f"{name} does not support: choose mean='ols', least squares whose "
-            f"uncertainty is not counted, a fitted regressor, or {INTEGRATED}"
+            f"mean={shown(mean)} is a trend whose coefficients are integrated over, which "
+            f"{name} does not support: choose mean='ols', least squares without their "
+            f"uncertainty, a fitted regressor, or {INTEGRATED}"
         )
 
 
@@ -182,8 +182,8 @@ def of_columns(scale: Scaling, rows: Rows, n: int) -> Scaling:
     names = [rows.feature_names[j] for j in rows.trend]
     for group in scale.trend.collinear():
         logger.warning(
-            "%s: standard deviations are infinite where the combination is another: leave one of "
-            "them out of mean=",
+            "%s: standard deviations are infinite at places where this does not hold: leave "
+            "one of them out of mean=",
             collinear(group, names),
         )
     return replace(scale, trend=replace(scale.trend, columns=rows.trend))

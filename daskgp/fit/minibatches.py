@@ -190,7 +190,9 @@ class Stream:
             if count:
                 return _Pool(node, count, epoch, pool)
             pool += 1
-        raise RunError(f"no usable rows were found in {EPOCHS} passes: has the data changed?")
+        raise RunError(
+            f"no usable rows were found in {EPOCHS} passes: check whether the data have changed"
+        )
 
     def _pool_blocks(self, size: int) -> int:
         largest = max(span.rows for span in self._blocks)

@@ -81,7 +81,7 @@ class Named(NamedTuple):
             if name not in table.columns:
                 known = ", ".join(table.columns)
                 raise InputError(
-                    f"groups={name!r} is not a column of the source, which has {known}"
+                    f"groups={name!r} is not a column of the source: choose among {known}"
                 )
             gone = {name, *targets, *self._beside}
             kept = [one for one in table.defaults if one not in gone]
@@ -119,8 +119,8 @@ class Named(NamedTuple):
             )
         if len(columns) != rows:
             raise InputError(
-                f"{', '.join(map(repr, names))} is known in {len(columns)} of {rows} rows alone: "
-                "fill it, or leave the others out"
+                f"{', '.join(map(repr, names))} is known in only {len(columns)} of {rows} "
+                "rows: fill it, or leave the other rows out"
             )
         found = {name: columns[:, j] for j, name in enumerate(names)}
         for name, own in found.items():

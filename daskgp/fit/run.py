@@ -342,7 +342,7 @@ def _say_unused(recipe: Recipe, y: Any, given: Beside) -> None:
     asked = [name for name in COLUMNS if name not in recipe.columns and given.get(name) is None]
     for name in data.beside_in_store(y, asked):
         logger.warning(
-            "the store of y has %s, which likelihood=%r does not take, so that it is not used: fit "
+            "the store of y has %s, which likelihood=%r does not take: it is not used; fit "
             "with likelihood=%r, or give %s=False in Python",
             *(name, recipe.observed_by.name, COLUMNS[name], name),
         )
@@ -369,8 +369,8 @@ def _say_categories(recipe: Recipe, rows: data.Rows) -> None:
     own = recipe.kernel(rows).categories(rows.n_features) if several else ()
     for name in (columns.inputs_names[j] for j in several if j not in own):
         logger.warning(
-            "feature %r is a category that the kernel does not use: kernels.Categorical(%r) in the "
-            "kernel takes it",
+            "feature %r is a category that the kernel does not use: add "
+            "kernels.Categorical(%r) to the kernel, or leave the feature out",
             *(name, name),
         )
 
@@ -485,8 +485,8 @@ def _check_rotations(kernel: Kernel, names: Sequence[str], units: Sequence[str])
         in_degrees += [j for j in one.columns if units[j].startswith("degree")]
         if len(in_degrees) == len(one.columns):
             logger.warning(
-                "Rotated turns %s, degrees of longitude and latitude, which differ in length: the "
-                "angle is none on the ground, and there is no azimuth: %s",
+                "Rotated turns %s, degrees of longitude and latitude, which differ in "
+                "length: the angle is not that on the ground, and there is no azimuth: %s",
                 " and ".join(repr(names[j]) for j in one.columns),
                 PROJECT,
             )
@@ -494,8 +494,8 @@ def _check_rotations(kernel: Kernel, names: Sequence[str], units: Sequence[str])
         other = next((j for j in known if not alike(units[j], units[known[0]])), None)
         if other is not None:
             logger.warning(
-                "Rotated turns %r in %r and %r in %r: the angle is that between these units, give "
-                "coordinates in one unit for that on the ground",
+                "Rotated turns %r in %r and %r in %r: the angle refers to these units; for "
+                "the angle on the ground, give both coordinates in one unit",
                 *(names[known[0]], units[known[0]], names[other], units[other]),
             )
 
@@ -563,7 +563,8 @@ def _warn_of_footprints(
     left = [repr(names[j]) for j in extents if not scale.uses[j] and sizes[j] > 0]
     if left:
         logger.warning(
-            "footprints %s are along coordinates that are constant, which say nothing of their "
-            "lengthscale: left out of the fit, give the lengthscale in the kernel to count them",
+            "footprints %s lie along constant coordinates, from which no lengthscale can be "
+            "learned, and are left out of the fit: give the lengthscale in the kernel to "
+            "include them",
             ", ".join(left),
         )

@@ -111,8 +111,8 @@ def _check(recipe: Recipe, rows: data.Rows, counts: np.ndarray) -> None:
             gaps = int(n - counts.min())
             why = "have error variances of their own" if not gaps else "have gaps"
             raise SettingError(
-                f"the {rows.n_targets} targets {why}, so that each is fitted to its own rows, "
-                f"which does not go with {setting}: {ALONE}, or leave out rows in which one is "
+                f"the {rows.n_targets} targets {why}, so each is fitted to its own rows, "
+                f"which {setting} does not allow: {ALONE}, or leave out rows in which one is "
                 "missing, for example with dropna()"
             )
 

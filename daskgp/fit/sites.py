@@ -188,8 +188,9 @@ def _warn_of_one_side(beside: Mapping[str, np.ndarray]) -> None:
     for name, other in (BOUNDS, BOUNDS[::-1]):
         if name in beside and len(beside[name]) and np.isinf(beside[name]).all():
             logger.warning(
-                "%s is infinite in all rows, so that no row is measured and any f on that side of "
-                "%s will do: give rows with a finite one too, measured ones have both bounds equal",
+                "%s is infinite in all rows, so no row is measured and any f on that side of "
+                "%s fits: give rows with a finite one too; both bounds of a measured row are "
+                "equal",
                 name,
                 other,
             )
@@ -238,8 +239,8 @@ def run(
     target = rows.n_features
     if sums.low[target] == sums.high[target] and not rows.beside:
         logger.warning(
-            "target %r is %g in all %d rows, so that nothing tells how f varies, and predictions "
-            "are all but sure of it: give rows with other values too",
+            "target %r is %g in all %d rows, which say nothing of how f varies, and "
+            "predictions are nearly certain of this value: give rows with other values too",
             *(rows.target_names[0], sums.low[target], int(sums.rows)),
         )
     ends = float(sums.mean[target]), float(sums.high[target])
@@ -314,8 +315,9 @@ class _Turns:
                 break
         else:
             logger.warning(
-                "sites have not settled after %d turns: the bound still changes by %.3g nats of "
-                "%d rows; choose another likelihood, or give start= this model to go on",
+                "sites have not converged after %d iterations: the bound still changes by "
+                "%.3g nats for %d rows; fit again with start=model to go on, or choose "
+                "another likelihood",
                 MOST,
                 abs(gained),
                 found.rows,
@@ -496,7 +498,7 @@ def _at_modes(
 
 
 class Observed(NamedTuple):
-    """Which rows of a span miss nothing (r,), their targets (n, 1), columns beside and weights."""
+    """Mask (r,) of the complete rows of a span, targets (n, 1), columns beside, and weights."""
 
     known: np.ndarray
     y: np.ndarray

@@ -205,10 +205,10 @@ class Evidence:
         gained = (self.value(best) - self.value(trained)) / self.few.y.size
         if np.isfinite(gained) and gained > COARSE:
             logger.warning(
-                "training from the values in the kernel ended %s; the exact evidence "
-                "of %d rows is %.2g nats per value higher with a noise variance of %.2g: leave "
-                "the lengthscales out of the kernel, so that a start is searched for",
-                "in noise alone" if alone else "far from the best",
+                "training from the values in the kernel ended %s; the exact evidence of %d "
+                "rows is %.2g nats per value higher with a noise variance of %.2g: leave the "
+                "lengthscales out of the kernel to have a start searched for",
+                "with nothing but noise" if alone else "far from the best",
                 len(self.few.X),
                 gained,
                 best.noise_variance,
@@ -509,9 +509,9 @@ def trained_on(
     trained = theta.from_vector(best)
     if bounds[-1, 0] < bounds[-1, 1] and trained.noise_variance < NO_NOISE * np.exp(bounds[-1, 0]):
         logger.warning(
-            "the evidence of %d rows sees no noise (variance %.1e of standardised targets), which "
-            "makes predictions too sure where there is some: choose a larger n_subset, or "
-            "hyperparameters='bound'",
+            "the evidence of %d rows finds no noise (variance %.1e of standardised targets), "
+            "which makes predictions overconfident if there is some: choose a larger "
+            "n_subset, or hyperparameters='bound'",
             len(block.X),
             trained.noise_variance,
         )

@@ -57,7 +57,7 @@ ROUNDS, CLOSE = 30, 0.02
 SURE = 2.0
 """Standard errors that a gain on held-out rows has to be above zero, or a loss below."""
 SURER = 4.0
-"""Those of a gain on rows without those around them, which have much in common."""
+"""Standard errors of a gain on rows without those around them, which have much in common."""
 PIECES, GAPS, GAP_ROWS = 8, 128, 64
 """Parts of a block, of which one is left out, most blocks, and most rows of each."""
 HUGE = 1e200
@@ -128,7 +128,7 @@ class Variation:
         kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
         if next(averages(kernel), None) is not None:
             raise SettingError(
-                "hyper-parameters that vary over space belong to points, of which averages over "
+                "hyper-parameters that vary over space belong to points, but averages over "
                 "areas have several: fit with varying=None, or without footprints"
             )
         named = [*kernel.parameter_names, constraints.NOISE]
@@ -216,8 +216,8 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
         )
     if (away > APART).any():
         logger.warning(
-            "varying has places in %s that are all outside most rows, at least %.3g standard "
-            "deviations from their mean: %s",
+            "varying has places in %s that all lie far from most rows, at least %.3g "
+            "standard deviations from their mean: %s",
             *(", ".join(given.features), away.max(), expected.LIKELY),
         )
     names = [*theta.kernel.parameter_names, constraints.NOISE]
@@ -228,8 +228,8 @@ def taken(given: Given, stage: rounds.Rounds, theta: Theta, asked: Variation) ->
             size = scale.size(units[j])
             if size is None:
                 raise SettingError(
-                    f"varying has {name!r}, which has no unit of the data, as columns or targets "
-                    "have scales of their own: fit with standardize=False"
+                    f"varying has {name!r}, which has no unit of the data, because columns or "
+                    "targets have different scales: fit with standardize=False"
                 )
             logs[:, j] = np.log(values / size) - common[j]
     knots, which = np.unique(knots, axis=0, return_inverse=True)  # one where features alone differ

@@ -43,8 +43,8 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums, other: Other
     posterior = other.posterior
     if posterior.each:
         raise SettingError(
-            "start is a model of targets that are fitted to rows of their own, and these have the "
-            "same rows: start from one of its parts_"
+            "start is a model of targets that are fitted to rows of their own, but these "
+            "targets share their rows: start from one of its parts_"
         )
     _check(recipe, stage.rows, posterior)
     kernel = kernel_of(posterior, stage.scaling, stage.rows.n_features)

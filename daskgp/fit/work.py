@@ -42,7 +42,7 @@ def check(recipe: Recipe, rows: Rows, n: int | None) -> None:
     if n is None:
         return
     if n == 0:
-        raise InputError("no rows: the training data has length 0")
+        raise InputError("no rows: the training data has length 0; give rows at two places or more")
     if n == 1:
         raise scaling.one_row()
     if recipe.target_transform is not None and rows.y_variance is not None:
@@ -137,8 +137,8 @@ def check_noise(method: Declared, rows: Rows, name: str) -> None:
     for setting, given in (("y_variance", rows.y_variance), ("sample_weight", rows.weight)):
         if given is not None and not method.takes_noise:
             raise SettingError(
-                f"{setting} is given, and {name} would ignore it, as its method does not say "
-                f"takes_noise: leave it out ({setting}=False where the store has it)"
+                f"{setting} is given, and {name} would ignore it, because its method does not "
+                f"declare takes_noise: leave it out ({setting}=False where the store has it)"
             )
 
 
@@ -246,9 +246,9 @@ def refuse_large_map(cells: int, each: int) -> None:
     if cells * each > MEMORY_LIMIT:
         raise PlanError(
             f"the map has {cells:,} cells, whose mean and standard deviation take "
-            f"{_size(cells * each)} of memory, of which there are {_size(MEMORY_LIMIT)}: give "
-            "larger steps or a smaller extent, chunks to the grid, or write it part by part by "
-            "daskgp fit and daskgp predict"
+            f"{_size(cells * each)} of memory, but there are only {_size(MEMORY_LIMIT)}: give "
+            "larger steps or a smaller extent, chunks to the grid, or write it part by part "
+            "with daskgp fit and daskgp predict"
         )
 
 

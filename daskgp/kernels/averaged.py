@@ -48,7 +48,7 @@ stands for none."""
 FINEST = {1: 50, 2: 20, 3: 10}
 """Order of the rule whose error is not looked at, likewise."""
 ORDER_BEFORE = 3
-"""What no order stands for in descriptions that name it."""
+"""Order that ``None`` stands for in descriptions that name it."""
 MANY, MOST_ORDER = 10, 50
 MOST_NODES = MOST_ORDER**2
 """Most nodes of a rule: the variance of an average takes the square of their number."""
@@ -138,7 +138,7 @@ class Averaged(Kernel):
             )
         if next(averages(self.kernel), None) is not None:
             raise SettingError(
-                "Averaged holds a kernel of averages already: give the columns of one footprint"
+                "Averaged already holds a kernel of averages: give the columns of one footprint"
             )
         object.__setattr__(self, "footprint", _checked_footprint(self.footprint))
         object.__setattr__(self, "columns", _checked_columns(self.columns))
@@ -1007,8 +1007,8 @@ def averaged(kernel: Kernel, footprint: Any) -> Averaged:
     """
     if next(averages(kernel), None) is not None:
         raise SettingError(
-            f"footprint={shown(footprint)} and the kernel, which has Averaged, both give "
-            "footprints: leave one of them out"
+            f"footprint={shown(footprint)} and Averaged in the kernel both give footprints: "
+            "leave one of them out"
         )
     return Averaged(kernel, footprint)
 

@@ -27,7 +27,7 @@ LENGTHSCALE_BOUNDS = (1e-3, 1e1)  # times the range of the input
 REGISTRY: Registry[type[Kernel]] = Registry("kernel", "daskgp.kernels", {})
 """Classes of kernels by name; ``register`` adds to them."""
 OPERATORS: dict[str, Callable[[Any, Any], Kernel]] = {}
-"""What makes a sum of two kernels or numbers, and a product; ``compose`` adds them."""
+"""Makers of a sum of two kernels or numbers, and of a product; ``compose`` adds them."""
 
 
 class KernelGradient(NamedTuple):

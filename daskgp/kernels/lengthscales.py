@@ -10,7 +10,7 @@ from daskgp.kernels.rotated import rotations
 from daskgp.kernels.units import has_rotation
 
 REFINED, FINE = 2, 65
-"""How often the interval of a length is refined, and the places in it."""
+"""Number of refinements of the interval of a length, and the places in it."""
 NEAR = np.geomspace(1e-5, 10.0, 241)
 FAR = np.geomspace(10.0, 1e6, 201)[1:]
 """Distances, in ranges of a column, that correlations are evaluated at."""

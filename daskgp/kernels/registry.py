@@ -182,13 +182,18 @@ def _from_dict(description: Any, levels: int) -> Kernel:
         )
     if not isinstance(description, dict) or "kernel" not in description:
         seen = shown(description)
-        raise SettingError(f"{seen} does not describe a kernel: it has no 'kernel' entry")
+        raise SettingError(
+            f"{seen} does not describe a kernel: give it an entry 'kernel' with the name of one"
+        )
     settings = dict(description)
     name = settings.pop("kernel")
     if isinstance(name, str) and name in COMPOSITES:
         parts = settings.get("parts")
         if not isinstance(parts, list) or len(settings) != 1:
-            raise SettingError(f"a {name} of kernels is described by a list 'parts' alone")
+            raise SettingError(
+                f"a {name} of kernels is described by a list 'parts' and "
+                "nothing else: give only that"
+            )
         composite: Any = COMPOSITES[name]
         return composite(tuple(_from_dict(part, levels - 1) for part in parts))
     kind, held = REGISTRY.find(name), []
@@ -222,8 +227,8 @@ def _check_round_trip(kind: type[Kernel]) -> None:
     """Raise SettingError unless kernels of a class can be rebuilt from their descriptions."""
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise SettingError(
-            f"{kind.__name__} has no {', '.join(missing)}: a kernel needs all of its base's "
-            "abstract members"
+            f"{kind.__name__} has no {', '.join(missing)}: define all abstract members of "
+            "kernels.Kernel"
         )
     try:
         first = kind()

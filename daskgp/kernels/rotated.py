@@ -48,7 +48,7 @@ PROJECT = (
     "project them to metres east and north, with pyproj, or for a small region with "
     "east = 111.2 * cos(middle latitude) * longitude and north = 111.2 * latitude, in km"
 )
-"""What to do where directions on the ground are wanted."""
+"""Remedy where directions on the ground are wanted."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ class Rotated(Kernel):
             )
         if next(rotations(self.kernel), None) is not None:
             raise SettingError(
-                "Rotated holds a kernel that is rotated already: add or multiply rotated kernels, "
-                "or give more columns to one"
+                "Rotated already holds a rotated kernel: add or multiply rotated kernels, or "
+                "give more columns to one"
             )
         if next(averages(self.kernel), None) is not None:
             raise SettingError(
-                "Rotated holds averages over areas, which would turn with it: rotate the kernel at "
-                "points, Averaged(Rotated(...))"
+                "Rotated holds averages over areas, which would turn with it: rotate the "
+                "kernel of points instead, Averaged(Rotated(...))"
             )
         columns = _checked_columns(self.columns)
         object.__setattr__(self, "columns", columns)

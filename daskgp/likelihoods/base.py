@@ -125,10 +125,10 @@ class Likelihood(ABC):
     interval: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """Least and largest y."""
     columns: ClassVar[tuple[str, ...]] = ()
-    """What rows may have beside y: "noise" are noise variances of their own, see ``of_rows``;
+    """Columns that rows may have beside y: "noise" are their own noise variances, see ``of_rows``;
     others go to ``with_columns``."""
     columns_in_units: ClassVar[tuple[str, ...]] = ()
-    """Those of ``columns`` that have the unit of y."""
+    """Columns that have the unit of y, of ``columns``."""
     sized_by_data: ClassVar[bool] = False
     """True if the number of parameters is that which ``start`` finds."""
     in_units: ClassVar[tuple[str, ...]] = ()
@@ -315,7 +315,7 @@ class Likelihood(ABC):
 
     @property
     def own_columns(self) -> tuple[str, ...]:
-        """Those of ``columns`` that ``with_columns`` takes.
+        """Columns that ``with_columns`` takes, of ``columns``.
 
         Examples
         --------

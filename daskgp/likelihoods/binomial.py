@@ -124,7 +124,7 @@ class Binomial(Likelihood):
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
         trials = np.mean(self._trials(np.zeros(1)))
         if trials == 0:
-            raise InputError("trials are 0 in all rows: give rows that have some")
+            raise InputError("trials are 0 in all rows: give rows with at least one trial")
         share = np.asarray(y_mean, np.float64) / trials
         return logit(np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE))
 

@@ -23,7 +23,7 @@ from daskgp.likelihoods.quadrature import LEAST_VARIANCE, hermite
 NODES = 80
 """Nodes of the trapezoidal rule over t, which is that exact for functions that end flat."""
 BELOW, BEYOND = 4.0, 17.0
-"""How far below the largest f and beyond it t may be."""
+"""Distances below the largest f and beyond it that t may have."""
 REACH = 5.0
 """Standard deviations of f from its mean that count for the ends of t."""
 ROWS = 128

@@ -118,8 +118,8 @@ class Censored(Likelihood):
         for name, other in (self.columns, self.columns[::-1]):
             if other not in values:
                 raise SettingError(
-                    f"rows have {name} without {other}, so that none would be measured: give both, "
-                    "which are y itself where it is measured, and -inf or inf where a side is open"
+                    f"rows have {name} without {other}, so none would be measured: give both; "
+                    "they are y itself if it is measured, and -inf or inf on an open side"
                 )
         return _CensoredRows(self.sigma, *(values[name] for name in self.columns))
 

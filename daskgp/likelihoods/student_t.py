@@ -57,8 +57,8 @@ class StudentT(Likelihood):
         object.__setattr__(self, "df", parameter(self.df, "df of StudentT"))
         if self.df <= 2:
             raise SettingError(
-                f"df of StudentT is {self.df:g}, but the variance is finite above 2 only: "
-                f"take {DF_BOUNDS[0]} or more"
+                f"df of StudentT is {self.df:g}, but the variance is only finite above 2: "
+                f"give {DF_BOUNDS[0]} or more"
             )
 
     @property

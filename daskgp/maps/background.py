@@ -126,9 +126,8 @@ def of(
     other = [str(dim) for dim in background.dims if dim not in features]
     if other:
         raise InputError(
-            f"background has the dimension {other[0]!r}, which is not a feature: select from it, "
-            "the "
-            f"features are {', '.join(features)}"
+            f"background has the dimension {other[0]!r}, which is not a feature: select one "
+            f"value of it; the features are {', '.join(features)}"
         )
     bare = grids.without_coordinates(background, background.dims)
     if bare:
@@ -136,9 +135,8 @@ def of(
     short = [str(dim) for dim in background.dims if background.sizes[dim] < 2]
     if short:
         raise InputError(
-            f"background has {background.sizes[short[0]]} value along {short[0]!r}, between which "
-            "nothing lies: give two or more, or select it, .isel("
-            f"{short[0]}=0)"
+            f"background has {background.sizes[short[0]]} value along {short[0]!r}, which "
+            f"cannot be interpolated: give two or more, or select it, .isel({short[0]}=0)"
         )
     ordered = _closed(background.sortby(list(background.dims)))
     at_rows, at_cells = dict[Any, Any](), dict[Any, Any]()

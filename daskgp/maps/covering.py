@@ -51,7 +51,7 @@ def grid_over(
     missing = next((name for name in resolution if ends[0, named.index(name)] == np.inf), None)
     if missing is not None and missing not in extent:
         raise InputError(
-            f"{sources.shown(source)} has no value of {missing!r}, so that nothing says where the "
+            f"{sources.shown(source)} has no value of {missing!r}, so nothing says where the "
             f"grid lies: give rows, or its ends in extent (--extent {missing}=LOW:HIGH)"
         )
     ranges = dict(zip(named, map(tuple, ends.T.tolist()), strict=True))

@@ -1,4 +1,4 @@
-"""From values of any source to a map on a labelled grid, with a model of its choice in between."""
+"""Interpolation of values of any source to a map on a labelled grid, with a model of its choice."""
 
 from __future__ import annotations
 
@@ -279,8 +279,8 @@ def _left(
         first, last = first.where(own), last.where(own)
     if kept and first.chunks is None and not bool(first.notnull().any()):
         logger.warning(
-            "no cell of the map is left with a value, of standard deviations from %.3g to %.3g: "
-            "see mask, max_std and min_neighbours",
+            "no cell of the map is left with a value (standard deviations go from %.3g to "
+            "%.3g): change mask, max_std or min_neighbours",
             float(std.min()),
             float(std.max()),
         )
@@ -293,8 +293,8 @@ def _beside(columns: Mapping[str, Any], background: Any) -> Names:
     wrong = [name for name in names if name not in ("y_std", "y_variance", "weight")]
     if wrong and background is not None:
         raise SettingError(
-            f"background is subtracted from the target, which {wrong[0]} does not go with: leave "
-            "one of them out"
+            f"background is subtracted from the target, which does not go with {wrong[0]}: "
+            "leave one of them out"
         )
     return tuple(dict.fromkeys(names.values()))
 
@@ -405,8 +405,9 @@ def asked_for(
         missing = [name for name in wanted if name not in common]
         if missing:
             raise InputError(
-                f"feature {missing[0]!r} is not in both source and grid: the source has "
-                f"{', '.join(has)}, and the grid {', '.join(dict.fromkeys(there)) or 'nothing'}"
+                f"feature {missing[0]!r} is not in both source and grid: rename it or leave "
+                f"it out; the source has {', '.join(has)}, and the grid "
+                f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
     else:
         own = set(grid.dims) | set(grid.coords)
@@ -414,8 +415,8 @@ def asked_for(
         wanted = tuple(n for n in alike if n != target and n not in beside)
         if not wanted:
             raise InputError(
-                "source and grid have no name in common, so that nothing says where a row is: the "
-                f"source has {', '.join(has)}, and the grid "
+                "source and grid have no name in common, so nothing says where a row is: "
+                f"rename one of them; the source has {', '.join(has)}, and the grid "
                 f"{', '.join(dict.fromkeys(there)) or 'nothing'}"
             )
         _check_axes(table, wanted, grid, "source" if like is source else "grid")
@@ -461,10 +462,10 @@ def _check_axes(table: Table, wanted: Names, grid: xr.Dataset, what: str) -> Non
     lost = [name for name in table.defaults if name not in wanted] if table.gridded else []
     if lost:
         raise InputError(
-            f"the source has {' and '.join(lost)}, but the {what} does not, so that values at "
-            f"all of {'it' if len(lost) == 1 else 'them'} would be of one place: give the {what} "
-            f"{lost[0]}, too (--resolution or --extent {lost[0]}=...), select from the source, or "
-            "name the features (features=, --features)"
+            f"the source has {' and '.join(lost)}, but the {what} does not, so all values "
+            f"along {'it' if len(lost) == 1 else 'them'} would be at one place: give the "
+            f"{what} {lost[0]}, too (--resolution or --extent {lost[0]}=...), select from the "
+            "source, or name the features (features=, --features)"
         )
 
 
@@ -520,7 +521,10 @@ def _said(asked: Asked, min_neighbours: int | None) -> tuple[Mapping[str, Any], 
             "text: leave one of them out, or use max_std"
         )
     if not known:
-        raise InputError(f"target {asked.target!r} has no value: there is nothing to interpolate")
+        raise InputError(
+            f"target {asked.target!r} has no value, so there is nothing to "
+            "interpolate: give rows that have one"
+        )
     return table.attributes.get(asked.target, {}), known
 
 

@@ -1,4 +1,4 @@
-"""Where data reach: cells that have rows within the distance over which values are alike."""
+"""Reach of data: cells that have rows within the distance over which values are alike."""
 
 from __future__ import annotations
 

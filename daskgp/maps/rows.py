@@ -67,7 +67,7 @@ def _grid(source: Any, names: Names) -> xr.Dataset:
     given = sources.addresses(source)
     if len(given) != 1 or remote.is_pattern(given[0]):
         raise InputError(
-            "background and mask go with one file of a grid, and the source is "
+            "background and mask take a grid in one file, but the source is "
             f"{sources.shown(source)}: open several with xarray.open_mfdataset"
         )
     with gridded.readable(given[0]), gridded.open_grid(given[0], names) as opened:

@@ -486,7 +486,8 @@ def warn_of_angles(
         near = [_inside(ranges[j], ends) for j, ends in zip(geographic, RADIANS, strict=True)]
         if all(near):
             logger.warning(
-                "%s, all of them near 0° E, 0° N: if these are radians, fit numpy.degrees of them",
+                "%s, all of them near 0° E, 0° N: if these are radians, convert them with "
+                "numpy.degrees",
                 " and ".join(said[j] for j in geographic),
             )
         return

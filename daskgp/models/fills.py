@@ -86,7 +86,7 @@ class Fill(NamedTuple):
     value: float
     rows: int
     left_out: bool
-    """Whether it is taken for a missing value; else it is only told."""
+    """True if it is taken for a missing value; else it is only told."""
     others: Limits
     """Lowest and highest of the other values."""
 

@@ -25,9 +25,9 @@ def expert_weights(system: System, ridge: float, shrunk: System | None = None) -
     total, size = abs(float(beta.sum())), float(np.abs(beta).sum())
     if size > CANCELLING * max(1.0, total):
         logger.warning(
-            "the weights of %d experts cancel, the sum of their sizes is %.3g: variances are wide "
-            "where they do; a larger shrinkage=0.1 of sparse experts, a ridge=1e-3 or fewer "
-            "experts damp them",
+            "the weights of %d experts cancel (their absolute values add up to %.3g), which "
+            "makes variances wide: choose a larger shrinkage, such as 0.1, for sparse "
+            "experts, ridge=1e-3, or fewer experts",
             len(beta),
             size,
         )

@@ -516,8 +516,9 @@ def warn_of_columns(
             uneven.append(", ".join(f"{name!r} ({size:.3g})" for size, name in ranked))
     if uneven:
         logger.warning(
-            "one lengthscale or variance of the kernel serves features of very different standard "
-            "deviation, %s: give it one for each (ard=True), or the features in other units",
+            "features of very different standard deviation, %s, share one lengthscale or "
+            "variance of the kernel: give each its own (ard=True), or give them in other "
+            "units",
             "; ".join(uneven),
         )
 
@@ -613,7 +614,7 @@ def warn_of_row_numbers(
     said = [repr(name) for j, name in enumerate(feature_names) if name and numbers[j]]
     if said:
         logger.warning(
-            "%s only to number the rows: leave %s out unless the order of the rows tells something",
+            "%s only to number the rows: leave %s out unless the order of the rows matters",
             f"features {', '.join(said)} seem" if said[1:] else f"feature {said[0]} seems",
             "them" if said[1:] else "it",
         )
@@ -712,8 +713,8 @@ def one_row(missing: int = 0, weighted: bool = False) -> InputError:
     what = "a missing value (NaN)" if not weighted else "a sample_weight of zero or a missing value"
     others = f" of {missing + 1}, as all others have {what}" if missing else ""
     return InputError(
-        f"1 usable row{others}: rows at two places or more are needed, as one sample says nothing "
-        "of how the target varies"
+        f"1 usable row{others}: rows at two places or more are needed, because one sample "
+        "says nothing about how the target varies"
     )
 
 
@@ -762,7 +763,7 @@ def check_values(
             f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN): "
             "leave out columns that are mostly missing, or fill them"
             if sums.dropped
-            else "no rows: the training data has length 0"
+            else "no rows: the training data has length 0; give rows at two places or more"
         )
     for name, size in zip(names, _sizes(sums), strict=True):
         if size > LARGEST:

@@ -30,7 +30,7 @@ class Observed(NamedTuple):
 
     @property
     def given(self) -> dict[str, Array]:
-        """Those that are there, as ``Likelihood.with_columns`` takes them."""
+        """Columns that are there, as ``Likelihood.with_columns`` takes them."""
         return {name: own for name, own in self._asdict().items() if own is not None}
 
 

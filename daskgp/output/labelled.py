@@ -124,8 +124,8 @@ def check_encoding(path: str, encoding: Encoding) -> None:
     others = encoding._replace(dtype=None)
     if rasters.is_geotiff(path) and (others != AS_GIVEN or encoding.dtype == encodings.PACKED):
         raise SettingError(
-            f"{path} is written in tiles of its own, of floats: of an encoding it takes the dtype "
-            "float32 or float64 alone"
+            f"{path} is written in tiles of its own: give only dtype 'float32' or 'float64' "
+            "of the encoding"
         )
     if not rasters.is_geotiff(path):
         encodings.check_kind(encoding, path.lower().endswith(".nc"))

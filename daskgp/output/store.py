@@ -281,14 +281,15 @@ def work_of(job: Job) -> Iterator[Work]:
     else:
         if not isinstance(job.source, str | os.PathLike):
             raise InputError(
-                f"the source is a {type(job.source).__name__}: predict_store takes the place of a "
-                "dataset store or of a grid, or an xarray object; predict takes arrays and frames"
+                f"the source is a {type(job.source).__name__}: give the path of a dataset "
+                "store or a grid, or an xarray object; for arrays and data frames call "
+                "predict"
             )
         more = job.made_of is None and job.outputs._replace(samples=None) != Outputs()
         if job.encoding != AS_GIVEN:
             raise SettingError(
-                f"{job.source} holds rows, whose predictions have its chunks and are float64: an "
-                "encoding is for maps"
+                f"{job.source} holds rows, whose predictions have its chunks and are float64: "
+                "leave the encoding out, which is for maps"
             )
         if job.mask or more:
             remedy = "a store of rows has the mean and the variance, of which they are made"
@@ -419,7 +420,7 @@ def _rows(posterior: Posterior, source: str) -> da.Array:
         raise
     check_columns(posterior, X, data.column_names(X))
     if not X.shape[0]:
-        raise InputError(f"{source} has no rows: there is nothing to predict")
+        raise InputError(f"{source} has no rows, so there is nothing to predict: give at least one")
     return X
 
 

@@ -118,7 +118,9 @@ def finite_values(name: str, values: Any, n: int) -> np.ndarray:
     if values.shape != (n,):
         raise InputError(f"{name} has shape {values.shape} but X has {n} points: give shape ({n},)")
     if not np.isfinite(values).any():
-        raise InputError(f"{name} holds no finite value to draw")
+        raise InputError(
+            f"{name} holds no finite value to draw: give values of which some are finite"
+        )
     return values
 
 

@@ -87,7 +87,7 @@ def history(
     1
     """
     if not len(history):
-        raise InputError("history is empty: it has entries after a fit with an optimizer")
+        raise InputError("history is empty: fit with an optimizer to have entries")
     if against not in history[0]:
         known = ", ".join(map(str, history[0]))
         raise InputError(f"history has no {shown(against)}: choose against= among {known}")

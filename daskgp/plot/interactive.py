@@ -222,7 +222,7 @@ def _limits(title: str, field: Any, spread: bool) -> tuple[float, float]:
     some = field.isel({d: slice(None, None, -(-n // LOOKED_AT)) for d, n in field.sizes.items()})
     values = np.ravel(some.values).astype(np.float64)
     if not np.isfinite(values).any():
-        raise InputError(f"{title!r} holds no finite value to draw")
+        raise InputError(f"{title!r} holds no finite value to draw: give a field that has some")
     return range_of(values, 0 if spread else 1, 99)
 
 

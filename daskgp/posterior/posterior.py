@@ -95,19 +95,19 @@ class Posterior:
     fills: Fills = ()
     ranges: Sequence[Sequence[float] | None] = ()
     finds_fills: bool = True
-    """Whether fill values in common use, far outside these ranges, are missing in places."""
+    """True if fill values in common use, far outside these ranges, are missing in places."""
     categories: Levels = field(default_factory=dict)
     """Levels of features that are categories, by the names of these."""
     unseen: UnseenName = "error"
-    """What other levels are: an error, or those of a new one."""
+    """Treatment of other levels: an error, or those of a new one."""
     rows_checksum: int = 0
     """Sum of the hashes of all training rows, with their targets and noise."""
     reference: Mapping[str, Any] = field(default_factory=dict)
-    """What says the coordinate reference system of the rows, none if it is not known."""
+    """Attributes of the coordinate reference system of the rows, none if it is not known."""
     joint: bool = False
-    """Whether the method sees each target of a place as a row of its own."""
+    """True if the method sees each target of a place as a row of its own."""
     each: tuple[Posterior, ...] = ()
-    """Those of separate targets that have rows of their own, see ``posterior.separate``."""
+    """Posteriors of separate targets that have rows of their own, see ``posterior.separate``."""
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -309,7 +309,7 @@ class Posterior:
             setting = self.method.quiet_setting()
             other = f", or fit with {setting}" if setting else ""
             raise SettingError(
-                "the spread of this method is that of new observations alone: ask for "
+                "this method only has the spread of new observations: ask for "
                 f"include_noise=True{other}"
             )
 
@@ -336,7 +336,7 @@ class Posterior:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether places have no joint prior, as each is conditioned on those before it."""
+        """True if places have no joint prior, because each is conditioned on those before it."""
         return self.method.one_by_one(self.theta, self.state)
 
     @property
@@ -507,8 +507,8 @@ class Posterior:
         usable = usable_rows(scaled)
         if want == "covariance" and not usable.all():
             raise InputError(
-                "X has missing or infinite values, or some that are too large to be squared: a "
-                "joint covariance needs none"
+                "X has missing or infinite values, or some that are too large to be squared: "
+                "leave these rows out of a joint covariance"
             )
         if not usable.all():
             self._say_fills(X)

@@ -185,7 +185,7 @@ def _refuse_sizes(n: float, most: int | None) -> None:
     if n != n:  # NaN: unknown to dask
         raise InputError("X has unknown chunk sizes: call compute_chunk_sizes() on it")
     if n == 0:
-        raise InputError("no places: X has length 0, and an average needs one")
+        raise InputError("no places: X has length 0; give at least one to average over")
     if most is not None and n > most:
         raise InputError(
             f"the average over {n:,} places needs their {float(n) ** 2:.1g} covariances: thin the "
@@ -207,7 +207,7 @@ def _given_weights(weights: Any, n: int) -> Any:
     if isinstance(w, np.ndarray):
         check_weights(w)
         if not w.any():
-            raise InputError("all weights are 0: an average needs one that is greater")
+            raise InputError("all weights are 0: give at least one that is greater")
     return w
 
 

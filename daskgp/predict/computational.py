@@ -46,8 +46,8 @@ def variance(
     )
     if not left.settled:
         logger.warning(
-            "the computational part had not settled after %d steps of conjugate gradients: what "
-            "is given is below it",
+            "conjugate gradients for the computational part stopped after %d steps: the "
+            "value given is too small",
             STEPS,
         )
     part: np.ndarray = np.minimum(left.value, whole)

@@ -53,8 +53,8 @@ def _refuse_no_variance(values: np.ndarray) -> np.ndarray:
     for what, wrong in (("negative", values < 0), ("infinite", np.isinf(values))):
         if wrong.any():
             raise InputError(
-                f"y_variance is {what} in {checks.rows(wrong.sum())}: error variances are positive "
-                "and finite"
+                f"y_variance is {what} in {checks.rows(wrong.sum())}: give positive and "
+                "finite error variances"
             )
     return values
 

@@ -121,7 +121,7 @@ def connect(
 
 
 ENDED = "Nanny failed to start worker process"
-"""What distributed says of a worker that ended before it could say why."""
+"""Text of distributed about a worker that ended before it could say why."""
 
 
 def _local_cluster(

@@ -252,8 +252,8 @@ def _get_of_dask() -> Any:
         if "asynchronous" not in str(error):
             raise
         raise InputError(
-            "the client of Dask is asynchronous and its event loop is running, which would wait "
-            "for itself: call from a thread, await asyncio.to_thread(model.fit, X, y), or make the "
+            "the client of Dask is asynchronous and this call would block its event loop: "
+            "call from a thread, await asyncio.to_thread(model.fit, X, y), or make the "
             "client without asynchronous=True"
         ) from None
 

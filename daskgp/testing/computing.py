@@ -1,4 +1,4 @@
-"""What a check can watch: whether anything is computed, and how values change."""
+"""Watchers for checks: whether anything is computed, and how values change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every estimator promises, whatever its method."""
+"""Promises of every estimator, whatever its method."""
 
 from __future__ import annotations
 

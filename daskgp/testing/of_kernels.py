@@ -1,4 +1,4 @@
-"""What holds for every kernel."""
+"""Promises of every kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskgp.testing.computing import agree, central_differences
 CHECKS: list[Check] = []
 Law: TypeAlias = Callable[[Kernel, np.ndarray, np.ndarray, float], None]
 LAWS: list[Law] = []
-"""Those of them that hold at any rows X (n, d) and Z (m, d), to a relative tolerance."""
+"""Checks that hold at any rows X (n, d) and Z (m, d), to a relative tolerance."""
 RTOL = 1e-6
 WIDTHS = (3, 2, 1, 4, 5, 6, 7, 8)
 """Numbers of columns that are tried, as a kernel may have one lengthscale for each of its own."""

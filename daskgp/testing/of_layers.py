@@ -1,4 +1,4 @@
-"""What holds for every layer between the Gaussian of a method and what is predicted."""
+"""Promises of every layer between the Gaussian of a method and what is predicted."""
 
 from __future__ import annotations
 

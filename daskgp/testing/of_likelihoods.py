@@ -1,4 +1,4 @@
-"""What holds for every likelihood."""
+"""Promises of every likelihood."""
 
 from __future__ import annotations
 

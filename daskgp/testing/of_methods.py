@@ -1,4 +1,4 @@
-"""What holds for every method: its sums, gradients, limits, and what it declares."""
+"""Promises of every method: its sums, gradients, limits, and what it declares."""
 
 from __future__ import annotations
 

@@ -273,8 +273,8 @@ def _warn_of_no_errors(fit: Fit, rows: data.Rows) -> None:
     told = any(name in note.get("given", ()) for note in fit.seen)
     if told and rows.y_variance is None:
         logger.warning(
-            "the rows of the fit had %s and these have none, so they count as exact but for the "
-            "noise that was learned: give %s",
+            "the rows of the fit had %s and these have none, so their only noise is the "
+            "learned one: give %s",
             name,
             name,
         )
@@ -300,8 +300,8 @@ def more_rows(
     crs.refuse_other(rows.reference, posterior.reference, "the new rows", "the rows of the fit")
     if rows.n_targets != posterior.n_targets:
         raise InputError(
-            f"y has {rows.n_targets} targets, but the model was fitted with {posterior.n_targets}: "
-            f"{', '.join(posterior.target_names)}"
+            f"y has {rows.n_targets} targets, but the model was fitted with "
+            f"{posterior.n_targets}: give {', '.join(posterior.target_names)}"
         )
     rows = replace(
         rows,
@@ -329,7 +329,7 @@ def described(
     """
     scale, spans = fit.posterior.scaling, recipe.spans(rows)
     if not len(rows):
-        raise InputError("no rows: there is nothing to learn from")
+        raise InputError("no rows: there is nothing to learn from; give at least one")
     if scale.transform is not None:
         transform = targets.carried(rows, spans, executor, scale.transform, -1 if forget else 1)
         scale = replace(scale, transform=transform)
@@ -351,8 +351,8 @@ def _warned_of_left_out(fit: Fit, sums: scaling.Sums, rows: data.Rows) -> Fit:
     if not names or fit.told:
         return fit
     logger.warning(
-        "%s: left out because the first rows held one value of it, but now it varies: "
-        "start again with rows in which it does",
+        "%s: left out because it was constant in the first rows, but now it varies: start "
+        "again with rows in which it varies",
         ", ".join(names),
     )
     return replace(fit, told=True)

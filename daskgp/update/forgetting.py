@@ -91,7 +91,7 @@ def warn_of_twice(fit: Fit, rows: data.Rows, spans: Sequence[Span]) -> None:
     again = np.delete(np.concatenate(numbers), first)
     if len(again):
         logger.warning(
-            "%s of %d to forget repeat others of them, first row %d, and are taken out as often, "
-            "although rows of the model hardly repeat: give each once",
+            "%s of %d to forget repeat others of them, first row %d, and are removed as "
+            "often, although rows of the model hardly repeat: give each row once",
             *(counted(len(again)), len(rows), int(again.min()) + 1),
         )

@@ -257,7 +257,10 @@ def forget(recipe: Recipe, fit: Fit, X: Any, y: Any, beside: Beside) -> Fit:
     if source is None:
         return changing.changed(recipe, fit, X, y, beside, forget=True)
     if not source.rows:
-        raise InputError(f"the model has no rows of {url}: there is nothing to forget")
+        raise InputError(
+            f"the model has no rows of {url}, so there is nothing to forget: "
+            "give a store that it was fitted to or updated with"
+        )
     if (source.start, source.rows) != (0, len(X)):
         part = f"[{source.start}:{source.rows}]"
         raise InputError(
@@ -379,7 +382,7 @@ def _column(names: tuple[str, ...], along: str | int) -> int:
         return along
     if along in names:
         return names.index(str(along))
-    raise SettingError(f"along={shown(along)}: the features are {', '.join(names)}")
+    raise SettingError(f"along={shown(along)} is not a feature: choose among {', '.join(names)}")
 
 
 def _start(dataset: seen.Dataset, start: int, window: float, along: str | int | None) -> int:

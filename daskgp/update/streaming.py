@@ -51,7 +51,7 @@ def learned(recipe: Recipe, fit: Fit | None, X: Any, y: Any, beside: Beside) -> 
     fills, rows = rows.fills, run.left_by_regressor(recipe, rows, executor, "")
     work.check(recipe, rows, None)
     if not len(rows):
-        raise InputError("no rows: there is nothing to learn from")
+        raise InputError("no rows: there is nothing to learn from; give at least one")
     spans = recipe.spans(rows)
     if rows.beside:
         targets.check_columns(rows, spans, executor, recipe.observed_by)

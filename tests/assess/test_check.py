@@ -38,11 +38,11 @@ def test_rows_of_the_fit_are_no_test(caplog):
     assert "training row" not in caplog.text
     daskgp.check(model, X[:150], y[:150])
     (line,) = [line for line in caplog.messages if "training row" in line]
-    assert line.startswith("100 of 150 test rows that were looked at have the features of")
+    assert line.startswith("100 of the 150 test rows examined have the features of")
     caplog.clear()
     local = daskgp.VecchiaGP(max_iter=2, progress=False).fit(X[:100], y[:100])
     daskgp.check(local, X[:100], y[:100])
-    assert "100 of 100 test rows" in caplog.text
+    assert "100 of the 100 test rows" in caplog.text
 
 
 def test_scores_are_those_of_all_rows(fitted, make_store):

@@ -165,7 +165,7 @@ def test_score_leaves_out_what_is_missing_and_says_so(fitted, tmp_path, schedule
     holed[3, 1], known[7] = np.nan, np.nan
     test = dataset(tmp_path / "t.zarr", holed, known)
     result = invoke("score", fitted, test, "--scheduler", scheduler)
-    assert result.stderr == "Warning: 1 value is left out, as a feature is missing\n"
+    assert result.stderr == "Warning: 1 value is left out, because a feature is missing\n"
     keep = np.setdiff1d(np.arange(150), [3, 7])
     clean = dataset(tmp_path / "clean.zarr", X[keep], y[keep])
     expected = succeed("score", fitted, clean, "--scheduler", scheduler)

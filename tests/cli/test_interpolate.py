@@ -154,7 +154,7 @@ def test_a_table_without_rows_is_told(tmp_path):
     (tmp_path / "empty.csv").write_text("lon,lat,temp\n")
     given = ("interpolate", tmp_path / "empty.csv", tmp_path / "map.nc", "--target", "temp")
     said = refused(*given, "--resolution", "lon=0.5,lat=0.5")
-    assert "has no value of 'lon', so that nothing says where the grid lies" in said
+    assert "has no value of 'lon', so nothing says where the grid lies" in said
     assert "there is nothing to interpolate" in refused(*given, *GRID)
     assert not (tmp_path / "map.nc").exists()
 
@@ -215,11 +215,14 @@ def test_columns_that_do_not_go_with_a_map_are_told(table, tmp_path):
     given = ("interpolate", tmp_path / "rows.csv", tmp_path / "map.nc", *GRID, "--target")
     censored = ("--model", "exact", "--set", "likelihood=censored")
     for words, said in (
-        (("temp,low",), "--target is temp,low: a map is of one target"),
-        (("temp", "--y-std", "low,lat"), "--y-std is low,lat: a map is of one target"),
+        (("temp,low",), "--target is temp,low: a map has one target"),
+        (("temp", "--y-std", "low,lat"), "--y-std is low,lat: a map has one target"),
         (("temp", "--y-variance", "lwo"), "lwo"),
         (("temp", "--exposure", "low"), "exposure"),
-        (("temp", "--lower", "low", "--background", guess, *censored), "which lower does not go"),
+        (
+            ("temp", "--lower", "low", "--background", guess, *censored),
+            "which does not go with lower",
+        ),
         (("temp", "--y-std", "low"), "low"),
     ):
         assert said in refused(*given, *words)

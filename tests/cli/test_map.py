@@ -72,7 +72,7 @@ def test_coastlines_are_those_of_a_file_or_none(stored, tmp_path, monkeypatch):
     ("given", "says", "code"),
     [
         (("map.nc", "out.gif"), "cannot tell the format", 2),
-        (("cube.zarr", "out.png"), "and a figure shows two.*--at time=2026-03-05", 2),
+        (("cube.zarr", "out.png"), "but a figure shows two.*--at time=2026-03-05", 2),
         (("cube.zarr", "out.png", "--at", "depth=1"), "with a dimension of .*, time, lat, lon", 2),
         (
             ("cube.zarr", "out.png", "--at", "time=soon"),

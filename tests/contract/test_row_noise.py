@@ -356,7 +356,7 @@ def test_errors_that_stay_behind_are_warned_of(tmp_path, caplog):
     X, y = daskgp.open_dataset(with_noise(tmp_path / "t.zarr", *cases.rows()))
     for changed in (y.rechunk(30), y.astype("f4"), y[:100]):
         cases.fixed("sgpr").fit(X[: len(changed)], changed)
-        assert caplog.text.count("the store of y has y_variance and weight, which a slice") == 1
+        assert caplog.text.count("the store of y has y_variance and weight, but this y is a") == 1
         caplog.clear()
     cases.fixed("sgpr").fit(X, y)
     cases.fixed("sgpr").fit(X, y.rechunk(30), y_variance=False, sample_weight=False)

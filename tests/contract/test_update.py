@@ -214,8 +214,8 @@ def test_a_row_that_is_forgotten_twice_is_told(caplog):
     twice = np.r_[0:20, 3, 7]
     plain("sgpr").fit(X, y).forget(X[twice], y[twice])
     assert caplog.messages == [
-        "2 rows of 22 to forget repeat others of them, first row 21, and are taken out as often, "
-        "although rows of the model hardly repeat: give each once"
+        "2 rows of 22 to forget repeat others of them, first row 21, and are removed as often, "
+        "although rows of the model hardly repeat: give each row once"
     ]
     caplog.clear()
     repeated = np.r_[0 : len(y), 3, 7]
@@ -556,7 +556,7 @@ def test_a_window_that_cannot_be_is_refused(store, tmp_path):
         ({"window": 0}, "window=0: a whole number of rows above 0 is needed"),
         ({"window": 1.5}, "window=1.5: a whole number of rows"),
         ({"window": np.nan, "along": "x0"}, "a length along 'x0' above 0"),
-        ({"window": 5, "along": "t"}, "along='t': the features are x0, x1"),
+        ({"window": 5, "along": "t"}, "along='t' is not a feature: choose among x0, x1"),
         ({"along": "x0"}, "along='x0' has no effect without window="),
         ({"window": np.nan}, "window=nan: a whole number of rows above 0"),
         ({"window": np.inf}, "window=inf: a whole number of rows above 0"),

@@ -77,4 +77,4 @@ def test_text_among_numbers_is_no_category(tmp_path):
 
 def test_names_of_rows_are_told(caplog):
     categories.coded(pd.DataFrame({"id": [*"abcdefghijklmnopqrstuv"]}))
-    assert "22 different values in 22 rows, as names of rows have" in caplog.text
+    assert "22 different values in 22 rows, as if each named a row" in caplog.text

@@ -298,7 +298,7 @@ CSVS = {
     "tabs": ("a\ty\n1\t2\n", {}, "from pandas.read_csv(file, sep='\\t', decimal=',')"),
     "bars": ("a|y\n1|2\n", {}, "instead of '|' and points in its numbers, for example from pandas"),
     "no rows": ("a,y\n", {}, "has no rows to convert: it is empty"),
-    "only a target": ("y\n1\n", {}, "has no column beside the target y: add one for each feature"),
+    "only a target": ("y\n1\n", {}, "has no column beside the target y: add a column for each"),
     "a comma more": (
         f"a,b,y\n{THREE}1,2,3,4\n",
         {},
@@ -427,7 +427,7 @@ def test_a_table_without_a_target_becomes_inputs_alone(tmp_path, frame, name):
     X = data.open_inputs(str(tmp_path / "o.zarr"))
     assert data.column_names(X) == result.features
     np.testing.assert_array_equal(X.compute(), frame[["a", "b", "k"]].to_numpy())
-    with pytest.raises(InputError, match=r"has no y, it holds X alone.*--target NAME"):
+    with pytest.raises(InputError, match=r"has no y, only X.*--target NAME"):
         data.open_dataset(str(tmp_path / "o.zarr"))
 
 

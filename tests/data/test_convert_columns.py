@@ -109,9 +109,9 @@ def test_times_of_which_some_have_no_zone_are_told(early, late, tmp_path, caplog
     (tmp_path / "t.csv").write_text("\n".join(["when,y", *times]))
     convert(tmp_path / "t.csv", tmp_path / "o.zarr", "y", block_rows=30)
     wanted = (
-        f"column 'when' of {tmp_path / 't.csv'} has times with and without a time zone, of which "
-        f"those without are read as UTC (row 81 is the first {'without' if early else 'with'} "
-        "one): write all of them with theirs"
+        f"column 'when' of {tmp_path / 't.csv'} has times with and without a time zone (row 81 "
+        f"is the first {'without' if early else 'with'} one), and those without are read as UTC: "
+        "write the time zone of all of them"
     )
     assert caplog.messages == [wanted] * (bool(early) != bool(late))
 

@@ -141,7 +141,9 @@ def test_a_column_that_looks_like_errors_is_named_where_it_becomes_a_feature(
 ):
     frame = table[0].rename(columns={"err": name})[["x", name, "y"]]
     daskgp.convert(frame, tmp_path / "a.zarr", "y")
-    says = f"'{name}' becomes a feature: errors of the target are named by --y-std {name} (y_std="
+    says = (
+        f"'{name}' becomes a feature: if it is the error of the target, name it by --y-std {name}"
+    )
     assert [line for line in caplog.messages if line.startswith(says)]
     caplog.clear()
     daskgp.convert(frame, tmp_path / "b.zarr", "y", ["x", name])

@@ -338,7 +338,7 @@ def test_training_rows_that_may_be_in_radians_are_told(geographic, caplog):
     assert "radians" not in caplog.text
     daskgp.ExactGP(**settings).fit(np.radians(X), smooth(X))
     assert "'lon' goes from -2.96" in caplog.text
-    assert "if these are radians, fit numpy.degrees of them" in caplog.text
+    assert "if these are radians, convert them with numpy.degrees" in caplog.text
 
 
 def test_angles_of_no_place_are_told(caplog, tmp_path):

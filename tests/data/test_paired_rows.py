@@ -92,8 +92,8 @@ def test_numbers_of_rows_that_are_moved_by_some_are_told(pair, told, caplog):
     model().fit(X.set_axis(pair[0]), Y.set_axis(pair[1]))
     wanted = (
         f"rows of y are numbered from {pair[1][0]} to {pair[1][-1]} and those of X from "
-        f"{pair[0][0]} to {pair[0][-1]}, but paired by their order: give rows of the same numbers, "
-        "or y.to_numpy() if they belong together as they are"
+        f"{pair[0][0]} to {pair[0][-1]}, but rows are paired by order: give both with the same "
+        "numbers, or y.to_numpy() if they belong together as they are"
     )
     assert caplog.messages == [wanted] * told
 
@@ -124,8 +124,8 @@ def test_labels_that_are_moved_by_some_are_told(labels, own, other, told, caplog
         count, row = told
         wanted = [
             f"y has {count} labels of the index of X in other rows, first {y.index[row]} where X "
-            f"has {index[row]} (row {row + 1}), and rows are paired by their order: give rows of "
-            "the same labels, or y.to_numpy() if they belong together as they are"
+            f"has {index[row]} (row {row + 1}), but rows are paired by order: give both in the "
+            "same order, or y.to_numpy() if they belong together as they are"
         ]
     assert caplog.messages == wanted
 

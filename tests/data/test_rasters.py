@@ -155,7 +155,7 @@ def test_damaged_files_and_those_without_a_place_are_refused(terrain, tmp_path):
             daskgp.convert(str(path), str(tmp_path / "rows.zarr"), target=name)
     turned = rasterio.Affine(0.5, 0.1, 5, 0.1, -0.5, 48)
     path = written(tmp_path / "turned.tif", np.zeros((1, 6, 8)), transform=turned)
-    with pytest.raises(InputError, match="is rotated, so that it has no axes"):
+    with pytest.raises(InputError, match="is rotated, so it has no axes"):
         daskgp.interpolate(table(), path, target="temp")
     with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
         path = written(tmp_path / "bare.tif", np.zeros((1, 6, 8)), None, (0, 0), 1,

@@ -134,7 +134,7 @@ def test_packed_numbers_that_nothing_unpacked_are_told(what, caplog):
         y.attrs["scale_factor"] = 0.1
         model.fit(X, y)
     (line,) = [text for text in caplog.messages if "packed" in text]
-    assert re.match("[zy] holds whole numbers packed by scale_factor=0.1 of its attributes", line)
+    assert re.match("[zy] holds packed whole numbers .scale_factor=0.1 in its attributes", line)
 
 
 def test_attributes_that_unpack_nothing_are_not_told(caplog):

@@ -68,7 +68,7 @@ def refuse_fit(data, tmp_path, *options, code=2):
 X, Y = rows()
 STORES = {
     "no X": ({"y": Y}, "has no array 'X': it holds y"),
-    "no y": ({"X": X}, "has no y, it holds X alone"),
+    "no y": ({"X": X}, "has no y, only X"),
     "nothing": ({}, "has no array 'X': it holds no arrays"),
     "unequal rows": ({"X": X, "y": Y[:-1]}, "X has 300 rows but y has 299"),
     "X a vector": ({"X": Y, "y": Y}, "array 'X' has 1 dimensions, not 2"),
@@ -331,7 +331,7 @@ def test_features_other_than_at_the_fit(columns, names, says, fitted, tmp_path, 
 def test_targets_other_than_at_the_fit(fitted, tmp_path, scheduler):
     test = dataset(tmp_path / "t.zarr", X, X, targets=("y", "z"))
     line = refused("score", fitted, test, "--scheduler", scheduler)
-    assert "y has 2 targets, but the model was fitted with 1: y" in line
+    assert "y has 2 targets, but the model was fitted with 1: give y" in line
 
 
 # -- disks -----------------------------------------------------------------------------------

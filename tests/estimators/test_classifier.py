@@ -370,7 +370,7 @@ def test_rows_that_have_no_class_are_refused():
         model.score(X[:2], [3, 0])
     missing = np.where(np.arange(30)[:, None] == 4, np.nan, X)
     assert np.isnan(model.predict_proba(missing)).any(axis=1).sum() == 1
-    with pytest.raises(InputError, match="1 rows miss a feature and have no class"):
+    with pytest.raises(InputError, match="1 rows lack a feature and have no class"):
         model.predict(missing)
     labelled = GPClassifier(fixed()).fit(X, y.astype(np.datetime64(0, "D").dtype))
     with pytest.raises(SettingError, match="which a store has: fit with"):

@@ -130,7 +130,7 @@ def test_blocks_of_one_size_are_of_places_and_not_of_covariates(tmp_path, caplog
     X = np.column_stack([rng.uniform(5, 9, N), rng.uniform(45, 48, N), rng.uniform(0, 2000, N)])
     of = functools.partial(cells_by_name, tmp_path=tmp_path)
     named = of(["lon", "lat", "elevation"], X, 100.0)
-    assert "blocks of 100 are blocks of 100 km on the ground of 'lon' and 'lat'" in caplog.text
+    assert "blocks=100 means blocks of 100 km on the ground for 'lon' and 'lat'" in caplog.text
     caplog.clear()
     for size in ("100km", "100000 m"):
         np.testing.assert_array_equal(of(["Longitude", "latitude", "z"], X, size), named)

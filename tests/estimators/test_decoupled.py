@@ -208,7 +208,7 @@ def test_a_subset_that_sees_no_noise_is_remarked_upon(caplog):
     def warned(n_subset, y):
         caplog.clear()
         made("decoupled", n_subset=n_subset, max_iter=1).fit(X, y)
-        return [r.getMessage() for r in caplog.records if "sees no noise" in r.getMessage()]
+        return [r.getMessage() for r in caplog.records if "finds no noise" in r.getMessage()]
 
     assert warned(300, X.sum(1) + noise) == []
     (line,) = warned(90, X.sum(1))
@@ -760,7 +760,7 @@ def test_other_columns_and_rows_that_say_nothing_are_refused(table):
             "X has 1 features, but decoupled is expecting 2 features",
         ),
         ((pd.DataFrame(X, columns=["lat", "lon"]), y), "X has feature 'lat' where the model was"),
-        ((X, np.column_stack([y, y])), "y has 2 targets, but the model was fitted with 1: y"),
+        ((X, np.column_stack([y, y])), "y has 2 targets, but the model was fitted with 1: give y"),
         ((X * np.nan, y), "no usable rows: all 120 rows have a missing value"),
         ((X, y + np.inf), "target 'y' has 120 infinite values"),
         ((X - 1e200, y), "feature 'lon' has values of up to 1e+200 in size"),

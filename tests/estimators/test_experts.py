@@ -302,7 +302,8 @@ def test_inducing_inputs_outside_the_data_are_counted_once(table, caplog):
     Z = np.concatenate([table[0][:5], [[10.0, 1.0], [1.0, -9.0]]])
     build(**{**FIXED, "inducing": Z}).fit(*table)
     assert warnings_in(caplog) == [
-        "2 of 7 inducing inputs lie outside the range of the data: they explain nothing there"
+        "2 of 7 inducing inputs lie outside the range of the data, where they explain nothing: "
+        "leave them out"
     ]
 
 

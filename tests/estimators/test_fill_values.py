@@ -248,7 +248,7 @@ def test_every_command_that_reads_a_source_is_told_them(here, tmp_path):
     assert total == 2 * daskgp.load(model).n_rows_
     assert daskgp.load(clean).fill_values == "auto"
     line = refused("score", model, stored, "--fill", "nan")
-    assert line.endswith("--fill has 'nan', a number is needed")
+    assert line.endswith("--fill has 'nan': give a number, or none")
 
 
 @pytest.mark.whole

@@ -171,7 +171,7 @@ def test_noise_cannot_be_left_out():
     model = hurdle().fit(X, y)
     np.testing.assert_array_equal(model.predict(X, include_noise=True), model.predict(X))
     for call in (model.predict, lambda *a, **k: model.predict_exceedance(*a, 0.5, **k)):
-        with pytest.raises(SettingError, match="HurdleGP predicts new observations alone"):
+        with pytest.raises(SettingError, match="HurdleGP predicts only new observations"):
             call(X, include_noise=False)
 
 

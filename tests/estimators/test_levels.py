@@ -52,13 +52,13 @@ def test_numbers_are_levels_by_their_values():
 def test_a_kernel_that_leaves_out_a_category_is_told(caplog):
     caplog.set_level(logging.WARNING, "daskgp")
     model = daskgp.ExactGP("matern32", **PLAIN).fit(X, Y)
-    assert "'site' is a category that the kernel does not use: kernels.Categ" in caplog.text
+    assert "'site' is a category that the kernel does not use: add kernels.Categ" in caplog.text
     other = X.assign(site="mid")
     np.testing.assert_array_equal(model.predict(X), model.predict(other))
 
 
 def test_a_sparse_grid_takes_no_category():
-    with pytest.raises(InputError, match="'site' is a category, of which a sparse grid has no"):
+    with pytest.raises(InputError, match="'site' is a category, along which a sparse grid has no"):
         daskgp.OptiComGP(level=2, **PLAIN).fit(X, Y)
 
 

@@ -135,7 +135,10 @@ def test_rows_outside_the_bounds_are_told(caplog):
     with caplog.at_level(logging.WARNING, "daskgp"):
         OptiComGP(bounds=[[0, 3], [1, 2]], **QUICK).fit(X, y)
     told = [record.message for record in caplog.records if "outside bounds" in record.message]
-    assert told == ["rows lie outside bounds, in 'x1': the grid has no points there"]
+    assert told == [
+        "rows lie outside bounds, in 'x1', where the grid has no points: give wider bounds, or "
+        "leave them out"
+    ]
 
 
 # -- the page ------------------------------------------------------------------------------

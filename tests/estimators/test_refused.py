@@ -127,7 +127,7 @@ CAGP = [
     ({"batch_rows": 301, "support": 2, **ADAM}, "batch_rows=301 for 300 usable rows: choose"),
     ({"batch_rows": 0, **ADAM}, f"batch_rows=0: {WHOLE} is needed"),
     ({"batch_rows": 20}, "batch_rows=20 has no effect with optimizer='auto': choose optimizer"),
-    ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing where all rows are"),
+    ({"batch_rows": 20, **ADAM}, "batch_rows=20 saves nothing if all rows are"),
     ({"batch_rows": 20, "actions": "cg", **ADAM}, "batch_rows=20 has no effect"),
     ({"batch_rows": 20, "loss": "projected", **ADAM}, "batch_rows=20 has no"),
     ({"refreshes": 0, "actions": "cg"}, f"refreshes=0: {WHOLE}"),

@@ -99,7 +99,7 @@ def test_the_one_node_with_the_target_is_fitted_converted_and_scored(tmp_path, m
     assert daskgp.convert(tree, tmp_path / "rows.zarr", "z").rows == 30
     assert fitted.score(tree, "z") == model.score(grid(), "z")
     with pytest.raises(
-        InputError, match=r"^no node of the DataTree has q, its nodes are /, /obs, "
+        InputError, match=r"^no node of the DataTree has q \(its nodes are /, /obs, "
     ):
         daskgp.convert(tree, tmp_path / "more.zarr", "q")
 

@@ -666,7 +666,7 @@ def test_a_search_takes_them_where_they_are_surely_better(field):
 
 def test_what_needs_one_variogram_or_noise_variance_is_refused(field, fitted):
     X, y = field
-    with pytest.raises(SettingError, match="no one variogram is expected everywhere"):
+    with pytest.raises(SettingError, match="no single variogram is expected everywhere"):
         daskgp.variogram(X, y, model=fitted)
     with pytest.raises(SettingError, match="one noise variance of all rows"):
         fitted.score(X, y, y_variance=0.1)
@@ -682,7 +682,7 @@ def test_knots_at_one_place_are_one(field, caplog):
     by_number = fields().assign_coords(x0=fields()["x0"] - 9.0)
     VecchiaGP(**FIXED, varying=by_number).fit(X[:300], y[:300])
     (line,) = [text for text in caplog.messages if "varying" in text]
-    assert re.search(r"x1, x0 that are all outside most rows, at least \d.*: check units", line)
+    assert re.search(r"x1, x0 that all lie far from most rows, at least \d.*: check units", line)
     doubled = xr.concat([fields(), fields()], "time").assign_coords(time=[0.0, 1.0])
     model = VecchiaGP(**FIXED, varying=fields()).fit(X[:300], y[:300])
     flat = np.column_stack([X[:300], np.zeros(300)])

@@ -566,7 +566,7 @@ def test_an_update_keeps_the_units_of_distance(table, where):
 )
 def test_kernels_that_tie_far_rows_are_warned_of(table, kernel, far, caplog):
     VecchiaGP(kernel, n_neighbours=8, optimizer=None, progress=False).fit(*table)
-    assert ("ties rows far apart" in caplog.text) == far
+    assert ("correlates rows that are far apart" in caplog.text) == far
 
 
 @pytest.mark.parametrize("method", [daskgp.LMA, daskgp.PIC])

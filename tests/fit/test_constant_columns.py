@@ -201,7 +201,7 @@ def test_a_stream_leaves_it_out_and_says_once_that_it_moves(caplog):
         model.partial_fit(beside(X[more], np.arange(20.0)), y[more])
     said = warnings_in(caplog)
     assert len(said) == 2
-    assert said[1].startswith("'x1': left out because the first rows held one value of it")
+    assert said[1].startswith("'x1': left out because it was constant in the first rows")
     assert np.isfinite(model.predict(beside(T, ODD))).all()
 
 

@@ -57,7 +57,10 @@ class WholeGP(daskgp.LMA):
 @pytest.mark.parametrize("given", ["y_variance", "sample_weight"])
 def test_noise_that_a_method_would_ignore_is_refused(given):
     (X, y), model = cases.rows(), DeafGP(n_inducing=10, **FIXED)
-    line = f"^{given} is given, and DeafGP would ignore it, as its method does not say takes_noise"
+    line = (
+        f"^{given} is given, and DeafGP would ignore it, because its method does not declare "
+        "takes_noise"
+    )
     for work in (model.fit, model.plan):
         with testing.no_compute(), pytest.raises(SettingError, match=line):
             work(X, y, **{given: ERRORS})

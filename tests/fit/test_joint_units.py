@@ -192,7 +192,7 @@ def test_what_one_target_has_alone_is_told_without_another_error():
     fitted = model(optimizer=None, mean="ols").fit(X, y)
     assert not hasattr(fitted, "likelihood_")
     assert "noise_variance_" in dir(fitted)
-    with pytest.raises(AttributeError, match="noise_variance_ and hyperparameters_"):
+    with pytest.raises(AttributeError, match="noise_variance_ or hyperparameters_"):
         _ = fitted.likelihood_
     with pytest.raises(AttributeError, match="plane of least squares"):
         _ = fitted.trend_

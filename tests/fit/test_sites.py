@@ -1014,7 +1014,7 @@ def test_one_value_in_all_rows_is_told(caplog):
     X, y = data("bernoulli")
     model = daskgp.SGPR(KERNEL, n_inducing=10, likelihood="bernoulli", **FIXED)
     model.fit(X, np.ones_like(y))
-    assert "target 'y' is 1 in all 36 rows, so that nothing tells how f varies" in caplog.text
+    assert "target 'y' is 1 in all 36 rows, which say nothing of how f varies" in caplog.text
     caplog.clear()
     model.fit(X, y)
     assert not caplog.text

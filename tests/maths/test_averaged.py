@@ -308,7 +308,7 @@ def test_a_footprint_wraps_a_kernel_once():
     ("make", "message"),
     [
         (lambda: Averaged(3.0), "such as Matern32.., not 3.0"),
-        (lambda: Averaged(RBF() + Averaged()), "averages already"),
+        (lambda: Averaged(RBF() + Averaged()), "already holds a kernel of averages"),
         (lambda: Rotated(Averaged(footprint=2)), "Rotated holds averages"),
         (lambda: Averaged(footprint=-1), "footprint=-1 of Averaged: give the column"),
         (lambda: Averaged(footprint=()), "footprint=.. of Averaged: give the column"),

@@ -602,7 +602,7 @@ def test_the_registry_is_what_its_entries_say():
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ({"lengthscale": 1.0}, "it has no 'kernel' entry"),
+        ({"lengthscale": 1.0}, "give it an entry 'kernel'"),
         (["rbf"], "does not describe a kernel"),
         ({"kernel": "cosine"}, "unknown kernel 'cosine': choose one of rbf, matern12"),
         ({"kernel": ["rbf"]}, "unknown kernel"),

@@ -685,7 +685,10 @@ def test_parameters_at_their_bounds_and_of_other_numbers(likelihood):
         (lambda: Gaussian("much"), "variance of Gaussian must be a positive number, not 'much'"),
         (lambda: StudentT(scale=-1.0), "scale of StudentT must be positive and finite, not -1.0"),
         (lambda: StudentT(df=math.inf), "df of StudentT must be positive and finite, not inf"),
-        (lambda: StudentT(df=2), "df of StudentT is 2, but .* above 2 only: take 2.1 or more"),
+        (
+            lambda: StudentT(df=2),
+            "df of StudentT is 2, but .* only finite above 2: give 2.1 or more",
+        ),
         (lambda: Gamma(-1.0), "shape of Gamma must be positive and finite, not -1.0"),
         (lambda: Bernoulli("log"), "link of Bernoulli must be 'probit' or 'logit', not 'log'"),
     ],

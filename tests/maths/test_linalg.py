@@ -115,7 +115,7 @@ def test_jitter_is_raised_and_logged(xp, caplog, m):
     with caplog.at_level(logging.WARNING, "daskgp.arrays.linalg"):
         L, jitter = linalg.cholesky(xp.asarray(A - 1e-7 * np.eye(m)), jitter=0.0)
     assert 1e-7 <= jitter <= 1e-5
-    assert f"a {m} x {m} matrix needed jitter" in caplog.text
+    assert f"a {m} x {m} matrix needed a jitter" in caplog.text
     L = to_host(L)
     np.testing.assert_allclose(L @ L.T, A, atol=2e-5)
 
@@ -424,7 +424,7 @@ def test_a_stack_is_factored_by_one_call(fake, rng, monkeypatch, count):
 def test_one_matrix_of_a_stack_that_needs_jitter(xp, caplog):
     A = np.stack([np.eye(3), np.ones((3, 3)) - 1e-13 * np.eye(3)])
     L = to_host(batched.cholesky_stack(xp.asarray(A)))
-    assert "needed jitter" in caplog.text
+    assert "needed a jitter" in caplog.text
     np.testing.assert_array_equal(L[0], np.eye(3))
     np.testing.assert_allclose(L[1] @ L[1].T, A[1], atol=1e-6)
 
@@ -433,7 +433,7 @@ def test_jitter_is_told_once_where_that_is_asked_for(caplog):
     again = linalg.jitter_told_once()
     for _ in range(3):
         linalg.cholesky(np.ones((3, 3)) - 1e-7 * np.eye(3), jitter=0.0)
-    assert caplog.text.count("needed jitter") == 1
+    assert caplog.text.count("needed a jitter") == 1
     again()
     linalg.cholesky(np.ones((3, 3)) - 1e-7 * np.eye(3), jitter=0.0)
-    assert caplog.text.count("needed jitter") == 2
+    assert caplog.text.count("needed a jitter") == 2

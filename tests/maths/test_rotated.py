@@ -103,7 +103,7 @@ def test_numbers_come_back_from_text_and_dictionaries():
     ("make", "message"),
     [
         (lambda: Rotated(3.0), "such as Matern32.., not 3.0"),
-        (lambda: Rotated(RBF() + Rotated()), "rotated already: add or multiply"),
+        (lambda: Rotated(RBF() + Rotated()), "already holds a rotated kernel: add or multiply"),
         (lambda: Rotated(columns=1), "columns=1: give 2 to 6"),
         (lambda: Rotated(columns=(0, 0)), "columns of Rotated must be distinct"),
         (lambda: Rotated(columns=((0, 1), 2)), "give 2 to 6 by number or name"),

@@ -423,7 +423,7 @@ def test_the_gradient_knows_of_jitter_that_was_raised(caplog):
     of = of.at(covariance_points=Z)
     used = of.prepared.jitter
     assert used > 0
-    assert "needed jitter" in caplog.text
+    assert "needed a jitter" in caplog.text
     alike = of._replace(model=Decoupled(jitter=used))
     assert_bounds_close(bound_of(of), bound_of(alike), rtol=1e-6)
 

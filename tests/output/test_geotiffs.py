@@ -134,7 +134,7 @@ def test_a_system_is_given_or_warned_about(tmp_path, caplog):
     daskgp.to_geotiff(utm(), tmp_path / "none.tif")
     with rasterio.open(tmp_path / "none.tif") as file:
         assert file.crs is None
-    assert "the map says no coordinate reference system" in caplog.text
+    assert "the map states no coordinate reference system" in caplog.text
 
 
 def test_a_turned_pole_is_refused_as_no_geotiff_holds_it(tmp_path):
@@ -204,7 +204,7 @@ def test_names_and_systems_that_do_not_fit_are_refused(tmp_path):
         daskgp.to_geotiff(field(), tmp_path / "map.png")
     with pytest.raises(InputError, match="'EPSG:0' is not a coordinate reference system"):
         daskgp.to_geotiff(field(), tmp_path / "map.tif", crs="EPSG:0")
-    with pytest.raises(InputError, match="bands names 'tmie', and the dimensions of the map are"):
+    with pytest.raises(InputError, match="bands names 'tmie', which is not a dimension of the map"):
         daskgp.to_geotiff(field(), tmp_path / "map.tif", bands="tmie")
     known = utm(crs=((), 0, {"spatial_ref": rasterio.crs.CRS.from_epsg(32632).to_wkt()}))
     with pytest.raises(InputError, match=r"UTM zone 32N \(EPSG:32632\) and crs='EPSG:32633'"):

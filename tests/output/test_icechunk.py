@@ -394,7 +394,7 @@ def test_repositories_that_cannot_be_read_are_refused_in_one_line(model, tmp_pat
 def test_datasets_and_models_are_not_written_under_the_name_of_a_repository(model, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n2,3\n")
     line = refused("convert", tmp_path / "a.csv", tmp_path / "a.icechunk", "--target", "y")
-    assert "Icechunk repositories take predictions alone" in line
+    assert "an Icechunk repository only takes predictions" in line
     with pytest.raises(StoreError, match=r"m\.icechunk would be a plain Zarr store"):
         model.save(tmp_path / "m.icechunk")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

@@ -329,7 +329,7 @@ def test_inputs_that_cannot_be_are_refused_in_one_line(model, tmp_path):
         model.predict_store(grid().rename(lon="longitude"), output)
     with pytest.raises(InputError, match="mask 'sea' is not in"):
         model.predict_store(source, output, mask="sea")
-    with pytest.raises(InputError, match="no cells: there is nothing to predict"):
+    with pytest.raises(InputError, match="no cells, so there is nothing to predict"):
         model.predict_store(grid().isel(time=slice(0)), output)
     with pytest.raises(InputError, match="has a coordinate 'std', a name that every map uses"):
         model.predict_store(grid().assign_coords(std=1.0), output)
@@ -796,7 +796,7 @@ def test_a_grid_that_is_not_known_is_asked_for(model, saved, tmp_path):
         (("--resolution", "lon=1"), "no values of 'time', 'lat' are given"),
         (
             ("--resolution", "depth=1"),
-            "resolution names 'depth', but the features are time, lat, lon",
+            "resolution names 'depth', which is not a feature: choose among time, lat, lon",
         ),
         (("--resolution", "lon"), "--resolution is 'lon': give A=STEP, separated by commas"),
         (

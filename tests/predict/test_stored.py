@@ -184,6 +184,8 @@ def test_what_workers_cannot_read_is_sent(tmp_path):
 def test_arrays_are_no_source_of_a_prediction_store(tmp_path):
     X, y = table(60)
     model = daskgp.ExactGP(optimizer=None).fit(X, y)
-    with pytest.raises(InputError, match="the source is a ndarray: predict_store takes the place"):
+    with pytest.raises(
+        InputError, match="the source is a ndarray: give the path of a dataset store"
+    ):
         model.predict_store(X, str(tmp_path / "p.zarr"))
     assert not (tmp_path / "p.zarr").exists()

@@ -221,7 +221,7 @@ def arrange(
         ordering.checked_lengths(lengthscales, names)
     groups.refuse_existing(url, "dataset")
     if not len(rows):
-        raise InputError("no rows: the training data has length 0")
+        raise InputError("no rows: the training data has length 0; give rows at two places or more")
     spans = partition.blocks(len(rows), rows.chunks, _run_rows(rows))
     sums = describe(rows, spans, executor) if sums is None else sums
     refuse_lost(rows, sums.rows)

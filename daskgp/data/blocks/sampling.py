@@ -118,7 +118,8 @@ def _usual_noise(
             )
     if not n and rows.weight is not None and len(rows):
         raise InputError(
-            f"no usable rows: all {len(rows)} have a sample_weight of zero or a missing value"
+            f"no usable rows: all {len(rows)} have a sample_weight of zero or a missing "
+            "value: give rows at two places or more that have neither"
         )
     weight, error = np.exp(logs / n).tolist() if n else (1.0, 1.0)
     return weight, error

@@ -309,7 +309,7 @@ class _Asked(NamedTuple):
     levels: Levels = MappingProxyType({})
     """Levels of features of a model, or of a store, that more rows are for."""
     takes_new: bool = True
-    """Whether text may have others than these."""
+    """True if text may have others than these."""
     fills: tuple[float, ...] | None = None
     """Numbers that stand for missing values, none where also declared ones are kept, or None."""
 
@@ -365,7 +365,9 @@ class _Asked(NamedTuple):
         of_target = [column for column in given if column.argument not in COLUMNS]
         first = f"{(of_target or given)[0].argument}={(of_target or given)[0].name!r}"
         if not self.targets and of_target:
-            raise InputError(f"{first} describes a target, but there is none: give target=")
+            raise InputError(
+                f"{first} describes a target, but there is none: give target= (--target)"
+            )
         if len(errors) > 1:
             raise InputError(
                 f"{first} and y_variance={errors[1].name!r} describe the same error: give only one "
@@ -593,7 +595,9 @@ def _kinds(
             kinds[name] = Coding(name, known) if known and plain[name] == MISSING else plain[name]
     times = next((name for name in beside if kinds[name] == TIMES), None)
     if times is not None:
-        raise InputError(f"column {times!r} of {source} holds times, but numbers are needed")
+        raise InputError(
+            f"column {times!r} of {source} holds times, but numbers are needed: name another column"
+        )
     return kinds
 
 
@@ -601,8 +605,8 @@ def _refuse_mask_of_table(table: Table, mask: str | None, source: str) -> None:
     """Raise InputError for a mask of what is no grid."""
     if mask is not None and not table.gridded:
         raise InputError(
-            f"mask={mask!r} is for grids and {source} is a table: leave mask out, and these rows "
-            "out of the table"
+            f"mask={mask!r} is for grids and {source} is a table: leave mask out, and remove "
+            "these rows from the table"
         )
 
 
@@ -728,7 +732,7 @@ class _Plan(NamedTuple):
     zeros: bool | None
     """True if the last column masks points where it is 0, too; None without a mask."""
     region: polygons.Polygons | None
-    """What rows lie in, None for everywhere."""
+    """Region that rows lie in, None for everywhere."""
     missing: _Missing
 
     def copy(self, writer: data.DatasetWriter, progress: ShowProgress) -> Conversion:
@@ -892,8 +896,8 @@ def _tell_of_unnamed(table: Table, features: Names, source: str, beside: Names) 
     odd = [name for name in features if re.fullmatch(OF_ERRORS, name)]
     if odd and targets and not beside:
         logger.warning(
-            "%s: errors of the target are named by --y-std %s (y_std= in Python), features by "
-            "--features (features=)",
+            "%s: if it is the error of the target, name it by --y-std %s (y_std= in Python), "
+            "else name the features by --features (features=)",
             ", ".join(map(repr, odd)) + (" become features" if odd[1:] else " becomes a feature"),
             odd[0],
         )
@@ -929,7 +933,7 @@ def _features(table: Table, named: Names, source: str, beside: Names) -> Names:
                 + (f", or name the features that count: {', '.join(names)}" if names else "")
             )
         if not names:
-            raise InputError(f"{source} has no column{target}: add one for each feature")
+            raise InputError(f"{source} has no column{target}: add a column for each feature")
         return names
     names = tuple(column for name in named for column in table.matrices.get(name, (name,)))
     check_known("feature", names, table.columns, source)

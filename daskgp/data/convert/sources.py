@@ -311,7 +311,7 @@ def _of_object(source: Any, targets: Names) -> AbstractContextManager[Table]:
         group = "" if store is source else getattr(source, "path", "")  # a zip has one on disk
         return gridpoints.stored_grid(store, group, targets, what)
     raise InputError(
-        f"source is a {type(source).__name__}: give the path or URL of a table or a grid, a data "
-        "frame or an xarray object; arrays are fitted as they are, or written by "
+        f"source is a {type(source).__name__}: give the path or URL of a table or a grid, a "
+        "data frame or an xarray object; for arrays, call fit, or write them by "
         "np.savez(path, X=X, y=y)"
     )

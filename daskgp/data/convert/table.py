@@ -33,7 +33,7 @@ WRITE_TIMES = (
 PUBLIC = "for a public bucket add --storage-options anon=true (storage_options= in Python)"
 
 EMPTY = "is empty"
-"""Why a column without any value is no feature by default."""
+"""Reason why a column without any value is no feature by default."""
 NUMBERS, TIMES, MISSING = "numbers", "times", "missing values alone"
 """Kinds of columns that are read."""
 

@@ -337,8 +337,8 @@ def _refuse_cut(source: str, begin: _Begin) -> None:
     fields, names = len(next(csv.reader(lines[-1:]))), len(begin.names)
     if fields < names:
         raise InputError(
-            f"the last line of {source} has {fields} of {names} fields, as if it were cut off: "
-            "complete it, or take it out"
+            f"the last line of {source} has {fields} of {names} fields, as if it were cut "
+            "off: complete the line, or remove it"
         )
 
 
@@ -453,8 +453,9 @@ class _Zones:
             row = start + int(np.flatnonzero(present)[np.argmax(zoned != first)]) + 1
             self.seen[name] = None
             logger.warning(
-                "column %r of %s has times with and without a time zone, of which those without "
-                "are read as UTC (row %d is the first %s one): write all of them with theirs",
+                "column %r of %s has times with and without a time zone (row %d is the first "
+                "%s one), and those without are read as UTC: write the time zone of all of "
+                "them",
                 *(name, self.source, row, "without" if first else "with"),
             )
 

@@ -208,8 +208,8 @@ def refuse_ending(url: Place, what: str) -> None:
         return
     if remote.in_repository(url) is not None:
         raise StoreError(
-            f"{what} {url} would be a plain Zarr store, and Icechunk repositories take predictions "
-            "alone, name another path, such as one that ends in .zarr"
+            f"{what} {url} would be a plain Zarr store, but an Icechunk repository only takes "
+            "predictions: name another path, such as one that ends in .zarr"
         )
     name = url.rstrip("/").lower()
     ending = next((end for end in FILES if name.endswith(end)), None)
@@ -406,7 +406,7 @@ def refuse_larger(size: int, what: str) -> None:
     if not 0 <= size <= memory:
         raise StoreError(
             f"{what}: it declares {size:.3g} bytes to be read at once, but this machine has "
-            f"{memory:.3g}"
+            f"{memory:.3g}: check the store, or use a machine with more memory"
         )
 
 

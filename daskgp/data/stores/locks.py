@@ -65,8 +65,8 @@ class Claim:
         if not self.held():
             raise RunError(
                 f"the lock {self.url} no longer belongs to this run, because somebody cleared "
-                "it: the run stops; wait until no other is at work and run it again, with "
-                "--resume if it is a fit or a prediction"
+                "it: the run stops; wait until no other run is at work, and run it again, "
+                "with --resume if it is a fit or a prediction"
             )
 
 
@@ -254,7 +254,12 @@ def _beat(claim: Claim, holder: Holder, stop: threading.Event) -> None:
             with groups.writing(claim.url, "the lock"):
                 objects.replace(claim.url, dataclasses.replace(holder, beat=beat).content())
         except (OSError, StoreError) as error:  # such as a full disk: tried again at the next beat
-            logger.warning("the lock %s cannot be written: %s", claim.url, groups.first_line(error))
+            logger.warning(
+                "the lock %s cannot be written (%s) and is tried again: if this "
+                "goes on, other runs may take the lock for that of a dead run",
+                claim.url,
+                groups.first_line(error),
+            )
         except RunError as error:
             logger.error("%s", error)
             return

@@ -404,7 +404,7 @@ def _read(url: str) -> Stored:
     group = groups.open_group(url, "model store")
     attributes = dict(group.attrs)
     if attributes.get("format") != FORMAT:
-        raise StoreError(f"{url} is not a daskgp model store")
+        raise StoreError(f"{url} is not a daskgp model store: check the path")
     if attributes.get("version") == OF_PARTS:
         described = read_parts(url) or {}
         part = part_url(url, described.get("parts", ["MODEL"])[0])
@@ -424,7 +424,7 @@ def _read(url: str) -> Stored:
         )
     model = attributes.get("model")
     if not isinstance(model, dict):
-        raise StoreError(f"model store {url} is damaged: its description is missing")
+        raise StoreError(f"model store {url} is damaged: its description is missing, fit again")
     try:
         home, place = _home(group, url, attributes.get(PLACE))
         arrays = _arrays(home, place, but={SUMS, SEEN, CHECKPOINT, MODELS})
@@ -433,7 +433,9 @@ def _read(url: str) -> Stored:
     try:
         digest = groups.checksum(arrays, model)
     except (TypeError, RecursionError) as error:
-        raise StoreError(f"model store {url} is damaged: its description is garbled") from error
+        raise StoreError(
+            f"model store {url} is damaged: its description is garbled, fit again"
+        ) from error
     if digest != attributes.get("checksum"):
         raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
     notes = attributes.get("notes")

@@ -30,7 +30,7 @@ def create(url: str, content: bytes) -> bool:
     except (NotImplementedError, ValueError) as error:
         reason = groups.first_line(error)
         raise StoreError(
-            f"cannot lock {url}, its file system does not create files for one writer alone "
+            f"cannot lock {url}, its file system cannot create a file for one writer only "
             f"({reason}): choose another path"
         ) from error
     return True

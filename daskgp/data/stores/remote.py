@@ -145,7 +145,7 @@ Places: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 _own: ContextVar[Places | None] = ContextVar("daskgp-options", default=None)
 _blocks: dict[object, Places] = {}
-"""Those of the ``with`` blocks of all threads, the latest one last."""
+"""Options of the ``with`` blocks of all threads, the latest one last."""
 
 
 def _given() -> Places:

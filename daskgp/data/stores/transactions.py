@@ -76,7 +76,8 @@ class Transaction(remote.Inside):
             ) from error
         except Exception as error:
             raise StoreError(
-                f"predictions {self} cannot be committed: {remote.first_line(error)}"
+                f"predictions {self} cannot be committed ({remote.first_line(error)}): run it "
+                "again, in a new session"
             ) from error
 
 
@@ -115,11 +116,14 @@ def to_read(address: remote.Address) -> Any:
     except Exception as error:
         why = remote.first_line(error)
         raise InputError(
-            f"cannot read {url}: it is not a whole Icechunk repository ({why})"
+            f"cannot read {url}: it is not a whole Icechunk repository ({why}); check the path"
         ) from error
     seen, why = sees(store)
     if not seen:
-        raise InputError(f"cannot read {url}: it is damaged ({why})")
+        raise InputError(
+            f"cannot read {url}: it is damaged ({why}); read an earlier snapshot "
+            "in a session of Icechunk, or write it again"
+        )
     try:
         group = zarr.open_group(store, path=address.group, mode="r", zarr_format=3)
     except FileNotFoundError as error:
@@ -165,21 +169,21 @@ def in_session(session: Any, group: str | None = None) -> Transaction:
         raise SettingError(f"group={shown(group)}: the path of a group is needed, such as 'maps'")
     if session.read_only:
         raise InputError(
-            "the Icechunk session is read-only: give repository.writable_session('main'), a new "
-            "one for each run, as a commit ends it"
+            "the Icechunk session is read-only: give repository.writable_session('main'), a "
+            "new one for each run, because a commit ends it"
         )
     if session.has_uncommitted_changes:
         raise InputError(
-            "the Icechunk session has uncommitted changes, with which it cannot be "
-            "forked: commit them, and give a new session"
+            "the Icechunk session has uncommitted changes, so it cannot be forked: commit "
+            "them, and give a new session"
         )
     path = (group or "").strip("/")
     store = session.fork().store
     seen, why = sees(store)
     if not seen:
         raise InputError(
-            f"the Icechunk session cannot be forked ({why}): its repository has to be on a disk or "
-            "in an object store, not in memory"
+            f"the Icechunk session cannot be forked ({why}): give a session of a repository "
+            "on disk or in an object store, not in memory"
         )
     return Transaction(store, path, f"icechunk://{session.branch}/{path}", session)
 
@@ -208,7 +212,7 @@ def at(address: remote.Address) -> Iterator[Transaction]:
         store = session.fork().store
         seen, why = sees(store)
         if not seen:
-            raise StoreError(f"{url} is damaged: {why}")
+            raise StoreError(f"{url} is damaged ({why}): choose another path")
         yield Transaction(store, address.group, name, session)
     except BaseException:
         if not there:

@@ -1,4 +1,4 @@
-"""What a computation-aware GP sums over points and rows, and the actions that it sums for.
+"""Sums of a computation-aware GP over points and rows, and the actions that it sums for.
 
 Letters are those of ``cagp``.
 """

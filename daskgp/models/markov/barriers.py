@@ -77,7 +77,7 @@ class Barriers(NamedTuple):
 
 
 class Sight:
-    """Which places see which.
+    """Lines of sight between places.
 
     Parameters
     ----------

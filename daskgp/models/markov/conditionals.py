@@ -321,7 +321,8 @@ def compiled(name: str = "compiled") -> ModuleType | None:
             module = importlib.import_module(f"daskgp.models.markov.{name}")
     except Exception as error:  # noqa: BLE001 - whatever a later version cannot compile
         logger.warning(
-            "numba cannot be used (%s): NumPy conditions rows on neighbours, ten times as slowly",
+            "numba cannot be used (%s), so NumPy conditions rows on neighbours, which takes "
+            "ten times as long: install a numba that works here",
             error,
         )
         return None
