@@ -966,7 +966,7 @@ def test_bounds_that_are_open_on_one_side_in_all_rows_are_told(caplog):
     with caplog.at_level("WARNING", "daskgp"):
         model = daskgp.ExactGP(KERNEL, likelihood="censored", **FIXED)
         model.fit(X, upper, lower=np.full(20, -np.inf), upper=upper)
-    assert "lower is infinite in all rows, so that no row is measured" in caplog.text
+    assert "lower is infinite in all rows, so no row is measured" in caplog.text
 
 
 def test_rows_without_a_value_but_with_bounds_are_censored_and_have_uniform_ranks():
