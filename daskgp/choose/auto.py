@@ -346,10 +346,16 @@ feature_names_in_, n_rows_ : as of ``best_``
         if trials.ended:
             number = len(trials.tried) - 1
             return board.with_finding(f"Ctrl-C has ended the search after {number} trials")
+        if search.holding:
+            board = board.with_finding(
+                "the time budget left no training of every method: they are compared with the "
+                f"hyper-parameters of the exact GP on {search.holding:,} rows"
+            )
         if found.candidate.estimator.optimizer is not None and last.optimizer is None:
+            rows = search.holding or found.trial.rows
             return board.with_finding(
                 "the time budget left no training on all rows: hyper-parameters are those of "
-                f"the chosen trial, on {found.trial.rows:,} rows"
+                f"{'the exact GP' if search.holding else 'the chosen trial'}, on {rows:,} rows"
             )
         return board
 

@@ -30,6 +30,7 @@ from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import averages
+from daskgp.kernels.compose import tables
 from daskgp.runtime.executor import Executor
 from daskgp.typing import LikelihoodName
 
@@ -38,7 +39,7 @@ CANDIDATES = (SGPR, VecchiaGP, LMA, ExactGP, SVGP)
 EXACT_ROWS, FEW_ROWS = 20_000, 2_000
 """Most rows of the exact GP, and of those that are not given their neighbours beside it."""
 SCALES_FEATURES = 4
-"""Most features with which a sum of two scales is tried, and rows are given their neighbours."""
+"""Most features with which a sum of two scales is tried."""
 FEW_INPUTS, FEW_STEPS = 128, 500
 """Inducing inputs and steps of SVGP for small budgets."""
 COMMON = (
@@ -147,6 +148,18 @@ class Candidate:
         if next(averages(kernel), None) is not None:
             own["footprint"] = None  # the kernel has it
         return self.having(**own)
+
+    def again(self, kernel: Kernel | None, noise_variance: float | None) -> Candidate:
+        """Return the candidate for another fold of the same rows, to begin where one has ended.
+
+        Levels of categories may be others there, and few steps are to be as few as they are.
+        """
+        alike = kernel is not None and not tables(kernel)
+        return self.began(kernel, noise_variance) if alike and self._repeats else self
+
+    @property
+    def _repeats(self) -> bool:
+        return self.holds and self.gaussian and self.estimator.optimizer is not None
 
     def having(self, stage: str | None = None, **settings: Any) -> Candidate:
         """Return the candidate with other settings."""
@@ -268,11 +281,16 @@ def plan_of(estimator: GaussianProcess, rows: data.Rows, executor: Executor) -> 
 
 
 def structures(
-    base: ExactGP, profile: Profile, first: Kernel, trends: bool = True
+    base: ExactGP,
+    profile: Profile,
+    first: Kernel,
+    noise_variance: float | None = None,
+    trends: bool = True,
 ) -> list[Candidate]:
-    """Return the kernels to compare with the default one, of which ``first`` is the order chosen.
+    """Return the kernels to compare with the default one, which has become ``first``.
 
-    Simple ones come first.  With ``trends`` the mean function is chosen, too.
+    Simple ones come first.  Those of the same hyper-parameters begin at its own and its noise
+    variance.  With ``trends`` the mean function is chosen, too.
     """
     order = {"matern12": kernels.Matern12, "matern32": kernels.Matern32}.get(
         first.name, kernels.Matern52
@@ -282,12 +300,23 @@ def structures(
         own = clone(base).set_params(kernel=kernel, **more)
         return Candidate("structure", own, name)
 
+    begun: dict[str, Any] = {"ard": True}
+    noise: dict[str, Any] = {}
+    if (
+        type(first) is order
+        and first.ard
+        and noise_variance is not None
+        and base.targets != "joint"
+    ):
+        begun |= {"lengthscale": first.lengthscale, "variance": first.variance}
+        noise = {"noise_variance": noise_variance}
     found = []
     if profile.varying > 1 and profile.alike:
         found.append(tried(order(), f"{first.name}, one lengthscale"))
-    found.append(tried(kernels.RBF(ard=True), "rbf (ard)"))
+    found.append(tried(kernels.RBF(**begun), "rbf (ard)", **noise))
     if profile.kind == "measured" and trends:
-        found.append(tried(order(ard=True), f"{first.name} (ard), linear trend", mean="linear"))
+        name = f"{first.name} (ard), linear trend"
+        found.append(tried(order(**begun), name, mean="linear", **noise))
     places = tuple(j for j in range(len(profile.features)) if j not in profile.times)
     if profile.times and places:
         space = order(ard=True, active_dims=places)
@@ -296,13 +325,16 @@ def structures(
     if profile.varying <= SCALES_FEATURES:
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
+    if profile.varying == 1:
+        repeated = kernels.Periodic() * kernels.RBF()
+        found.append(tried(order() + repeated, f"{first.name} + periodic * rbf"))
     return found
 
 
 def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candidate]:
     """Return the methods that suit the target and the number of rows of the last fit."""
     first: list[GaussianProcess] = [SGPR(**common)]
-    if profile.varying <= SCALES_FEATURES and rows > FEW_ROWS:
+    if rows > FEW_ROWS:
         first.insert(0, VecchiaGP(**common))  # the fastest
     law = profile.likelihood
     if law is not None and profile.settled:

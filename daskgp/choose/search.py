@@ -1,7 +1,10 @@
 """Search for a method, a kernel and sizes: rounds of trials on samples of rows that grow.
 
 1. Kernels are compared by the exact GP on few rows; the simplest that is not surely worse is kept.
+   Where these are all rows of a fold, its approximations are not tried.
 2. Methods are compared with this kernel on samples that grow by GROWTH; the better half goes on.
+   Where the budget has no room to train all on FIRST_ROWS they hold the hyper-parameters of the
+   kernel, and are compared on as many rows as there is room for: few rows tell methods not apart.
 3. The next best kernels, and other sizes, of the best one are compared on the last sample.
 
 Every trial starts at the hyper-parameters of the one before.  What is tried follows from expected
@@ -35,6 +38,8 @@ STRUCTURE = 0.2
 """Share of the budget that the comparison of kernels may take."""
 STRUCTURE_ROWS, FIRST_ROWS, GROWTH = 2_000, 4_000, 4
 """Rows of the trials of kernels, of the first round of methods, and growth from round to round."""
+HELD = 0.4
+"""Share of the budget after which no method is compared that holds its hyper-parameters."""
 OTHER_KERNELS = 2
 """Kernels that the best method is tried with beside the one chosen on few rows."""
 LEAST_ROWS = 250
@@ -53,6 +58,8 @@ class Search:
 
     trials: Trials
     _compared: list[Tried] = field(default_factory=list)
+    holding: int = 0
+    """Rows whose hyper-parameters the trials of methods hold; 0 if these are trained."""
 
     def __post_init__(self) -> None:
         self.profile = self.trials.profile
@@ -63,15 +70,20 @@ class Search:
         several = given if given is not None else methods(self.profile, common, rows)
         candidates = self._possible(several)  # before anything is tried
         self.trials.try_mean()
+        start: Tried | None = None
+        exact: list[Tried] = []
         if given is None:
             out = {one.method for one in several} - {one.method for one in candidates}
-            with self.trials.within(STRUCTURE):
+            with self.trials.within(self._share_of_structure):
                 start = self._best_structure(common)
             several = methods(self.profile, common, rows)  # the tails are known now
-            candidates = self._possible(
-                [self._begun(one, start) for one in several if one.method not in out]
-            )
-        leaders = self._rounds(candidates)
+            several = [one for one in several if one.method not in out]
+            exact = self._as_method(start, several)
+            if exact:  # what approximates it cannot be better
+                several = [one for one in several if not one.gaussian]
+            begun = [self._begun(one, start) for one in several]
+            candidates = self._possible(begun) if not exact else self._if_possible(begun)
+        leaders = self._rounds(candidates, start, exact)
         best = self._preferred(leaders)
         if given is not None:
             return best
@@ -105,17 +117,32 @@ class Search:
         rules, findings = self.trials.rules, self.profile.findings
         return Leaderboard.of(rules.metric, trials, best.trial, len(self.trials.rows), findings)
 
+    @property
+    def _share_of_structure(self) -> float:
+        """Share of the budget for kernels: that of all trials where methods need none."""
+        return SEARCH if self.trials.most_rows <= STRUCTURE_ROWS else STRUCTURE
+
+    def _as_method(self, start: Tried | None, several: Sequence[Candidate]) -> list[Tried]:
+        """Return the trial of a kernel as that of a method, if the exact GP has seen all rows."""
+        known = any(one.method == "exact" and one.gaussian for one in several)
+        if start is None or not known or start.trial.rows < self.trials.most_rows:
+            return []
+        candidate, trial = start.candidate, replace(start.trial, stage="method")
+        own = start._replace(candidate=replace(candidate, stage="method"), trial=trial)
+        self.trials.restate(start, own)
+        return [own]
+
     def _best_structure(self, common: dict[str, Any]) -> Tried | None:
         """Return the trial of the exact GP with the kernel chosen; None where none is tried."""
         if self.profile.settled:
             return None
-        base = ExactGP(**common)
+        base, share = ExactGP(**common), self._share_of_structure
         rows = min(STRUCTURE_ROWS, self.trials.most_rows)
         usual = Candidate("structure", base, "matern (ard)")
-        while not self._affordable(usual, rows, STRUCTURE):
-            if rows <= LEAST_ROWS:
-                return None
-            rows = max(rows // 2, LEAST_ROWS)
+        while rows > LEAST_ROWS and not self._affordable(usual, rows, share / 2):
+            rows = max(rows // 2, LEAST_ROWS)  # the rest is for other kernels
+        if not self._affordable(usual, rows, HELD):
+            return None
         only = self.trials.run([usual], rows)
         if not only or only[0].kernel is None:
             return None
@@ -124,8 +151,9 @@ class Search:
         self.profile = self.profile.with_tails(first.held_out.score)
         if base.kernel is not None:
             return first
-        others = structures(base, self.profile, first.kernel, "mean" not in common)
-        found = whole([first, *self._trials(others, rows, STRUCTURE)])
+        begun = first.kernel, first.noise_variance
+        others = structures(base, self.profile, *begun, trends="mean" not in common)
+        found = whole([first, *self._trials(others, rows, share)])
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
@@ -186,16 +214,42 @@ class Search:
             )
         return found
 
-    def _rounds(self, candidates: Sequence[Candidate]) -> list[Tried]:
-        """Return the trials of the last round, the best first."""
+    def _rounds(
+        self, candidates: Sequence[Candidate], start: Tried | None, exact: Sequence[Tried]
+    ) -> list[Tried]:
+        """Return the trials of the last round, and those of the exact GP, the best first."""
+        found = self._held(candidates, start) or self._grown(candidates, sure=not exact)
+        return sorted(whole([*exact, *found]), key=lambda one: one.mean)
+
+    def _held(self, candidates: Sequence[Candidate], start: Tried | None) -> list[Tried]:
+        """Return trials that hold the hyper-parameters of a kernel, if all cannot be trained."""
+        few = self._first_rows(candidates) < min(FIRST_ROWS, self.trials.most_rows)
+        holding = [one for one in candidates if one.holds and one.estimator.kernel is not None]
+        if not few or start is None or not holding or any(one.coded for one in candidates):
+            return []
+        held, size = [one.held() for one in holding], self.trials.most_rows
+        least = min(len(held), 2)
+        while size > FIRST_ROWS and len(self.trials.room_for(held, size, HELD)) < least:
+            size = max(size // 2, FIRST_ROWS)
+        self.holding = start.trial.rows
+        found = whole(self._trials(candidates, size, HELD))
+        if not found:
+            self.holding = 0
+        return found
+
+    def _grown(self, candidates: Sequence[Candidate], sure: bool) -> list[Tried]:
+        """Return the trials of the last round of those that are trained on ever more rows.
+
+        With ``sure`` there is one at least.
+        """
         left, size = list(candidates), self._first_rows(candidates)
         found: list[Tried] = []
         while True:
             if found and not self._affordable(left[0], size, SEARCH):
                 return found  # of others alone a round tells nothing
-            current = self._trials(left, size, SEARCH, sure=not found)
+            current = self._trials(left, size, SEARCH, sure=sure and not found)
             if not current:
-                if not found:
+                if sure and not found:
                     raise RunError(self._why_none())
                 return found
             current = whole(current)
@@ -248,11 +302,14 @@ class Search:
 
     def _improved(self, best: Tried, candidates: Sequence[Candidate]) -> Tried:
         """Return the best of a trial and those of candidates that are surely better."""
-        possible = [one for one in candidates if self._possible_one(one)]
-        for one in self._trials(possible, best.trial.rows, SEARCH):
+        for one in self._trials(self._if_possible(candidates), best.trial.rows, SEARCH):
             if best.surely_worse(one):
                 best = one
         return best
+
+    def _if_possible(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return the candidates whose last fit can fit budget and memory; maybe none."""
+        return [one for one in candidates if self._possible_one(one)]
 
     def _possible_one(self, candidate: Candidate) -> bool:
         try:
@@ -275,12 +332,23 @@ class Search:
 
         With ``sure`` there is one at least, of the first candidate that has a score, if any has.
         """
-        batch = self.trials.room_for(candidates, rows, share)
+        asked = [one.held() if self.holding and one.holds else one for one in candidates]
+        batch = self.trials.room_for(asked, rows, share)
         found = self.trials.run(batch, rows)
-        for candidate in candidates if sure else ():
+        for candidate in asked if sure else ():
             if not found and candidate not in batch:
                 found = self.trials.run([candidate], rows)
-        return found
+        own = {id(held): one for held, one in zip(asked, candidates, strict=True)}
+        return [self._to_be_trained(one, own[id(one.candidate)]) for one in found]
+
+    def _to_be_trained(self, tried: Tried, candidate: Candidate) -> Tried:
+        """Return a trial as that of the candidate that the last fit may train."""
+        if tried.candidate is candidate:
+            return tried
+        trial = replace(tried.trial, settings=candidate.settings)
+        own = tried._replace(candidate=candidate, trial=trial)
+        self.trials.restate(tried, own)
+        return own
 
 
 def _takes_trend(candidate: Candidate) -> bool:

@@ -57,8 +57,8 @@ logger = logging.getLogger("daskgp")
 
 SEARCH = 0.6
 """Share of the budget that trials may take; the rest is for the last fit."""
-TEST_ROWS = 4_096
-"""Most held-out rows that trials are scored on."""
+TEST_ROWS, LEAST_TEST_ROWS, PER_SECOND = 4_096, 1_000, 50
+"""Most held-out rows that trials are scored on, of small budgets, and those per second of it."""
 SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
@@ -333,6 +333,10 @@ class Trials:
             self._pace(made, rows, self.expected(batch, rows), time.monotonic() - began)
         return found
 
+    def restate(self, before: Tried, now: Tried) -> None:
+        """Put a trial in the place of what it was called before."""
+        self.tried = [now if one is before else one for one in self.tried]
+
     def _show(self, candidate: Candidate, rows: int, steps: int = 0) -> None:
         """Show on the progress line what is tried, and the time used of the budget."""
         if self.advance is not None:
@@ -405,7 +409,8 @@ class Trials:
                 size = max(size, len(X))
                 side = self._at_a_time > 1
                 with _silent(side), calling(None), self.until(self.end_of_stage) as deadline:
-                    fitted = clone(quiet)
+                    own = candidate.again(*last).estimator if number else quiet
+                    fitted = clone(own).set_params(progress=False, fill_values=None)
                     fitted._fit(X, y, keep=keep, of_part=True)
                     pieces.append(self._predicted(fitted.solved_, fold))
                 stopped |= deadline.passed
@@ -466,7 +471,8 @@ class Trials:
         self, fold: Fold, work: Callable[..., Any], *given: Any, nodes: Sequence[Any] = ()
     ) -> list[HeldOut]:
         """Return what tasks make of the held-out rows that trials are scored on."""
-        share = TEST_ROWS / len(self.parts.folds) / max(self.parts.tested(fold), 1)
+        wanted = min(TEST_ROWS, max(LEAST_TEST_ROWS, int(PER_SECOND * self.rules.seconds)))
+        share = wanted / len(self.parts.folds) / max(self.parts.tested(fold), 1)
         task = partial(work, self.parts, fold, share, self.rules.seed, *given)
         found = map_all(task, self.parts.spans, self._quiet, "held-out", nodes)
         return [one for one in found if len(one.y)]

@@ -1,0 +1,91 @@
+"""Show how far AutoGP is behind the best single method that an expert finds in ten times the time.
+
+    DASKGP_DATA=folder python workflows/benchmarks/patience.py --out results.jsonl [--sets a,b]
+    python workflows/benchmarks/patience.py --out results.jsonl --table
+
+Sets are those of ``datasets/varied.py``: ten tables, ten fields, five series.  AutoGP has a budget
+and a thread, and is told what predictions are for and, in gaps, of some of the places.  The expert
+tries methods with settings for that kind of data, and is given the best of them by the test rows
+themselves, for each score another one: more than any expert has.  The table has the scores of
+AutoGP over the best of each score, and, with ``--budgets 30,3``, those of a tenth of the budget.
+``first_s`` is when AutoGP had its first answer, ``first`` the share of its held-out score that the
+first answer had already, of the way from the constant mean to the best on the board.
+"""
+
+import logging
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import harness
+from datasets.varied import VARIED, Varied, varied
+from peers import expert
+
+import daskgp
+
+CLOCK = SimpleNamespace(monotonic=time.process_time, perf_counter=time.process_time)
+"""Clock of searches: processor seconds, which other work on the machine does not lengthen."""
+
+
+def keys(options: harness.Options) -> harness.Keys:
+    for name in datasets.present(options.sets):
+        tried = [f"auto-{budget:g}" for budget in options.budgets] if options.auto else []
+        tried += expert.TRIED[name] if options.expert else ()
+        yield from harness.runs(options, "rows", set=[name], method=tried)
+
+
+def chosen(own: Varied, budget: float) -> tuple[Any, dict[str, Any]]:
+    """Return AutoGP's model, and what it chose and when it had its first answer."""
+    from daskgp.choose import auto, trials
+    from daskgp.train import callbacks, optimizers
+
+    for module in (auto, trials, callbacks, optimizers):
+        module.time = CLOCK  # type: ignore[attr-defined]
+    ends: list[float] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: ends.append(time.process_time())  # type: ignore[method-assign]
+    handler.addFilter(lambda r: str(r.msg).startswith("trial") and "failed" not in r.msg)
+    logging.getLogger("daskgp").addHandler(handler)
+    logging.getLogger("daskgp").setLevel(logging.INFO)
+    places = own.split.drawn_places(2_000) if own.task == "gaps" else None
+    model = daskgp.AutoGP(time_budget=budget, progress=False, **own.asked)
+    began = time.process_time()
+    model.fit(own.split.X, own.split.y, places=places)
+    taken = time.process_time() - began
+    print(model.leaderboard_, *model.findings_, f"{taken:.1f} s", sep="\n", file=sys.stderr)
+    best = model.chosen_
+    found = {"remark": f"{best.label}, {best.kernel}", "over": taken / budget}
+    return model.best_, found | {"first_s": ends[0] - began if ends else taken}
+
+
+def measure(key: dict, options: harness.Options) -> dict:
+    own = varied(key["set"], key["rows"], options.folder)
+    split, unit, method = own.split, own.split.y.std(), key["method"]
+    began, found = time.process_time(), dict[str, Any]()
+    if method.startswith("auto"):
+        model, found = chosen(own, float(method.removeprefix("auto-")))
+    else:
+        model = expert.fitted(key["set"], method, split)
+    fitted = time.process_time()
+    scores = daskgp.check(model, split.X_test, split.y_test).scores
+    sizes = {"n": len(split.y), "d": split.X.shape[1], "fit_s": fitted - began}
+    own_scores = {name: scores[name] / unit for name in ("rmse", "crps")}
+    more = {"nlpd": scores["nlpd"], "coverage": scores["coverage_95"]}
+    return {**sizes, **found, **own_scores, **more, "predict_s": time.process_time() - fitted}
+
+
+def table(records: list[dict], options: harness.Options) -> str:
+    return harness.report(records, "set method", "n rmse crps coverage first_s over processor_s")
+
+
+harness.command(
+    globals(),
+    limit=3.0,
+    sets=list(VARIED),
+    budgets=([30.0], [10.0]),
+    auto=False,
+    expert=False,
+    rows=(None, 250),
+)
