@@ -350,12 +350,14 @@ feature_names_in_, n_rows_ : as of ``best_``
             board = board.with_finding(
                 "the time budget left no training of every method: they are compared with the "
                 f"hyper-parameters of the exact GP on {search.holding:,} rows"
+                + (", and the best of them trained" if search.trained else "")
             )
         if found.candidate.estimator.optimizer is not None and last.optimizer is None:
-            rows = search.holding or found.trial.rows
+            held = search.holding and not search.trained
+            rows = search.holding if held else found.trial.rows
             return board.with_finding(
                 "the time budget left no training on all rows: hyper-parameters are those of "
-                f"{'the exact GP' if search.holding else 'the chosen trial'}, on {rows:,} rows"
+                f"{'the exact GP' if held else 'the chosen trial'}, on {rows:,} rows"
             )
         return board
 

@@ -31,6 +31,7 @@ from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import averages
 from daskgp.kernels.compose import tables
+from daskgp.kernels.units import left_open
 from daskgp.runtime.executor import Executor
 from daskgp.typing import LikelihoodName
 
@@ -97,6 +98,8 @@ SOLVED = 2.5
 """Floating-point operations of an evaluation of SGPR beside the rows, in cubes of its inputs."""
 SITES = 2.0
 """Time of a fit by Gaussian sites, in that of one with Gaussian noise."""
+STARTED = 4.0
+"""Part of the time of starts that a fit takes whose kernel has all hyper-parameters."""
 BESIDE = 0.5
 """Evaluations of all rows that are worth the passes after training: summary and predictions."""
 PER_FACTOR, FACTOR_RATE = 2, 7e9
@@ -215,7 +218,13 @@ class Candidate:
         one = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
         part = min(1.0, SECOND / blocks) if own.train_blocks == "auto" else 1.0
-        return cost.seconds + (evaluations + whole / part) * one
+        starts = cost.seconds if self.opens(rows) else cost.seconds / STARTED
+        return starts + (evaluations + whole / part) * one
+
+    def opens(self, rows: data.Rows) -> bool:
+        """Return True if hyper-parameters are left open, for which a start is looked for."""
+        kernel = self.estimator.kernel
+        return not isinstance(kernel, Kernel) or bool(left_open(kernel, rows.n_features).any())
 
     def left_out_seconds(self, plan: Plan, threads: int) -> float:
         """Return the expected time of predictions of rows that are left out one by one."""
@@ -326,8 +335,8 @@ def structures(
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
     if profile.varying == 1:
-        repeated = kernels.Periodic() * kernels.RBF()
-        found.append(tried(order() + repeated, f"{first.name} + periodic * rbf"))
+        cycle = kernels.Periodic() * kernels.RBF()
+        found.append(tried(order() + cycle, f"{first.name} + periodic * rbf"))
     return found
 
 

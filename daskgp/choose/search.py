@@ -40,8 +40,12 @@ STRUCTURE_ROWS, FIRST_ROWS, GROWTH = 2_000, 4_000, 4
 """Rows of the trials of kernels, of the first round of methods, and growth from round to round."""
 HELD = 0.4
 """Share of the budget after which no method is compared that holds its hyper-parameters."""
+NEAR = 0.01
+"""Part of the gain over the constant mean that is too little to take longer for, in a short search
+whose methods hold their hyper-parameters."""
 OTHER_KERNELS = 2
-"""Kernels that the best method is tried with beside the one chosen on few rows."""
+"""Kernels that the best method is tried with beside the one chosen on few rows, and others that are
+trained beside the best of those that hold their hyper-parameters."""
 LEAST_ROWS = 250
 """Rows that no round has fewer of, if there are as many."""
 OVERHEAD = 5.0
@@ -59,7 +63,11 @@ class Search:
     trials: Trials
     _compared: list[Tried] = field(default_factory=list)
     holding: int = 0
-    """Rows whose hyper-parameters the trials of methods hold; 0 if these are trained."""
+    """Rows whose hyper-parameters the trials of methods hold; 0 where all are trained."""
+    holds: bool = False
+    """Whether hyper-parameters are held just now."""
+    trained: bool = False
+    """Whether those of the trial chosen were trained after others had been held."""
 
     def __post_init__(self) -> None:
         self.profile = self.trials.profile
@@ -87,6 +95,10 @@ class Search:
         best = self._preferred(leaders)
         if given is not None:
             return best
+        if self.holding:
+            best = self._trained(self._with_other_kernels(best))
+            self.holds = True
+            return self._with_sizes(best)
         equals = [one for one in leaders if one is not best and not one.surely_worse(best)]
         best = self._refined(best)
         for one in equals:
@@ -96,17 +108,30 @@ class Search:
 
     def _refined(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other kernels and sizes, as these improve."""
-        best, before = self._with_other_kernels(best), None
+        return self._with_sizes(self._with_other_kernels(best))
+
+    def _with_sizes(self, best: Tried) -> Tried:
+        """Return the best of a trial and those with other sizes, as these improve."""
+        before = None
         while best is not before:
             best, before = self._sized(best), best
         return best
 
+    def _hardly_worse(self, one: Tried, best: Tried) -> bool:
+        """Return True if a loss is greater by chance, or by little of what the best has gained."""
+        little = NEAR * (self.trials.of_mean.mean - best.mean)
+        return not one.surely_worse(best) or one.mean - best.mean < little
+
     def _preferred(self, leaders: Sequence[Tried]) -> Tried:
         """Return the best trial, or one as good of a method that does better on all rows.
 
-        That is the exact GP where rows are few, and a local one where the sample is a small part.
+        That is the exact GP where rows are few, and a local one where the sample is a small part;
+        of methods that hold their hyper-parameters, the one that is trained the fastest.
         """
         best, n = leaders[0], self.profile.rows
+        if self.holds:
+            as_good = [one for one in leaders if self._hardly_worse(one, best)]
+            return min(as_good, key=lambda one: self.trials.expected([one.next()], one.trial.rows))
         others = ("exact",) if n <= SMALL else LOCAL if 2 * best.trial.rows < n else ()
         equals = (one for one in leaders if one.trial.method in others)
         return next((one for one in equals if not one.surely_worse(best)), best)
@@ -231,11 +256,28 @@ class Search:
         least = min(len(held), 2)
         while size > FIRST_ROWS and len(self.trials.room_for(held, size, HELD)) < least:
             size = max(size // 2, FIRST_ROWS)
-        self.holding = start.trial.rows
+        self.holds = True
         found = whole(self._trials(candidates, size, HELD))
-        if not found:
-            self.holding = 0
+        self.holds = bool(found)
+        self.holding = start.trial.rows if found else 0
         return found
+
+    def _trained(self, best: Tried) -> Tried:
+        """Return the best of the trials that hold hyper-parameters, once these are trained.
+
+        The best of each method and kernel is, as far as there is room.
+        """
+        kept, rows = sorted(self.trials.tried, key=lambda one: one.mean), best.trial.rows
+        going = {(best.trial.method, best.candidate.structure): best}
+        for one in kept:
+            if one.trial.rows == rows and one.candidate.holds and not one.trial.failed:
+                going.setdefault((one.trial.method, one.candidate.structure), one)
+        self.holds = False
+        begun = [one.next() for one in list(going.values())[: 1 + OTHER_KERNELS]]
+        found = whole(self._trials(begun, rows, SEARCH))
+        first = min(found, key=lambda one: one.mean, default=best)
+        self.trained = not (first is best or first.surely_worse(best))
+        return first if self.trained else best
 
     def _grown(self, candidates: Sequence[Candidate], sure: bool) -> list[Tried]:
         """Return the trials of the last round of those that are trained on ever more rows.
@@ -303,7 +345,7 @@ class Search:
     def _improved(self, best: Tried, candidates: Sequence[Candidate]) -> Tried:
         """Return the best of a trial and those of candidates that are surely better."""
         for one in self._trials(self._if_possible(candidates), best.trial.rows, SEARCH):
-            if best.surely_worse(one):
+            if best.surely_worse(one) and not (self.holds and self._hardly_worse(best, one)):
                 best = one
         return best
 
@@ -332,7 +374,7 @@ class Search:
 
         With ``sure`` there is one at least, of the first candidate that has a score, if any has.
         """
-        asked = [one.held() if self.holding and one.holds else one for one in candidates]
+        asked = [one.held() if self.holds and one.holds else one for one in candidates]
         batch = self.trials.room_for(asked, rows, share)
         found = self.trials.run(batch, rows)
         for candidate in asked if sure else ():

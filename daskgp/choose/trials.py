@@ -59,6 +59,8 @@ SEARCH = 0.6
 """Share of the budget that trials may take; the rest is for the last fit."""
 TEST_ROWS, LEAST_TEST_ROWS, PER_SECOND = 4_096, 1_000, 50
 """Most held-out rows that trials are scored on, of small budgets, and those per second of it."""
+AGAIN = 0.6
+"""Time of a fold that begins where another has ended, in that of the first."""
 SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
@@ -298,7 +300,7 @@ class Trials:
             work += each[-1] * min(threads, max(plan.tasks, 1)) / threads
             client += each[-1] if candidate.method == "exact" else 0.0  # its factors are made there
         together = max(work, client, *each) if self._at_a_time > 1 else sum(each)
-        return len(self.parts.folds) * together
+        return (1 + AGAIN * (len(self.parts.folds) - 1)) * together
 
     def plan(self, candidate: Candidate, rows: int) -> Plan | None:
         """Return the plan of a trial on so many rows; None if there can be none."""

@@ -1,13 +1,14 @@
-"""What an expert tries on each set of ``datasets/varied.py``: methods, and settings that suit it."""
+"""What an expert tries on the sets of ``datasets/varied.py``: methods, and settings to suit."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import daskgp
 import harness
 from datasets.split import Split
 from datasets.varied import FIELDS, SERIES, TABLES
+
+import daskgp
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "lma": ("LMA", {}),
