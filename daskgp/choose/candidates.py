@@ -85,7 +85,7 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "exact": Cost(3e10, 4.0, 1.2, 0.0, 0.5),
+    "exact": Cost(5e10, 4.0, 1.2, 0.0, 0.5),
     "sgpr": Cost(2e10, 6.0, 2.4, 0.0, 0.7),
     "lma": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
     "pic": Cost(1.8e10, 5.0, 1.6, 3.0, 0.8),
@@ -98,10 +98,12 @@ SOLVED = 2.5
 """Floating-point operations of an evaluation of SGPR beside the rows, in cubes of its inputs."""
 SITES = 2.0
 """Time of a fit by Gaussian sites, in that of one with Gaussian noise."""
-STARTED = 4.0
-"""Part of the time of starts that a fit takes whose kernel has all hyper-parameters."""
-BESIDE = 0.5
-"""Evaluations of all rows that are worth the passes after training: summary and predictions."""
+STARTED, NEARER = 4.0, 0.5
+"""Divisor of the time of starts, and factor on evaluations, of a fit whose kernel has all
+hyper-parameters."""
+BESIDE, FACTOR = 0.5, 0.15
+"""Evaluations of all rows that are worth the passes after training, summary and predictions, and
+those that the factor of the exact GP is worth, which has no others."""
 PER_FACTOR, FACTOR_RATE = 2, 7e9
 """Rows left out one by one per factor of near rows, and operations per second and thread there."""
 
@@ -204,8 +206,8 @@ class Candidate:
 
     def seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
         """Return the expected time of a fit with a plan to rows with such columns."""
-        cost, evaluations, whole = COSTS.get(self.method, OTHERS), 0.0, BESIDE
-        own = self.estimator
+        own, cost, evaluations = self.estimator, COSTS.get(self.method, OTHERS), 0.0
+        whole = FACTOR if isinstance(own, ExactGP) else BESIDE
         if own.optimizer is not None:
             evaluations = float(own.max_iter)
             if self.method not in STEPPED:
@@ -218,7 +220,10 @@ class Candidate:
         one = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
         part = min(1.0, SECOND / blocks) if own.train_blocks == "auto" else 1.0
-        starts = cost.seconds if self.opens(rows) else cost.seconds / STARTED
+        starts = cost.seconds
+        if not self.opens(rows):
+            starts /= STARTED
+            evaluations *= NEARER if own.optimizer is not None and self.holds else 1.0
         return starts + (evaluations + whole / part) * one
 
     def opens(self, rows: data.Rows) -> bool:
@@ -348,9 +353,9 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
     law = profile.likelihood
     if law is not None and profile.settled:
         return [*_with_likelihood(law, first), *_stochastic(profile, law, common, rows)]
-    found = [*first, *([LMA(**common)] if profile.kind == "measured" else [])]
-    if rows <= EXACT_ROWS:
-        found.append(ExactGP(**common))
+    found = [*first, *([ExactGP(**common)] if rows <= EXACT_ROWS else [])]
+    if profile.kind == "measured":
+        found.append(LMA(**common))
     own = [Candidate("method", one) for one in found]
     if law is not None:
         own = [*_with_likelihood(law, first), *own]

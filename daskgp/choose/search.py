@@ -38,8 +38,10 @@ STRUCTURE = 0.2
 """Share of the budget that the comparison of kernels may take."""
 STRUCTURE_ROWS, FIRST_ROWS, GROWTH = 2_000, 4_000, 4
 """Rows of the trials of kernels, of the first round of methods, and growth from round to round."""
-HELD = 0.4
+HELD = 0.5
 """Share of the budget after which no method is compared that holds its hyper-parameters."""
+MORE = 0.3
+"""Share of the budget that hyper-parameters may take of the kernel chosen, on more rows."""
 NEAR = 0.01
 """Part of the gain over the constant mean that is too little to take longer for, in a short search
 whose methods hold their hyper-parameters."""
@@ -89,6 +91,8 @@ class Search:
             exact = self._as_method(start, several)
             if exact:  # what approximates it cannot be better
                 several = [one for one in several if not one.gaussian]
+            else:
+                start = self._on_more_rows(start)
             begun = [self._begun(one, start) for one in several]
             candidates = self._possible(begun) if not exact else self._if_possible(begun)
         leaders = self._rounds(candidates, start, exact)
@@ -184,6 +188,21 @@ class Search:
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
         simple = [*shared, first, *found]
         return next(one for one in simple if not one.surely_worse(best))
+
+    def _on_more_rows(self, start: Tried | None) -> Tried | None:
+        """Return the trial of the kernel chosen, on more rows where a short budget took few.
+
+        Their hyper-parameters may be held.
+        """
+        if start is None or start.kernel is None or not start.candidate.holds:
+            return start
+        for factor in (GROWTH, 2):
+            rows = min(factor * start.trial.rows, self.trials.most_rows, STRUCTURE_ROWS)
+            again = start.next()
+            if rows > start.trial.rows and self._affordable(again, rows, MORE):
+                found = self._trials([again], rows, MORE)
+                return found[0] if found and found[0].kernel is not None else start
+        return start
 
     def _begun(self, candidate: Candidate, start: Tried | None) -> Candidate:
         """Return a candidate with the kernel and the trend of a trial."""

@@ -192,6 +192,7 @@ def test_the_comparison_of_kernels_ends_after_its_share_of_the_budget(monkeypatc
         return until(self, at)
 
     monkeypatch.setattr(trying.Trials, "until", noted)
+    monkeypatch.setattr(searching, "STRUCTURE_ROWS", 50)  # fewer than those of a fold
     X, y, _ = field(100)
     daskgp.AutoGP(**QUICK).fit(X, y)
     assert min(ends) == pytest.approx(searching.STRUCTURE)
