@@ -301,7 +301,8 @@ feature_names_in_, n_rows_ : as of ``best_``
             parts = folds_of(rows, profile.rows, *made)
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, profile)
-            rules = Rules(float(self.time_budget), self._bytes(), self.metric, self.random_state)
+            own = float(self.time_budget), self._bytes(), self.metric, self.random_state
+            rules = Rules(*own, regions=self.task != "interpolate")
             with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
                 trials = Trials(rules, rows, parts, profile, url, executor, began, kept, advance)
                 running.append(trials)

@@ -65,6 +65,8 @@ SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
+HALVINGS = 4
+"""Times that held-out regions are halved to tell chance."""
 NOT_OF_TRIALS = ("device", "store", "progress")
 """Settings that the results of trials, and so of a search, do not depend on."""
 MEAN_ROWS = 4_000
@@ -85,6 +87,8 @@ class Tried(NamedTuple):
     kernel: Kernel | None
     noise_variance: float | None
     lasting: bool = True
+    cells: np.ndarray | None = None
+    """Number (n,) of the region of each held-out row, where neighbours are held out together."""
 
     @property
     def mean(self) -> float:
@@ -92,10 +96,17 @@ class Tried(NamedTuple):
         return float(np.nanmean(self.loss))
 
     def surely_worse(self, other: Tried) -> bool:
-        """Return True if the loss is greater than that of another beyond chance, row by row."""
-        difference = self._above(other)
-        error = difference.std() / math.sqrt(max(len(difference), 1))
-        return bool(difference.mean() > SURELY * error)
+        """Return True if the loss is greater than that of another beyond chance, row by row.
+
+        Rows of a region that is held out err together, so that chance is that of regions.
+        """
+        n = min(len(self.loss), len(other.loss))
+        difference = self.loss[:n] - other.loss[:n]
+        known = np.isfinite(difference)
+        cells = None if self.cells is None else self.cells[:n][known]
+        difference = difference[known]
+        error = error_of(difference, cells)
+        return bool(len(difference) and difference.mean() > SURELY * error)
 
     def mostly_better(self, other: Tried) -> bool:
         """Return True if the loss is less than that of another, a tenth of either end left out.
@@ -115,6 +126,32 @@ class Tried(NamedTuple):
     def next(self) -> Candidate:
         """Return the candidate at the hyper-parameters found."""
         return self.candidate.began(self.kernel, self.noise_variance)
+
+
+def error_of(values: np.ndarray, cells: np.ndarray | None = None) -> float:
+    """Return the standard error of a mean of values (n,), where those of a cell may err alike."""
+    n = max(len(values), 1)
+    error = float(values.std()) / math.sqrt(n) if len(values) else 0.0
+    if cells is None or not len(values):
+        return error
+    sums = np.bincount(cells, values - values.mean())
+    number = max(int(np.count_nonzero(np.bincount(cells))), 2)
+    return max(error, float(np.sqrt((sums**2).sum() * number / (number - 1))) / n)
+
+
+def cells_of(X: np.ndarray) -> np.ndarray:
+    """Return the cell (n,) of each place X (n, d), halves of halves along the widest column."""
+    X = np.nan_to_num(X)
+    cells, spread = np.zeros(len(X), int), X.std(axis=0)
+    scaled = X / np.where(spread > 0, spread, 1.0)
+    for _ in range(HALVINGS):
+        halves = 2 * cells
+        for cell in np.unique(cells):
+            own = np.flatnonzero(cells == cell)
+            column = scaled[own, int(np.ptp(scaled[own], axis=0).argmax())]
+            halves[own] += column > np.median(column)
+        cells = halves
+    return cells
 
 
 class Late(RunError):
@@ -141,12 +178,15 @@ class Rules:
         Most memory of a process.
     metric : {"nlpd", "crps", "rmse"}
     seed : int
+    regions : bool
+        Whether whole regions, or the last part of time, are held out.
     """
 
     seconds: float
     bytes: int | None
     metric: str
     seed: int
+    regions: bool = False
 
 
 @dataclass
@@ -451,7 +491,11 @@ class Trials:
         if metric in scores and metric != "rmse":  # rows count alike, whatever they have of targets
             scores[metric] = score
         trial = Trial(*named, rows, score, error, scores, took, 0, failed=failed)
-        return Tried(trial, candidate, loss, found, None, None)
+        return Tried(trial, candidate, loss, found, None, None, cells=self._cells(found))
+
+    def _cells(self, found: HeldOut) -> np.ndarray | None:
+        """Return the regions of held-out rows; None where rows are held out one by one."""
+        return cells_of(np.asarray(found.X, float)) if self.rules.regions else None
 
     def _sample(self, number: int, fold: Fold, rows: int) -> str:
         """Return the URL of a sample of a fold's training rows; that of the last one is kept."""
@@ -523,7 +567,8 @@ class Trials:
         kernel = None if notes["kernel"] is None else kernel_from_dict(notes["kernel"])
         trial = Trial.from_dict(notes["trial"])
         loss = loss_of(found, self.rules.metric)
-        return Tried(trial, candidate, loss, found, kernel, notes["noise_variance"])
+        noise, cells = notes["noise_variance"], self._cells(found)
+        return Tried(trial, candidate, loss, found, kernel, noise, cells=cells)
 
     def _named(self, candidate: Candidate, kernel: Kernel | None) -> str:
         """Return the structure of the kernel that a trial has found."""
