@@ -168,8 +168,9 @@ class Search:
         base, share = ExactGP(**common), self._share_of_structure
         rows = min(STRUCTURE_ROWS, self.trials.most_rows)
         usual = Candidate("structure", base, "matern (ard)")
-        while rows > LEAST_ROWS and not self._affordable(usual, rows, share / 2):
-            rows = max(rows // 2, LEAST_ROWS)  # the rest is for other kernels
+        one = share / (4 if share > STRUCTURE else 2)  # the rest is for other kernels
+        while rows > LEAST_ROWS and not self._affordable(usual, rows, one):
+            rows = max(rows // 2, LEAST_ROWS)
         if not self._affordable(usual, rows, HELD):
             return None
         only = self.trials.run([usual], rows)
@@ -284,7 +285,8 @@ class Search:
     def _trained(self, best: Tried) -> Tried:
         """Return the best of the trials that hold hyper-parameters, once these are trained.
 
-        The best of each method and kernel is, as far as there is room.
+        The best of each method and kernel is, as far as there is room; of others than the best one
+        that is taken which is surely better.
         """
         kept, rows = sorted(self.trials.tried, key=lambda one: one.mean), best.trial.rows
         going = {(best.trial.method, best.candidate.structure): best}
@@ -294,9 +296,14 @@ class Search:
         self.holds = False
         begun = [one.next() for one in list(going.values())[: 1 + OTHER_KERNELS]]
         found = whole(self._trials(begun, rows, SEARCH))
-        first = min(found, key=lambda one: one.mean, default=best)
-        self.trained = not (first is best or first.surely_worse(best))
-        return first if self.trained else best
+        first = best
+        for one in found:
+            own = one.candidate.structure == best.candidate.structure
+            own = own and one.trial.method == best.trial.method
+            if first.surely_worse(one) or (own and not one.surely_worse(best)):
+                first = one
+        self.trained = first is not best
+        return first
 
     def _grown(self, candidates: Sequence[Candidate], sure: bool) -> list[Tried]:
         """Return the trials of the last round of those that are trained on ever more rows.
