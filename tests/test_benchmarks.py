@@ -582,6 +582,29 @@ def test_auto_keeps_its_budget(tmp_path, bare):
     assert "| friedman | 20" in printed
 
 
+@pytest.mark.slow
+def test_patience_says_how_far_auto_is_behind_the_best_method(tmp_path, bare):
+    options = ("--sets", "emulator", "--auto", "--expert", "--out", "found.jsonl")
+    _, printed = run(tmp_path, "patience", *options)
+    found = list(map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines()))
+    assert len(found) == 5
+    assert all(record["rmse"] < 0.05 for record in found)
+    (row,) = [line for line in printed.splitlines() if line.startswith("| emulator |")]
+    own = next(record for record in found if record["key"]["method"] == "auto-10")
+    assert f"{own['rmse']:.4f}" in row
+
+
+def test_varied_sets_are_ten_tables_ten_fields_and_five_series(datasets):
+    varied = importlib.import_module("datasets.varied")
+    sizes = [len(sets) for sets in (varied.TABLES, varied.FIELDS, varied.SERIES)]
+    assert sizes == [10, 10, 5]
+    assert set(varied.VARIED) > varied.GAPS | varied.FORECAST
+    for name in varied.MADE.keys() - {"day", "seasons", "hours"}:  # of DASKGP_DATA
+        own = varied.varied(name, None, ROOT)
+        assert len(own.split.y) <= varied.VARIED[name]
+        assert len(own.split.y_test) >= 500
+
+
 def test_the_page_which_method_has_the_tables_of_its_results(datasets):
     which = importlib.import_module("which")
     page = which.PAGE.read_text()

@@ -19,7 +19,7 @@ from typing import Any
 
 import datasets
 import harness
-from datasets.varied import VARIED, Varied, varied
+from datasets.varied import SOURCES, VARIED, Varied, varied
 from peers import expert
 
 import daskgp
@@ -31,7 +31,8 @@ CLOCK = SimpleNamespace(monotonic=time.process_time, perf_counter=time.process_t
 
 
 def keys(options: harness.Options) -> harness.Keys:
-    for name in datasets.present(options.sets):
+    known = datasets.present(SOURCES.get(name, name) for name in options.sets)
+    for name in (name for name in options.sets if SOURCES.get(name, name) in known):
         tried = [f"auto-{budget:g}" for budget in options.budgets] if options.auto else []
         tried += expert.TRIED[name] if options.expert else ()
         yield from harness.runs(options, "rows", set=[name], method=tried)

@@ -46,6 +46,8 @@ VARIED = {**TABLES, **FIELDS, **SERIES}
 GAPS = {"satellite", "air", "stations", "exponential", "survey", "lines", "seasons", "hours"}
 """Sets whose places lie in regions, or spans of time, without rows."""
 FORECAST = {"cycles"}
+SOURCES = {"day": "stations", "hours": "air"}
+"""Sets that are of the file of another."""
 
 
 class Varied(NamedTuple):
