@@ -594,6 +594,14 @@ def test_patience_says_how_far_auto_is_behind_the_best_method(tmp_path, bare):
     assert f"{own['rmse']:.4f}" in row
 
 
+def test_the_page_of_auto_has_the_table_of_its_results(datasets):
+    patience = importlib.import_module("patience")
+    pages = ROOT / "docs" / "benchmarks"
+    lines = (pages / "results" / "patience.jsonl").read_text().splitlines()
+    made = patience.table([json.loads(line) for line in lines], SimpleNamespace())
+    assert made in (pages / "auto.md").read_text()
+
+
 def test_varied_sets_are_ten_tables_ten_fields_and_five_series(datasets):
     varied = importlib.import_module("datasets.varied")
     sizes = [len(sets) for sets in (varied.TABLES, varied.FIELDS, varied.SERIES)]
