@@ -6,8 +6,6 @@ not from the clock: a search decides the same on every machine.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -341,14 +339,7 @@ def structures(
     if profile.varying <= SCALES_FEATURES:
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
-    if profile.cycles and type(first) is order and noise:
-        length, spread = float(np.atleast_1d(first.lengthscale)[0]), float(first.variance or 1.0)
-        parts: list[Kernel] = [order(length, spread)]
-        for period in profile.cycles:
-            parts.append(kernels.Periodic(1.0, period, spread) * kernels.RBF(profile.reach, 1.0))
-        name = f"{first.name} + {len(profile.cycles)} periodic * rbf"
-        found.append(tried(functools.reduce(operator.add, parts), name, **noise))
-    elif profile.varying == 1:
+    if profile.varying == 1:
         cycle = kernels.Periodic() * kernels.RBF()
         found.append(tried(order() + cycle, f"{first.name} + periodic * rbf"))
     return found

@@ -15,7 +15,6 @@ from daskgp.data.blocks import sampling
 from daskgp.data.folds import even_spans
 from daskgp.data.partition import Span
 from daskgp.data.rows import BOUNDS
-from daskgp.fit import subset
 from daskgp.models import repeats, scaling
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.typing import LikelihoodName
@@ -99,10 +98,6 @@ class Profile:
     places: float = field(default=0.0, repr=False)
     told: LikelihoodName | str | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False)
-    cycles: tuple[float, ...] = field(default=(), repr=False)
-    """Periods that the target shows along the only column, in its unit."""
-    reach: float = field(default=0.0, repr=False)
-    """Range of that column."""
 
     @property
     def varying(self) -> int:
@@ -200,12 +195,6 @@ def of_rows(
         told=told,
         weighted=rows.weight is not None,
     )
-    if found.varying == 1 and kind == "measured":
-        column = X[:, int(np.flatnonzero(~np.asarray(flat)[:d])[0])]
-        known = np.isfinite(column) & np.isfinite(y[:, 0])
-        if known.any():
-            periods = subset.cycles(column[known], y[known, 0])
-            found = replace(found, cycles=periods, reach=float(np.ptp(column[known])))
     return replace(found, findings=tuple(_findings(found, sums, per_place, gaps)))
 
 

@@ -54,9 +54,6 @@ PEAKS, LEAST_PLACES = 4, 8
 """Most peaks of a spectrum that periods start at, and least distinct places for a spectrum."""
 MOST_CYCLES, FINENESS = 4096, 5
 """Most cycles over the range of a column in a spectrum, and frequencies per cycle."""
-MOST_PERIODS, CLEAR, TWICE, NEAR_PEAK = 3, 0.05, 1.9, 41
-"""Most periods of a sum of cycles, least share of the sum of squares that a wave explains, least
-cycles that are seen, and frequencies about a peak that are looked at."""
 FOUND = ("lengthscale", "period", "variance", "angle", "correlation")
 """Hyper-parameters that a kernel may have values of, which a search then keeps."""
 TRIED = 4
@@ -365,8 +362,8 @@ def periods(kernel: Kernel, block: Block, p: int) -> Periods:
     for j, (name, unit) in enumerate(zip(resolved.parameter_names, resolved.units(d), strict=True)):
         if not (is_open[j] and name.endswith("period") and unit.columns):
             continue
-        found_here = [peak for i in unit.columns for peak in peaks(*_waves(block, i, p))]
-        best = [period for _, period in sorted(found_here, reverse=True)[:PEAKS]]
+        peaks = [peak for i in unit.columns for peak in _peaks(*_waves(block, i, p))]
+        best = [period for _, period in sorted(peaks, reverse=True)[:PEAKS]]
         if best:
             # a wave whose halves are alike has its peak at half of its period
             places.append(j)
@@ -388,7 +385,7 @@ def _waves(block: Block, column: int, p: int) -> tuple[np.ndarray, np.ndarray]:
     return block.X[:, column], (heights[:, :, None] * Y[:, None, :]).reshape(len(Y), -1)
 
 
-def peaks(x: np.ndarray, Y: np.ndarray) -> list[tuple[float, float]]:
+def _peaks(x: np.ndarray, Y: np.ndarray) -> list[tuple[float, float]]:
     """Return power and period of the highest peaks of the spectrum of Y (n, p) along x (n,)."""
     x = x - x.min()
     reach, gaps = float(x.max()), np.diff(np.unique(x))
@@ -406,42 +403,9 @@ def peaks(x: np.ndarray, Y: np.ndarray) -> list[tuple[float, float]]:
         ]
     )
     padded = np.concatenate([[-np.inf], power, [-np.inf]])
-    tops = np.flatnonzero((power > padded[:-2]) & (power >= padded[2:]))
-    highest = tops[np.argsort(power[tops])[::-1][:PEAKS]]
+    peaks = np.flatnonzero((power > padded[:-2]) & (power >= padded[2:]))
+    highest = peaks[np.argsort(power[peaks])[::-1][:PEAKS]]
     return [(float(power[i]), float(reach / cycles[i])) for i in highest]
-
-
-def _waves_of(x: np.ndarray, period: float) -> list[np.ndarray]:
-    turns = 2 * np.pi * x / period
-    return [wave(k * turns) for k in (1, 2) for wave in (np.sin, np.cos)]
-
-
-def _left(y: np.ndarray, basis: Sequence[np.ndarray]) -> np.ndarray:
-    """Return what least squares of some columns leave of y (n,)."""
-    design = np.column_stack(basis)
-    return np.asarray(y - design @ np.linalg.lstsq(design, y, rcond=None)[0])
-
-
-def cycles(x: np.ndarray, y: np.ndarray) -> tuple[float, ...]:
-    """Return periods of y (n,) along x (n,), the strongest first, each of what the others leave.
-
-    They are seen about twice at least, and each says a part CLEAR of what is left.
-    """
-    reach, basis, found = float(np.ptp(x)), [np.ones(len(x)), x - x.mean()], list[float]()
-    while len(found) < MOST_PERIODS:
-        rest = _left(y, basis)
-        known = [one for one in peaks(x, rest[:, None]) if TWICE * one[1] <= reach]
-        known = [one for one in known if all(reach * abs(1 / one[1] - 1 / p) > 1 for p in found)]
-        if not known:
-            break
-        power, period = max(known)
-        if 2 * power < CLEAR * len(x) * float(rest @ rest):
-            break
-        near = 1 / (1 / period + np.linspace(-0.5, 0.5, NEAR_PEAK) / reach)
-        left = [np.square(_left(rest, _waves_of(x, one))).sum() for one in near]
-        found.append(float(near[int(np.argmin(left))]))
-        basis += _waves_of(x, found[-1])
-    return tuple(found)
 
 
 def at(evidence: Evidence, theta: Theta) -> Start:

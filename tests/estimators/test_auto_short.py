@@ -68,27 +68,6 @@ def test_a_kernel_of_one_column_may_repeat_and_others_begin_where_the_first_has_
     assert (rbf.kernel.lengthscale, rbf.kernel.variance, rbf.noise_variance) == ((2.0,), 3.0, 0.2)
 
 
-def test_cycles_are_found_by_what_others_leave_and_begin_a_kernel():
-    rng = np.random.default_rng(0)
-    t = np.sort(rng.uniform(0, 2_000, 1_200))
-    y = (
-        3 * np.sin(2 * np.pi * t / 365)
-        + np.cos(2 * np.pi * t / 7)
-        + 0.3 * rng.standard_normal(1_200)
-    )
-    rows = data.rows_of(t[:, None], y, None, True)
-    profile = profiling.of_rows(rows, None, Executor.current(False))
-    assert profile.cycles == pytest.approx((365, 7), rel=0.01)
-    first = kernels.Matern32(lengthscale=(90.0,), variance=3.0, ard=True)
-    names = {one.structure: one for one in structures(daskgp.ExactGP(), profile, first, 0.2)}
-    kernel = names["matern32 + 2 periodic * rbf"].estimator.kernel
-    values = dict(zip(kernel.parameter_names, np.exp(kernel.log_parameters), strict=True))
-    own = [value for name, value in values.items() if name.endswith("period")]
-    assert own == pytest.approx(profile.cycles)
-    smooth = data.rows_of(t[:, None], rng.standard_normal(1_200), None, True)
-    assert profiling.of_rows(smooth, None, Executor.current(False)).cycles == ()
-
-
 def test_a_fold_begins_where_another_has_ended_unless_its_levels_may_be_others():
     kernel = kernels.Matern32(lengthscale=2.0, variance=3.0)
     own = Candidate("method", daskgp.ExactGP())

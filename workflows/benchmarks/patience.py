@@ -52,7 +52,7 @@ def chosen(own: Varied, budget: float) -> tuple[Any, dict[str, Any]]:
     logging.getLogger("daskgp").addHandler(handler)
     logging.getLogger("daskgp").setLevel(logging.INFO)
     places = own.split.drawn_places(2_000) if own.task == "gaps" else None
-    model = daskgp.AutoGP(time_budget=budget, progress=False, **own.asked)
+    model = daskgp.AutoGP(time_budget=budget, progress=False, **own.asked)  # type: ignore[arg-type]
     began = time.process_time()
     model.fit(own.split.X, own.split.y, places=places)
     taken = time.process_time() - began
@@ -73,7 +73,7 @@ def measure(key: dict, options: harness.Options) -> dict:
     fitted = time.process_time()
     scores = daskgp.check(model, split.X_test, split.y_test).scores
     sizes = {"n": len(split.y), "d": split.X.shape[1], "fit_s": fitted - began}
-    own_scores = {name: scores[name] / unit for name in ("rmse", "crps")}
+    own_scores = {name: scores[name] / unit for name in ("rmse", "crps") if name in scores}
     more = {"nlpd": scores["nlpd"], "coverage": scores["coverage_95"]}
     return {**sizes, **found, **own_scores, **more, "predict_s": time.process_time() - fitted}
 
@@ -86,20 +86,22 @@ def table(records: list[dict], options: harness.Options) -> str:
         single = {method: r for method, r in ran.items() if not method.startswith("auto")}
         for method in (method for method in ran if method not in single):
             own, cells = ran[method], [name, f"{ran[method]['n']:,} × {ran[method]['d']}"]
-            cells += [own["remark"], harness.cell(own, "over", ".2f")]
+            cells += [f"{method.removeprefix('auto-')} s", own["remark"]]
+            cells += [harness.cell(own, "over", ".2f")]
             cells += [harness.cell(own, "first_s", ".1f")]
             for score in ("rmse", "crps"):
-                cells += [f"{own[score]:.4f}", *behind(own, single, score)]
+                has = {method: r for method, r in single.items() if score in r}
+                cells += [harness.cell(own, score, ".4f"), *behind(own, has, score)]
             spent = sum(r["processor_s"] for r in single.values())
             rows.append([*cells, harness.cell({"s": spent}, "s", ",.0f") if single else "–"])
     scores = [f"{score}{head}" for score in ("RMSE", "CRPS") for head in ("", ": behind", ": best")]
-    heads = ["set", "rows", "AutoGP chose", "time over budget", "first answer s", *scores]
+    heads = ["set", "rows", "budget", "AutoGP chose", "time over budget", "first answer s", *scores]
     return harness.markdown([*heads, "expert's processor s"], rows)
 
 
 def behind(own: dict, single: dict[str, dict], score: str) -> tuple[str, str]:
     """Return by how much a score is behind that of the best single method, and which that is."""
-    if not single:
+    if not single or score not in own:
         return "–", "–"
     best = min(single, key=lambda method: single[method][score])
     share = own[score] / single[best][score] - 1
