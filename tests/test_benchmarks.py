@@ -135,7 +135,7 @@ def test_a_globe_has_noise_outside_gaps_alone(datasets):
     assert np.isin(f, globe.f).all()
 
 
-@pytest.mark.parametrize("case", ["exponential", "survey", "lines", "cluster", "bursts"])
+@pytest.mark.parametrize("case", ["exponential", "square", "survey", "lines", "cluster", "bursts"])
 def test_fields_are_drawn_alike_for_a_seed(case, datasets, tmp_path):
     drawn, again = (datasets.stored(tmp_path / name, case, 0, True) for name in "ab")
     for part, other in zip(drawn, again, strict=True):
@@ -237,6 +237,19 @@ def test_spatial_has_medians_of_scores_and_memory(tmp_path, bare):
     assert max(lma["rmse"], local["rmse"]) < 12  # the field's standard deviation is 7.7
     assert lma["seconds"] > 0.99 * (lma["fit_s"] + lma["predict_s"])
     assert "| survey | lma-defaults | " in printed
+
+
+@pytest.mark.slow
+def test_tools_are_given_the_same_rows_and_scored_alike(tmp_path, bare):
+    options = ("--sets", "square", "--methods", "daskgp vecchia,gpboost,trees")
+    records, printed = run(tmp_path, "tools", *options, "--threads", 1)
+    assert len({r["key"]["method"] for r in records}) == 3
+    assert {(r["n"], r["places"]) for r in records} == {(400, 100)}
+    for record in records:
+        assert record["rmse"] < 1  # the target's standard deviation
+        assert 0.7 < record["coverage"] <= 1
+        assert record["fit_s"] <= record["processor_s"]
+    assert "| gpboost | " in printed
 
 
 @pytest.mark.slow

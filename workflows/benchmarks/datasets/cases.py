@@ -22,6 +22,7 @@ from datasets.processes import (
     lines,
     log_normal,
     scattered,
+    square,
     survey,
     uniform,
 )
@@ -64,6 +65,7 @@ CASES = {
     "long-exponential": Case(grid((173, 867), _CELL), _ROUGH, 3),
     "long-matern32": Case(grid((173, 867), _CELL), _SMOOTH, 3),
     "survey": Case(survey, _SURVEY),
+    "square": Case(square, Truth("matern32", 0.11, 1.5, 0.05)),
     "lines-nugget": Case(scattered(8_000, lines, True), Truth("matern32", 0.5, 1.0, 0.05)),
     "lines": Case(scattered(8_000, lines, True), Truth("matern32", 0.5, 1.0, 0.0)),
     "log-normal": Case(scattered(8_000, log_normal), Truth("matern32", 0.5, 1.0, 0.01)),

@@ -73,6 +73,15 @@ def grid(shape: tuple[int, int], cell: float) -> Draw:
     return draw
 
 
+def square(rng: np.random.Generator, truth: Truth, tiny: bool) -> Split:
+    """Draw a field on the unit square: rows and places at random cells of a fine grid."""
+    side, rows, places = (100, 3_000, 1_000) if tiny else (1_000, 90_000, 10_000)
+    f = torus(rng, (side, side), truth._replace(lengthscale=truth.lengthscale * side)).ravel()
+    cells = rng.permutation(len(f))[: rows + places]
+    X = (np.stack(np.unravel_index(cells, (side, side)), axis=-1) + 0.5) / side
+    return noisy(rng, truth, X, f[cells], np.arange(rows), np.arange(rows, rows + places))
+
+
 def survey(rng: np.random.Generator, truth: Truth, tiny: bool) -> Split:
     """Draw a survey along lines: cells of 10 m, lines 400 m apart that waver, a few across."""
     shape = (400, 600) if tiny else (1_600, 2_500)

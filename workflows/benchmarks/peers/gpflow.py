@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 from datasets import Split
+from harness import Outcome
+
+from peers.tasks import Task
 
 NOISE, RATE, NATURAL = 0.1, 0.01, 0.1
 Over = Callable[[Callable], bool]
@@ -27,11 +30,11 @@ def sgpr(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Callable[[
 
 
 def covariance_of(kernel: Any) -> Any:
-    """Return daskgp's Matérn-3/2 kernel as GPflow's."""
+    """Return daskgp's Matérn kernel as GPflow's."""
     import gpflow
 
     scale = np.array(kernel.lengthscale, np.float64)
-    return gpflow.kernels.Matern32(kernel.variance, lengthscales=scale)
+    return getattr(gpflow.kernels, type(kernel).__name__)(kernel.variance, lengthscales=scale)
 
 
 def sparse(X: np.ndarray, y: np.ndarray, Z: np.ndarray, kernel: Any) -> Any:
@@ -60,6 +63,22 @@ def train_sgpr(split: Split, Z: np.ndarray, kernel: Any, over: Over) -> None:
         step_callback=seen,
         options={"maxiter": 10_000, "maxfun": 100_000},
     )
+
+
+def sgpr_within(split: Split, task: Task) -> Outcome:
+    """Train inducing inputs of SGPR by L-BFGS until the time is up."""
+    clock, predict, taken = task.clock(), [], 0
+
+    def over(found: Callable) -> bool:
+        predict[:] = [found]
+        nonlocal taken
+        taken += 1
+        return clock.over
+
+    train_sgpr(split, task.inducing(split), task.kernel(split), over)
+    fitted = clock.seconds
+    mean, variance = predict[0](split.X_test)
+    return Outcome(fitted, clock.seconds - fitted, mean, variance, {"steps": taken})
 
 
 def train_svgp(

@@ -80,15 +80,21 @@ class Svgp:
             self.likelihood.noise = NOISE
         self.model, self.likelihood = Model().to(self.dtype), self.likelihood.to(self.dtype)
 
-    def steps(self, number: int, batch: int, decay: bool = False) -> Iterator[float]:
-        """Train; yield the seconds of all steps so far.  ``decay`` lowers the rate twice."""
+    def steps(
+        self, number: int, batch: int, decay: bool = False, rate: Callable | None = None
+    ) -> Iterator[float]:
+        """Train; yield the seconds of all steps so far.
+
+        ``decay`` lowers the learning rate twice, or ``rate`` has its factor at a step.
+        """
         import gpytorch
         import torch
 
         torch.manual_seed(0)
         adam = torch.optim.Adam([*self.model.parameters(), *self.likelihood.parameters()], lr=RATE)
         marks = [number // 2, 3 * number // 4] if decay else []
-        rate = torch.optim.lr_scheduler.MultiStepLR(adam, marks)
+        rate = rate or (lambda step: 0.1 ** sum(step >= mark for mark in marks))
+        schedule = torch.optim.lr_scheduler.LambdaLR(adam, rate)
         bound = gpytorch.mlls.VariationalELBO(self.likelihood, self.model, num_data=len(self.y))
         order, seconds = torch.randperm(len(self.y)), 0.0
         for _ in range(number):
@@ -101,7 +107,7 @@ class Svgp:
             loss = -bound(self.model(self.X[rows]), self.y[rows])
             loss.backward()
             adam.step()
-            rate.step()
+            schedule.step()
             seconds += time.perf_counter() - began
             yield seconds
 
