@@ -64,7 +64,13 @@ def beside(t: Tables, height: float, *parts: Part) -> Figure:
     return drawn
 
 
-def every_table(t: Tables, score: int, time: int) -> Figure:
+def every_table(
+    t: Tables,
+    score: int,
+    time: int,
+    xlim: tuple[float, float] = (15, 2_500),
+    label: str = "processor seconds of fit and prediction",
+) -> Figure:
     """Draw a score of every method against processor seconds, in a panel for each column."""
     drawn, axes = panels(8, 8.8, 4)
     for at, (ax, head) in enumerate(zip(axes, t[0].heads[1:], strict=True)):
@@ -73,9 +79,9 @@ def every_table(t: Tables, score: int, time: int) -> Figure:
         found = {name: (seconds.get(name), y) for name, y in scores}
         spread = [y for _, y in found.values() if y is not None]
         log = "xy" if min(spread) > 0 and max(spread) > 3 * min(spread) else "x"
-        points(ax, found, f"|{t[score].heads[0]}", log, False, title=head, xlim=(15, 2_500))
+        points(ax, found, f"|{t[score].heads[0]}", log, False, title=head, xlim=xlim)
     for ax in axes[-2:]:
-        ax.set_xlabel("processor seconds of fit and prediction")
+        ax.set_xlabel(label)
     handles, names = axes[0].get_legend_handles_labels()
     timed = [name if name in t[time].names else f"{name} (time not measured)" for name in names]
     drawn.legend(handles, timed, loc="outside upper center", ncols=3)
