@@ -14,7 +14,8 @@ READ_ROWS = 8_192
 """Fewest rows that are read at a time while others are worked on."""
 
 MIN_ROWS, MAX_ROWS, BLOCKS = 2_048, 65_536, 32
-TASK_ROWS = 2_048
+TASK_ROWS, MANY_TASKS = 2_048, 4_096
+"""Rows of a task that small units share, and tasks of a pass above which they have more of them."""
 
 
 class Span(NamedTuple):
@@ -73,8 +74,18 @@ def following(spans: Sequence[Span], reach: int) -> tuple[Unit, ...]:
 
 
 def per_task(count: int, rows: int, least: int) -> int:
-    """Return the units per task: ``count`` small ones share tasks if ``least`` tasks remain."""
-    return max(1, min(TASK_ROWS // max(rows, 1), count // least))
+    """Return the units per task: ``count`` small ones share tasks if ``least`` tasks remain.
+
+    Each task costs the scheduler time and memory, so that tasks of very many rows are larger.
+
+    Examples
+    --------
+    >>> [per_task(n // 2_048, 2_048, 64) for n in (10**7, 10**8, 10**9)]
+    [1, 11, 32]
+    """
+    rows = max(rows, 1)
+    shared = max(TASK_ROWS // rows, min(count // MANY_TASKS, MAX_ROWS // rows))
+    return max(1, min(shared, count // least))
 
 
 def default_block_rows(n: int) -> int:

@@ -227,7 +227,7 @@ def on_conditionals(
     setting ``training_rows``.
     """
     stage, theta, first = problem.stage, problem.theta, model.first(problem.stage)
-    number = wanted(asked, row_count(stage), len(run.start))
+    number = wanted(asked, stage.n_rows, len(run.start))
     result, times = train.Trained(run.start, []), 0
     while True:
         times += 1
@@ -236,7 +236,7 @@ def on_conditionals(
         drawn = draw(model, stage, shared, number, problem.recipe.seed())
         tape = run.tape and run.tape.stage(times - 1)
         staged = run._replace(tape=tape)
-        last = drawn.rows >= row_count(stage) or number >= MOST
+        last = drawn.rows >= stage.n_rows or number >= MOST
         trained = _maximised(problem, drawn, staged)
         result = trained._replace(history=continued(result.history, trained.history))
         if trained.stopped or times == TIMES:
@@ -245,13 +245,13 @@ def on_conditionals(
         lost = _lost(drawn, theta, trained, run)
         more = drawn.rows
         if asked == "auto" and lost > TOLERATED:
-            more = int(min(MOST, row_count(stage), drawn.rows * lost / TOLERATED))
+            more = int(min(MOST, stage.n_rows, drawn.rows * lost / TOLERATED))
         if not _moved(shared.lengths, found.lengths) and (last or more <= number):
             break
         number = max(number, more)
         del drawn  # before the next are there
         run = run._replace(start=trained.vector)
-    some = f"the conditionals of {drawn.rows} of {row_count(stage)} rows"
+    some = f"the conditionals of {drawn.rows} of {stage.n_rows} rows"
     say_lost(result, _lost(drawn, theta, result, run), some, "training_rows=None")
     return result
 
@@ -292,7 +292,7 @@ def best_start(model: Vecchia, problem: Problem) -> subset.Start:
 
 def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed: int) -> Drawn:
     """Return conditionals of about ``number`` rows, half of which may be first ones."""
-    total = row_count(stage)
+    total = stage.n_rows
     units, number = stage.units, max(number, 2)
     first = min(FIRST, number // 2)
     rank = np.sort(model.ranks(np.asarray(shared.first.places), shared.first.X))
@@ -451,11 +451,6 @@ def wanted(asked: int | Literal["auto"] | None, rows: int, parameters: int) -> i
     if asked is None:
         return rows
     return max(whole("training_rows", asked, 1), 1)
-
-
-def row_count(stage: rounds.Rounds) -> int:
-    """Return the number of rows of all units."""
-    return sum(unit.own.rows for unit in stage.units)
 
 
 def _moved(before: np.ndarray, after: np.ndarray) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from daskgp.checks import whole
 from daskgp.data import Rows, is_zarr
+from daskgp.data.blocks.around import LANDMARKS
 from daskgp.data.partition import Span, default_block_rows
 from daskgp.fit import rounds, subset
 from daskgp.kernels import Kernel
@@ -31,6 +32,12 @@ COMPILER = 110_000_000
 """Bytes of numba and its compiled code in a process that uses it."""
 ALIKE = 128
 """Number of blocks above which more of them do not change what a worker needs."""
+TASK_BYTES = 9_000
+"""Bytes of a task in the client with the scheduler of a local cluster, by benchmarks/scale.md."""
+NODE_BYTES = 18
+"""Bytes of a point in a tree that finds the nearest ones, beside its coordinates."""
+UNIT_BYTES = 800
+"""Bytes of a window: the rows of a block and of those near it."""
 DISPATCH = 0.005
 """Seconds of scheduler and client per task, by workflows/benchmarks/many_workers.py."""
 MOST_EXPERTS = 1 << 20
@@ -301,6 +308,8 @@ class Planned:
         Rows that predictions are conditioned on.
     block_rows : int, optional
         Rows of the largest block of rows; default the largest unit.
+    searched : int
+        Blocks among which near ones are searched for; 0 if they are not.
     """
 
     rows: Rows
@@ -310,6 +319,7 @@ class Planned:
     window_rows: int | None = None
     near_rows: int = 0
     block_rows: int | None = None
+    searched: int = 0
 
     @property
     def largest(self) -> int:
@@ -422,7 +432,9 @@ def make_plan(work: Workload) -> Plan:
     task = _raw_bytes(rows, task_rows) + _chunk_bytes(rows, largest) + need.task
     on_device = model.footprint(shape._replace(device=True)).task
     choice = _choice_bytes(work.n_inputs, len(rows), d)
-    client = CLIENT + max(need.solve + SENT * need.shared, choice) + more.client
+    known = TASK_BYTES * tasks + _search_bytes(work, 3) + UNIT_BYTES * work.searched
+    client = CLIENT + max(need.solve + SENT * need.shared, choice) + known + more.client
+    predict = _raw_bytes(rows, work.near_rows) + need.predict + _search_bytes(work, 2)
     operations = need.operations * work.trained if work.operations is None else work.operations
     return Plan(
         rows=len(rows),
@@ -430,7 +442,7 @@ def make_plan(work: Workload) -> Plan:
         tasks=tasks,
         bytes_per_task=task + more.task,
         bytes_per_worker=PROCESS + _with_waiting(task, need.stats, tasks) + more.task + more.worker,
-        bytes_predict=PROCESS + _raw_bytes(rows, work.near_rows) + need.predict + more.predicting,
+        bytes_predict=PROCESS + predict + more.predicting,
         reads_rows=model.keeps_rows,
         bytes_client=max(client, work.subset_bytes),
         bytes_on_disk=EMPTY_STORE + need.state + more.disk,
@@ -478,6 +490,17 @@ def spilled_bytes(rows: Rows) -> int:
 def rows_bytes(rows: Rows) -> int:
     """Return the bytes of rows in a store, before compression."""
     return 8 * len(rows) * (rows.n_features + rows.n_targets)
+
+
+def sorted_bytes(rows: Rows) -> int:
+    """Return the most bytes on disk while rows are put in order: the rows, and runs with keys."""
+    return 2 * rows_bytes(rows) + 8 * len(rows)
+
+
+def _search_bytes(work: Workload, copies: int) -> int:
+    """Return the bytes of the rows that stand for blocks, in so many copies, and of their tree."""
+    each = 8 * copies * work.rows.n_features + NODE_BYTES
+    return LANDMARKS * work.searched * each
 
 
 def _with_waiting(task: int, stats: int, tasks: int) -> int:

@@ -215,6 +215,11 @@ class OverUnits(ABC):
         return tuple(unit.own for unit in self.units)
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows of all units."""
+        return sum(unit.own.rows for unit in self.units)
+
+    @property
     def n_units(self) -> int:
         """Number of units."""
         return len(self.units)

@@ -196,7 +196,7 @@ class OnNearby(OnBlocks):
         run = hyperparameters.plan_run(problem)
         problem = problem._replace(start=problem.start._replace(theta=theta))
         model, near = self._conditioned(problem)
-        total = conditionals.row_count(near.stage)
+        total = near.stage.n_rows
         number = conditionals.wanted(self.training_rows, total, len(run.start))
         found = varying.trained(asked, model, near, run, number)
         if learned.history:

@@ -246,7 +246,7 @@ def trained(asked: Variation, model: Vecchia, problem: Problem, run: Run, number
     recipe, stage, theta = problem.recipe, problem.stage, problem.theta
     first = model.first(stage)
     columns = asked.columns(stage.rows, stage.scaling.uses)
-    count = asked.knots or min(MOST, min(number, conditionals.row_count(stage)) // EACH)
+    count = asked.knots or min(MOST, min(number, stage.n_rows) // EACH)
     k = len(theta.kernel.log_parameters) + 1
     varies, limits = asked.mask(theta, run.bounds), run.bounds[:k] - theta.to_vector(False)[:, None]
     if count < 2 or not len(columns) or not varies.any():

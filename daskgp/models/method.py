@@ -114,6 +114,10 @@ class Rounds(Protocol):
         """Number of units: blocks, experts or parts of a mini-batch."""
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows of all units."""
+
+    @property
     def barriers(self) -> Any:
         """Barriers between rows, `daskgp.models.markov.barriers.Barriers`; None for none."""
 

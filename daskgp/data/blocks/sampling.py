@@ -11,7 +11,7 @@ import numpy as np
 from daskgp import checks
 from daskgp.checks import LARGEST
 from daskgp.data import Rows
-from daskgp.data.partition import TASK_ROWS, Span, joined
+from daskgp.data.partition import Span, default_block_rows, joined
 from daskgp.data.rows import GIVEN, WEIGHT, Y_VARIANCE
 from daskgp.errors import InputError
 from daskgp.models import fills, place_ranges, repeats, scaling
@@ -159,7 +159,8 @@ def _noise_block(rows: Rows, span: Span) -> _Noise:
 
 def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:
     """Return ``number`` evenly spaced rows of each block (M, number, d), in the units of X."""
-    step = max(1, TASK_ROWS // max(1, spans[0].rows))
+    wanted = default_block_rows(spans[-1].stop - spans[0].start)
+    step = max(1, wanted // max(1, spans[0].rows))
     pieces = [tuple(spans[i : i + step]) for i in range(0, len(spans), step)]
     task = partial(_landmarks_of, rows, number)
     return np.asarray(map_reduce(task, joined, pieces, executor, "landmarks"))

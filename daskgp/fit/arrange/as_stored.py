@@ -12,7 +12,7 @@ from daskgp.errors import InputError
 from daskgp.fit.arrange import rewriting
 from daskgp.fit.arrange.arrangement import Arrangement
 from daskgp.fit.minibatches import LANE_ROWS
-from daskgp.fit.plan import Planned, in_blocks, rows_bytes
+from daskgp.fit.plan import Planned, in_blocks, sorted_bytes
 from daskgp.fit.rounds import Rounds
 from daskgp.fit.scratch import ordered
 from daskgp.models.scaling import Sums
@@ -67,7 +67,7 @@ class Sorted(AsStored):
 
     def planned(self, rows: Rows, value: int | None = None) -> Planned:
         """Return the blocks, or ones of ``value`` rows."""
-        written = rows_bytes(rows) if read_layout(rows.X) is None else 0
+        written = sorted_bytes(rows) if read_layout(rows.X) is None else 0
         return replace(super().planned(rows, value), written=written)
 
     def arrange(self, stage: Rounds, theta: Theta, sums: Sums, keep: str) -> Rounds:

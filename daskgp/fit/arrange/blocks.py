@@ -17,7 +17,7 @@ from daskgp.data.partition import Unit
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.arrange import blocks_changed, rewriting
 from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, SoFar
-from daskgp.fit.plan import Planned, in_blocks, rows_bytes
+from daskgp.fit.plan import Planned, in_blocks, sorted_bytes
 from daskgp.fit.rounds import WINDOW_TASKS, Rounds
 from daskgp.fit.scratch import ordered
 from daskgp.kernels.lengthscales import distance_units, in_units, of_scaled
@@ -86,7 +86,7 @@ class Blocks(Arrangement):
     def planned(self, rows: data.Rows, value: int | None = None) -> Planned:
         """Return the blocks, or ones of ``value`` rows."""
         layout, n = read_layout(rows.X), len(rows)
-        written = 0 if layout else rows_bytes(rows)
+        written = 0 if layout else sorted_bytes(rows)
         if value is None:
             block_rows = self._block_rows(n, layout)
             spans = partition.blocks(n, None, block_rows)
@@ -102,6 +102,7 @@ class Blocks(Arrangement):
             per_task=partition.per_task(count, largest, WINDOW_TASKS),
             window_rows=min(n, largest * (1 + self.reach)),
             near_rows=near,
+            searched=0 if self.near == "order" else count,
         )
 
     def arrange(self, stage: Rounds, theta: Theta, sums: Sums, keep: str) -> Rounds:

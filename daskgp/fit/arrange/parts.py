@@ -15,7 +15,7 @@ from daskgp.data.partition import Span, Unit
 from daskgp.errors import InputError
 from daskgp.fit.arrange import rewriting
 from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, SoFar
-from daskgp.fit.plan import Planned, rows_bytes
+from daskgp.fit.plan import Planned, sorted_bytes
 from daskgp.fit.rounds import EXPERT_TASKS, Rounds
 from daskgp.fit.scratch import ordered
 from daskgp.models import scaling
@@ -96,7 +96,7 @@ class Parts(Arrangement):
         count = self.number_of(n) if value is None else value
         per_task = partition.per_task(count, -(-n // count), EXPERT_TASKS)
         units = [Span(0, min(self.part_rows(n, count), n))] * count
-        return Planned(rows, units, rows_bytes(rows) * self._reorders(rows), per_task)
+        return Planned(rows, units, sorted_bytes(rows) * self._reorders(rows), per_task)
 
     def arrange(self, stage: Rounds, theta: Theta, sums: Sums, keep: str) -> Rounds:
         """Return the rounds over rows in the order of their parts, which are the units."""

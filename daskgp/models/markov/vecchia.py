@@ -69,6 +69,9 @@ SUMMED = 1_000
 """Places of a sum that are conditioned at a time."""
 FIRST = 20_000
 """Number of the earliest rows, among which the others of them find their neighbours."""
+ENOUGH = 1.1
+"""Rows below a rank that are expected for each of the earliest, so that there are hardly ever
+fewer."""
 OWN = 40
 """Neighbours of a training row, itself among them, by which its marginal is known."""
 SPARSE = 2_000
@@ -232,16 +235,27 @@ class Vecchia(LMA):
 
     def first(self, rows: Rounds) -> First:
         """Return the earliest rows of all."""
+        limit, n = None, rows.n_rows
+        known = n if self.later is None else min(n, self.later)
+        if not self.tiers and known > ENOUGH * FIRST:  # others need not travel
+            limit = int(ENOUGH * FIRST / known * 2**63)  # a rank is a hash of 63 bits
+        least = self._earliest(rows, limit)
+        if limit is not None and len(least.places) < FIRST:
+            least = self._earliest(rows, None)
+        return least._replace(barriers=rows.barriers)
+
+    def _earliest(self, rows: Rounds, limit: int | None) -> First:
+        """Return the earliest rows, of those whose rank is below a limit if there is one."""
         least: First = rows.sum(
             Pass(
                 f"{self.name}-first",
-                partial(_earliest, self),
+                partial(_earliest, self, limit),
                 partial(_earlier_of, self),
                 located=True,
                 in_place=False,
             )
         )
-        return least._replace(barriers=rows.barriers)
+        return least
 
     def shared(self, theta: Theta, first: First) -> Shared:
         """Return what tasks share besides the factor of K(S, S)."""
@@ -682,10 +696,12 @@ def compact(rows: Block, own: np.ndarray, near: np.ndarray) -> Conditionals:
     return Conditionals(*kept[:3], xp.asarray(number[own]), xp.asarray(number[near]))
 
 
-def _earliest(model: Vecchia, piece: Piece, *shared: Any) -> First:
-    """Return the earliest rows of a piece."""
+def _earliest(model: Vecchia, limit: int | None, piece: Piece, *shared: Any) -> First:
+    """Return the earliest rows of a piece, of those whose rank is below a limit."""
     assert piece.places is not None
     own = First(piece.places, *piece.own[:3])
+    if limit is not None:
+        own = _rows_at(own, model.ranks(own.places, own.X) < np.uint64(limit))
     return _least(model, own)
 
 
@@ -698,10 +714,14 @@ def _earlier_of(model: Vecchia, a: First, b: First) -> First:
 def _least(model: Vecchia, rows: First) -> First:
     if len(rows.places) <= FIRST:
         return rows
-    rank = model.ranks(rows.places, rows.X)
-    kept = np.sort(np.argpartition(rank, FIRST)[:FIRST])
-    xp = namespace(rows.X)
-    at = rows.block.at(xp.asarray(kept))
+    least = np.argpartition(model.ranks(rows.places, rows.X), FIRST)[:FIRST]
+    return _rows_at(rows, np.isin(np.arange(len(rows.places)), least))
+
+
+def _rows_at(rows: First, mask: np.ndarray) -> First:
+    """Return the rows of a mask (f,), in their order."""
+    kept = np.flatnonzero(mask)
+    at = rows.block.at(namespace(rows.X).asarray(kept))
     return First(rows.places[kept], *at[:3])
 
 

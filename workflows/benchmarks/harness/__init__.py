@@ -19,6 +19,7 @@ from harness.clocks import (
     evaluation_seconds,
     marks,
     product_rate,
+    rounds,
     seconds_of,
     step_seconds,
 )

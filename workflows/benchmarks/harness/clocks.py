@@ -1,10 +1,15 @@
-"""Seconds of calls and of the steps of a training, and the rate of a matrix product."""
+"""Seconds of calls, rounds and the steps of a training, and the rate of a matrix product."""
 
+import logging
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import psutil
 
 
 def evaluation_seconds(model: Any) -> float:
@@ -41,6 +46,53 @@ def seconds_of(function: Callable[[], Any]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
+
+
+class _Rounds(logging.Handler):
+    """Processor seconds of this process and of its children by rounds of tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.seconds: dict[str, np.ndarray] = {}
+        self._spent = _spent()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count what was spent since the last record to the round that has ended."""
+        found = re.match(r'daskgp_round_seconds{round="([^"]+)"', record.getMessage())
+        if found:
+            self.count(found[1])
+
+    def count(self, name: str) -> None:
+        """Count what was spent since the last call to a name."""
+        last, self._spent = self._spent, _spent()
+        self.seconds[name] = self.seconds.get(name, np.zeros(2)) + self._spent - last
+
+
+def _spent() -> np.ndarray:
+    """Return the processor seconds of this process, and of those under it."""
+    own = psutil.Process()
+    times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
+    each = [one.user + one.system for one in times]
+    return np.array([each[0], sum(each[1:])])
+
+
+@contextmanager
+def rounds() -> Iterator[dict[str, list[float]]]:
+    """Yield what will have the processor seconds of client and workers by rounds of tasks.
+
+    Those between two rounds count to the second; workers have to outlive the context.
+    """
+    logger, handler, found = logging.getLogger("daskgp"), _Rounds(), dict[str, list[float]]()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        handler.count("end")
+        found |= {name: seconds.tolist() for name, seconds in handler.seconds.items()}
 
 
 def product_rate(size: int = 4_096, dtype: str = "float64") -> float:
