@@ -72,3 +72,14 @@ def test_sampled_blocks_are_distinct_ordered_and_seeded():
     assert len(set(some[0])) == 7
     assert some[0] == tuple(sorted(some[0])) == some[1] != some[2]
     assert partition.sample(spans, 100, np.random.default_rng(0)) == spans
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 100))
+def test_a_task_has_few_rows_and_passes_no_more_tasks_than_a_scheduler_serves(count, rows, least):
+    several = partition.per_task(count, rows, least)
+    assert several == 1 or several * rows <= partition.MAX_ROWS
+    assert several == 1 or -(-count // several) >= least
+    most = max(2 * partition.MANY_TASKS, least, 2 * count * rows / partition.MAX_ROWS)
+    assert -(-count // several) <= most or rows > partition.MAX_ROWS // 2
+    if count <= partition.MANY_TASKS:  # as it was before tasks grew with their number
+        assert several == max(1, min(partition.TASK_ROWS // rows, count // least))

@@ -2,13 +2,18 @@
 
 import subprocess
 import sys
+import tracemalloc
 
+import dask.array as da
 import numpy as np
 import pytest
 
 import daskgp
 from daskgp import kernels
 from daskgp.data import Rows, partition
+from daskgp.data.blocks import neighbours, prepared
+from daskgp.data.blocks.around import LANDMARKS
+from daskgp.data.blocks.layout import Layout
 from daskgp.errors import MemoryRunError
 from daskgp.fit import plan, run
 from daskgp.models import collapsed, inducing
@@ -161,3 +166,66 @@ def test_the_memory_of_workers_that_died_is_told(monkeypatch):
     X = np.linspace(0, 1, 50)[:, None]
     with pytest.raises(MemoryRunError, match=r"\(0\.39 GiB per worker thread\)"):
         daskgp.ExactGP(progress=False).fit(X, X[:, 0])
+
+
+def test_the_client_knows_blocks_that_are_searched_for_near_ones():
+    """What scipy holds for its tree is not measured: it is about as much as the coordinates."""
+    blocks, d = 1_500, 2
+    places = np.random.default_rng(0).uniform(0, 1, (blocks, LANDMARKS, d))
+    places = np.sort(places, axis=0)
+    cuts = np.arange(blocks - 1, dtype=np.uint64)
+    layout = Layout(None, 100 * blocks, 100, cuts, places.mean(axis=1))
+
+    def kept():
+        return places * 1.0, places * 2.0, neighbours.earlier(layout, places, 8, later=True)
+
+    tracemalloc.start()
+    there, _ = kept(), tracemalloc.reset_peak()
+    measured = tracemalloc.get_traced_memory()[0] + places.nbytes
+    tracemalloc.stop()
+    assert len(there[2]) == blocks
+    tree = plan.NODE_BYTES * places[..., 0].size
+    assert close(plans_of_blocks(blocks) - plans_of_blocks(0) - tree, measured)
+
+
+def plans_of_blocks(searched):
+    """Bytes of the client that searches so many blocks for near ones."""
+    rows, kernel = rows_of(1_000), kernels.Matern32(1.0)
+    knob = plan.Knob("block_rows", 1_000, "blocks", planned=None)
+    sizes = {"method": SGPR(), "kernel": kernel, "n_inputs": 0, "searched": searched}
+    units = [partition.Span(0, 1_000)]
+    return plan.make_plan(plan.Workload(rows, units, knob=knob, probes=None, **sizes)).bytes_client
+
+
+@pytest.mark.parametrize("name", ["VecchiaGP", "LMA"])
+def test_what_is_known_of_blocks_grows_with_their_number(name):
+    """The fit's workers know nothing of it, those that predict and the client do."""
+    few, many = (
+        daskgp.plan(getattr(daskgp, name)(), da.empty((n, 3), chunks=(65_536, 3)), da.empty(n))
+        for n in (10**7, 10**8)
+    )
+    blocks = 9 * 10**7 / few.block_rows
+    assert many.bytes_per_worker < few.bytes_per_worker + 20 * 2**20
+    assert many.bytes_client - few.bytes_client > 2_000 * blocks
+    assert many.bytes_predict - few.bytes_predict > 1_000 * blocks
+
+
+@pytest.mark.parametrize("name", ["VecchiaGP", "ExpertsGP"])
+def test_the_disk_of_a_fit_is_what_sorting_takes(name, tmp_path, make_store, monkeypatch):
+    """Noise is hardly compressed."""
+    rng = np.random.default_rng(0)
+    store = make_store(rng.standard_normal((30_000, 3)), rng.standard_normal(30_000), 4_096)
+    X, y = daskgp.open_dataset(store)
+    folder, found, finish = tmp_path / "scratch", [], prepared.Target.finish
+    folder.mkdir()
+
+    def finished(target, describe):
+        found.append(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+        finish(target, describe)
+
+    monkeypatch.setattr(prepared.Target, "finish", finished)
+    more = {"n_experts": 4, "n_inducing": 8} if name == "ExpertsGP" else {}
+    model = getattr(daskgp, name)(store=str(folder), optimizer=None, progress=False, **more)
+    whole = model.plan(X, y)
+    model.fit(X, y)
+    assert 0.7 * whole.bytes_written < found[0] < 1.02 * whole.bytes_written

@@ -273,6 +273,27 @@ def test_the_first_rows_do_not_depend_on_cuts(monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("enough", [0.5, 1.1, 3.0])
+def test_the_first_rows_are_the_same_whatever_their_ranks_are_expected_to_be(monkeypatch, enough):
+    """With half as many expected there are too few, and all rows are looked at again."""
+    rows, _ = problem(differ=True)
+    monkeypatch.setattr(vecchia, "FIRST", 11)
+    wanted = np.sort(np.argsort(ranks(np.arange(N), 0))[:11])
+    monkeypatch.setattr(vecchia, "ENOUGH", enough)
+    found = Vecchia().first(cut(rows, (7, 30)))
+    np.testing.assert_array_equal(found.places, wanted)
+    np.testing.assert_array_equal(found.X, rows.X[wanted])
+
+
+def test_tasks_hand_on_few_rows_beside_the_first(monkeypatch):
+    rows, _ = problem(n=4_000)
+    monkeypatch.setattr(vecchia, "FIRST", 500)
+    handed, least = [], vecchia._least
+    monkeypatch.setattr(vecchia, "_least", lambda *a: handed.append(len(a[1].places)) or least(*a))
+    assert len(Vecchia().first(cut(rows, (1_000, 2_000))).places) == 500
+    assert max(handed) < 600
+
+
 # -- predictions -----------------------------------------------------------------------------
 
 

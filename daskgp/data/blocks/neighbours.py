@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 from scipy.spatial import cKDTree
 
 from daskgp.data import Rows, beside_in_store, dataset_arrays, remove, rows_of
@@ -19,8 +20,8 @@ from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
 SOURCE = "made_from"
-MORE = 2
-"""Candidates that are examined per earlier block that is wanted."""
+MORE, TOGETHER = 2, 128
+"""Candidates that are examined per earlier block that is wanted, and blocks at a time."""
 
 
 def earlier(
@@ -39,8 +40,7 @@ def earlier(
     tree, middles = cKDTree(places.reshape(-1, d)), places.mean(axis=1)
     look = np.arange(1, min(count * r, r * (MORE * number + 4)) + 1)
     units = []
-    for i, span in enumerate(spans):
-        away, rows = (np.asarray(part) for part in tree.query(places[i], k=look))
+    for i, (span, (away, rows)) in enumerate(zip(spans, _nearest(tree, places, look), strict=True)):
         blocks = rows // r
         asked = blocks != i if later else blocks < i
         near = _nearest_of(asked, away, blocks, number)
@@ -72,6 +72,18 @@ def conditioned(layout: Layout) -> tuple[Unit, ...]:
         Unit(span, tuple(spans[j] for j in row if j >= 0))
         for span, row in zip(spans, near.tolist(), strict=True)
     )
+
+
+def _nearest(
+    tree: cKDTree, places: np.ndarray, look: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield for each block the distances (r, k) of the nearest points to its places, and these.
+
+    Several blocks at a time are looked up by all threads: this process alone is at work.
+    """
+    for start in range(0, len(places), TOGETHER):
+        found = tree.query(places[start : start + TOGETHER], k=look, workers=CPU_COUNT)
+        yield from zip(*map(np.asarray, found), strict=True)
 
 
 def _nearest_of(asked: np.ndarray, away: np.ndarray, blocks: np.ndarray, number: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from daskgp.data import partition
 from daskgp.data.blocks import neighbours, ordering, prepared
 from daskgp.data.blocks.around import Around, Band, NearestBlocks, NearestRows
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS, Layout, balanced, read_layout
-from daskgp.data.partition import Unit
+from daskgp.data.partition import Span, Unit
 from daskgp.errors import InputError, SettingError
 from daskgp.fit.arrange import blocks_changed, rewriting
 from daskgp.fit.arrange.arrangement import Arrangement, Changed, Home, SoFar
@@ -89,7 +89,7 @@ class Blocks(Arrangement):
         written = 0 if layout else sorted_bytes(rows)
         if value is None:
             block_rows = self._block_rows(n, layout)
-            spans = partition.blocks(n, None, block_rows)
+            spans = [Span(0, min(block_rows, n))] * -(-n // block_rows)
             self._refuse_few(len(spans), block_rows)
             blocks = Planned(rows, spans, written)
         else:
