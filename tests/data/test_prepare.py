@@ -190,6 +190,26 @@ def test_a_task_reads_little_more_than_it_writes(tmp_path, monkeypatch, make_sto
     assert max(read / rows for (_, rows), read in taken.items()) < 1.25
 
 
+def test_of_many_runs_a_task_writes_as_many_rows_as_one_has(tmp_path, monkeypatch):
+    """The slices that are read are few beside the rows; what is written is the same."""
+    X, y = data(6_000)
+    monkeypatch.setattr(preparing, "CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(preparing, "_run_rows", lambda rows: 500)
+    monkeypatch.setattr(partition, "MIN_ROWS", 50)
+    monkeypatch.setattr(partition, "MAX_ROWS", 50)
+    taken, urls = spied(monkeypatch), [str(tmp_path / f"{many}.zarr") for many in (64, 4)]
+    for url, many in zip(urls, (64, 4), strict=True):
+        monkeypatch.setattr(preparing, "MANY_RUNS", many)
+        taken.clear()
+        with dask.config.set(scheduler="sync"):
+            prepare((X, y), url, block_rows=50, progress=False)
+        assert len(taken) == (120 if many == 64 else 12)
+        assert max(read / rows for (_, rows), read in taken.items()) < 6
+    few, many = (zarr.open_group(url, mode="r") for url in urls)
+    for name in ("X", "y", "block_cuts"):
+        np.testing.assert_array_equal(few[name][:], many[name][:])
+
+
 @pytest.mark.parametrize("dtype", ["f4", "i8", "u1", "bool"])
 def test_numbers_of_any_type_are_kept(tmp_path, dtype):
     X, y = data(300, 3)

@@ -30,6 +30,8 @@ KEY_SAMPLE = 20_000
 CHUNK_BYTES, RUN_BYTES = 1 << 20, 16 << 20
 PART_ROWS = 64, 4_096
 """Least and most rows of a run that are read in one go."""
+MANY_RUNS = 64
+"""Runs above which tasks of the second pass write as many rows as a run has."""
 OVERLAP = 32
 """Cuts per task of the second pass, which reads about two intervals more than it writes."""
 
@@ -240,7 +242,8 @@ def arrange(
         wanted, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
     )
     step = _chunk_rows(n, size, d * prepared.stored_dtype(rows.X).itemsize)
-    pieces, longest = _pieces(n, step), max(span.rows for span in spans)
+    longest = max(span.rows for span in spans)
+    pieces = _pieces(n, step, len(spans), longest)
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         visibility.check(executor, target.rows.X, "the prepared dataset", remedy)
@@ -266,7 +269,13 @@ def _chunk_rows(n: int, block_rows: int, row_bytes: int) -> int:
     return min(max(1, limit // block_rows), -(-n // block_rows)) * block_rows
 
 
-def _pieces(n: int, step: int) -> list[Span]:
-    """Return the spans that tasks write: whole chunks, about as many rows as a block of a fit."""
-    rows = max(1, partition.default_block_rows(n) // step) * step
+def _pieces(n: int, step: int, runs: int, longest: int) -> list[Span]:
+    """Return the spans that tasks write: whole chunks, about as many rows as a block of a fit.
+
+    Each task reads a slice of every run, so that of many runs they have as many rows as a run.
+    """
+    wanted = partition.default_block_rows(n)
+    if runs > MANY_RUNS:
+        wanted = max(wanted, longest)
+    rows = max(1, wanted // step) * step
     return [Span(i, min(i + rows, n)) for i in range(0, n, rows)]
