@@ -67,7 +67,8 @@ class Plan:
     bytes_on_disk : int
         Size of the model store, with the training rows that predictions read back.
     bytes_written : int
-        Size of the training rows that the fit itself writes, to ``store`` or a temporary folder.
+        Most that the fit itself writes at a time, to ``store`` or a temporary folder: the training
+        rows, and sorted runs of them where they are put in order.
     operations : float
         Floating-point operations per value and gradient of the objective.
     seconds : float or None

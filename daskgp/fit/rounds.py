@@ -23,7 +23,7 @@ from daskgp.arrays.backend import resolve_device
 from daskgp.data import Rows
 from daskgp.data.blocks import sampling
 from daskgp.data.blocks.layout import Layout
-from daskgp.data.partition import Unit, per_task
+from daskgp.data.partition import Unit, default_block_rows, per_task
 from daskgp.fit.task import Kept, OverUnits, Points, Source, Stored, TaskRounds
 from daskgp.models import scaling
 from daskgp.models.markov.barriers import Barriers
@@ -119,7 +119,8 @@ class Rounds(OverUnits):
             Residuals that ``forward`` kept.
         """
         more = None if kept is None else [(one,) for one in kept]
-        nodes = self._mapped(partial(_sum, over), over.name, shared, more)
+        light = over.light and kept is None
+        nodes = self._mapped(partial(_sum, over), over.name, shared, more, light)
         return self._summed(nodes, over)
 
     def forward(self, over: Pass, *shared: Any) -> tuple[Any, list[Delayed] | None]:
@@ -188,12 +189,14 @@ class Rounds(OverUnits):
     def _computed(self, nodes: Sequence[Delayed], label: str) -> list[Any]:
         return self.executor.compute_all(nodes, label, self._amount)
 
-    def _tasks(self, units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
-        """Return the units of each task."""
+    def _tasks(self, units: Sequence[Unit], light: bool = False) -> list[tuple[Unit, ...]]:
+        """Return the units of each task, of light ones as many rows as a block by default has."""
         step = 1
         if self.least_tasks is not None:
             most = max((unit.own.rows for unit in units), default=1)
             step = per_task(len(units), most, self.least_tasks)
+            if light:
+                step = max(step, default_block_rows(self.n_rows) // max(most, 1))
         return [tuple(units[i : i + step]) for i in range(0, len(units), step)]
 
     def _mapped(
@@ -202,10 +205,11 @@ class Rounds(OverUnits):
         label: str,
         shared: Sequence[Any],
         more: Sequence[tuple[Any, ...]] | None = None,
+        light: bool = False,
     ) -> list[Delayed]:
         """Return one node per task, each with the shared values and more of its own."""
         nodes = [v if isinstance(v, Delayed) else node("shared", v) for v in shared]
-        tasks = self._tasks(self.units)
+        tasks = self._tasks(self.units, light)
         own = [()] * len(tasks) if more is None else more
         begin = partial(_begin, self.source, self.device, self.seed, task)
         arguments = [(units, values, *nodes) for units, values in zip(tasks, own, strict=True)]

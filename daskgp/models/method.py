@@ -88,6 +88,8 @@ class Pass:
         What to do if a GPU has too little memory.
     in_place : bool
         Whether ``combine`` overwrites its first argument.
+    light : bool
+        Whether it hardly does more than read the rows of units, so that a task takes many.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Pass:
     described: str = "a block of {rows} rows"
     remedy: str | None = None
     in_place: bool = True
+    light: bool = False
 
 
 class Rounds(Protocol):

@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import pickle
+import re
 import signal
 import uuid
 
@@ -23,6 +24,7 @@ from daskgp.data.blocks import sampling
 from daskgp.errors import RunError
 from daskgp.fit import rounds
 from daskgp.models import scaling
+from daskgp.models.method import Pass
 from daskgp.models.sparse.sgpr import SGPR
 from daskgp.models.values import Theta
 from daskgp.runtime.executor import FAN_IN, Executor, map_reduce, node
@@ -124,6 +126,19 @@ def _number(spans):
 
 def _join(a, b):
     return f"({a}+{b})"
+
+
+def test_a_light_pass_is_the_same_sum_in_fewer_tasks(store, caplog):
+    stage = rounds_of(store, Executor(None, show=False), least_tasks=64)
+    found, tasks = [], []
+    for light in (False, True):
+        over = Pass("y", lambda piece: piece.own.y.sum(axis=0), np.add, light=light)
+        with caplog.at_level("INFO", logger="daskgp"):
+            found.append(stage.sum(over))
+        tasks += re.findall(r'round="y",tasks="(\d+)"', caplog.text)
+        caplog.clear()
+    assert tasks == ["18", "1"]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 
 def test_a_round_does_not_change_what_its_tasks_gave():

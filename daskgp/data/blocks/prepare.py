@@ -242,8 +242,7 @@ def arrange(
         wanted, sample, low, high, names, blocks, lengthscales, seed, sums.sphere
     )
     step = _chunk_rows(n, size, d * prepared.stored_dtype(rows.X).itemsize)
-    longest = max(span.rows for span in spans)
-    pieces = _pieces(n, step, len(spans), longest)
+    pieces, longest = _pieces(n, step, spans), max(span.rows for span in spans)
     part = int(np.clip(longest // (2 * len(pieces)), *PART_ROWS))
     with prepared.creating(url, rows, n, step, (len(spans), longest), part) as target:
         visibility.check(executor, target.rows.X, "the prepared dataset", remedy)
@@ -269,13 +268,13 @@ def _chunk_rows(n: int, block_rows: int, row_bytes: int) -> int:
     return min(max(1, limit // block_rows), -(-n // block_rows)) * block_rows
 
 
-def _pieces(n: int, step: int, runs: int, longest: int) -> list[Span]:
+def _pieces(n: int, step: int, runs: Sequence[Span]) -> list[Span]:
     """Return the spans that tasks write: whole chunks, about as many rows as a block of a fit.
 
     Each task reads a slice of every run, so that of many runs they have as many rows as a run.
     """
     wanted = partition.default_block_rows(n)
-    if runs > MANY_RUNS:
-        wanted = max(wanted, longest)
+    if len(runs) > MANY_RUNS:
+        wanted = max(wanted, *(run.rows for run in runs))
     rows = max(1, wanted // step) * step
     return [Span(i, min(i + rows, n)) for i in range(0, n, rows)]

@@ -253,6 +253,7 @@ class Vecchia(LMA):
                 partial(_earlier_of, self),
                 located=True,
                 in_place=False,
+                light=True,
             )
         )
         return least
