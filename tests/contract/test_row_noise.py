@@ -151,7 +151,7 @@ def test_new_observations_have_errors_of_their_own():
     for bad, says in ((-1.0, "negative"), (np.inf, "infinite")):
         each = np.where(np.arange(len(T)) == 2, bad, errors)
         for given in (each, da.from_array(each), xr.DataArray(each, dims="row")):
-            with pytest.raises(InputError, match=f"y_variance is {says} in 1 row: error variances"):
+            with pytest.raises(InputError, match=f"y_variance is {says} in 1 row: give positive"):
                 dask.compute(
                     model.predict(T, return_std=True, include_noise=True, y_variance=given)
                 )
