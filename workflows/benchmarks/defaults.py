@@ -41,6 +41,7 @@ ISOTROPIC = ("satellite", "exponential", "survey")
 EXACT_ROWS = 5_000
 DASKGP = {
     "lma": daskgp.LMA,
+    "vecchia": daskgp.VecchiaGP,
     "sgpr": daskgp.SGPR,
     "svgp": daskgp.SVGP,
     "decoupled": daskgp.DecoupledGP,
