@@ -550,7 +550,7 @@ class Averaged(Kernel):
             if len(own.nodes) == 1:
                 gradient = self.kernel.diag_vjp(own.nodes[0], bar)
                 by_log += gradient.log_parameters
-                X_bar[own.at(X_bar)] += gradient.X
+                X_bar[own.at(X_bar)] += own.of_centre(0, gradient.X)
                 continue
             W, by_rows = inputs.xp.asarray(np.outer(own.weights, own.weights)), []
             for rows in own.some():

@@ -377,7 +377,8 @@ def _warn_of_units(posterior: Posterior, grid: grids.Grid, variables: Collection
         return
     pairs = zip(posterior.feature_names, posterior.ranges, some.T, strict=False)
     for name, known, values in pairs:
-        if known is None or name not in variables or not np.isfinite(values).any():
+        known_values = values[np.isfinite(values)]
+        if known is None or name not in variables or not known_values.any():  # 0 is so in any unit
             continue
         low, high = np.nanmin(values), np.nanmax(values)
         if high < known[0] or low > known[1]:

@@ -12,7 +12,7 @@
 # run it again; 2 somebody has to look.  heartbeat.json has the last run that ended.
 #
 # SETTLE=60  seconds for which a file of the inbox must not have changed
-# KEEP=3     maps that are kept
+# KEEP=3     maps that are kept, the newest in any case
 set -euo pipefail
 
 folder=${1:?"name the folder: watch.sh FOLDER [OPTIONS OF daskgp predict]"}
@@ -46,8 +46,8 @@ number() { grep --only-matching "\"$1\": [0-9]*" | head -n 1 | grep --only-match
 # Append one file of taking/.  What a killed run left there was appended if the store has more rows.
 append() {
     local name=$1 state rows
-    state=$(daskgp info rows.zarr --json) || return
-    rows=$(number rows <<< "$state") || return
+    state=$(daskgp info rows.zarr --json) || exit # no fault of the file, which stays in taking/
+    rows=$(number rows <<< "$state") || exit
     if [[ $state == *'"complete": true'* ]]; then
         if [ -s "taking/$name.rows" ] && [ "$rows" -gt "$(< "taking/$name.rows")" ]; then
             return 0
@@ -73,6 +73,7 @@ for path in taking/*.csv; do
 done
 mapfile -d '' settled < <(find inbox -maxdepth 1 -name '*.csv' \
     -not -newermt "-${SETTLE:-60} seconds" -print0 | sort --zero-terminated)
+wait $! # a find that failed ends the run
 for path in "${settled[@]}"; do
     name=${path##*/}
     if [ -n "$(tail -c 1 "$path")" ] || [ ! -s "$path" ]; then
@@ -82,6 +83,7 @@ for path in "${settled[@]}"; do
         echo "Error: $folder/$path was taken before: give it another name, or remove it" >&2
         code=2
     else
+        rm -f "taking/$name.rows" # of an earlier file of this name
         mv "$path" "taking/$name"
         take "$name"
     fi
@@ -94,8 +96,9 @@ if [ $# -gt 0 ]; then
     daskgp --quiet predict model.zarr "$map" "$@" --resume --clear-lock
     ln --symbolic --no-dereference --force "$map" latest.part
     mv --no-target-directory latest.part latest.zarr # readers see the old map or the new one
-    for old in $(ls -d maps/*.zarr | sort --version-sort --reverse | tail -n +$((${KEEP:-3} + 1))); do
-        rm -rf "$old" "$old".*
+    touch "$map" # a model that forgot rows has fewer of them in its newest map
+    for old in $(ls -dt maps/*.zarr | tail -n +$((${KEEP:-3} + 1))); do
+        [ "$old" = "$map" ] || rm -rf "$old" "$old".*
     done
 fi
 exit $code

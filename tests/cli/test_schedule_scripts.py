@@ -95,6 +95,102 @@ def test_a_run_beside_another_ends_with_one_line_and_leaves_the_heartbeat(job):
     assert beat == {"exit": 0}
 
 
+STAND_IN = r"""#!/usr/bin/env bash
+# Counts rows as daskgp does, in the files ROWS and TOTAL, and fails where FAIL_<command> says so.
+[ "$1" = --quiet ] && shift
+fail=FAIL_$1
+[ -z "${!fail:-}" ] || exit "${!fail}"
+case $1 in
+    info) printf '{"store": "%s", "rows": %d, "complete": true}\n' "$2" "$(cat ROWS)" ;;
+    convert) echo $(($(cat ROWS) + $(wc -l < "$2") - 1)) > ROWS ;;
+    update) printf '{"total": %d}\n' "$(cat TOTAL 2> /dev/null || cat ROWS)" ;;
+    predict) mkdir -p "$3" && echo "$*" >> calls ;;
+esac
+"""
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """A folder of 60 rows, and a PATH with a daskgp that only counts."""
+    job, command = tmp_path / "job", tmp_path / "bin" / "daskgp"
+    for folder in (job / "inbox", job / "taking", command.parent):
+        folder.mkdir(parents=True)
+    command.write_text(STAND_IN)
+    command.chmod(0o755)
+    (job / "ROWS").write_text("60\n")
+    return job, {"PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]])}
+
+
+@LINUX
+@pytest.mark.parametrize("keep", ["0", "2"])
+def test_the_newest_map_is_kept_even_if_it_has_fewer_rows(keep, counted):
+    job, path = counted
+    for total in (100, 140, 90):
+        (job / "TOTAL").write_text(f"{total}\n")
+        watch(job, *MAP, KEEP=keep, **path)
+    assert os.readlink(job / "latest.zarr") == "maps/90.zarr"
+    found = {one.name for one in (job / "maps").iterdir()}
+    assert found == ({"90.zarr", "140.zarr"} if keep == "2" else {"90.zarr"})
+
+
+@LINUX
+def test_files_are_not_refused_where_the_store_is_wrong(counted):
+    job, path = counted
+    table(job / "inbox" / "1.csv", 1)
+    watch(job, code=2, FAIL_info="2", **path)
+    assert [one.name for one in (job / "taking").iterdir()] == ["1.csv"]
+    watch(job, **path)
+    assert (job / "ROWS").read_text() == "100\n"
+    assert (job / "done" / "1.csv").exists()
+
+
+@LINUX
+def test_a_mended_file_of_a_refused_name_is_taken(counted):
+    job, path = counted
+    (job / "taking" / "1.csv.rows").write_text("20\n")  # killed as it was refused
+    table(job / "inbox" / "1.csv", 1)
+    watch(job, **path)
+    assert (job / "ROWS").read_text() == "100\n"
+
+
+@LINUX
+def test_a_folder_that_cannot_be_searched_is_no_success(counted):
+    job, path = counted
+    stderr, beat = watch(job, code=1, SETTLE="soon", **path)
+    assert "find" in stderr
+    assert beat["exit"] == 1
+
+
+def tile(job, task, last, *axis, code=0, **path):
+    """Run a task of an array, which must end with a code."""
+    array = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_MAX": str(last)}
+    done = run("bash", SCRIPTS / "tiles.slurm", job, *axis, **array, **path)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+@LINUX
+def test_tiles_are_published_once_all_of_the_array_are_there(counted):
+    job, path = counted
+    axis = ("x0", 0, 0.5, 2)
+    tile(job, 2, 2, *axis, **path)  # of 0 to 2 or alone, as by --array=2
+    for task in (0, 3):
+        tile(job, task, 3, *axis, **path)
+        assert not (job / "latest").exists()
+    tile(job, 1, 1, *axis, **path)  # once more, alone
+    assert os.readlink(job / "latest") == "tiles/60"
+
+
+@LINUX
+def test_tiles_begin_and_end_at_their_cells(counted):
+    job, path = counted
+    tile(job, 7, 7, "day", 18687, 1 / 24, 24, **path)
+    low, high = re.search(r"day=([\d.]+):([\d.]+)", (job / "calls").read_text()).groups()
+    assert [float(low), float(high)] == pytest.approx([18694, 18694 + 23 / 24], abs=1e-10)
+    stderr = tile(job, 0, 7, "day", "2021-03-01", 1, 24, code=2, **path)
+    assert "FIRST, STEP or CELLS is 2021-03-01" in one_line(stderr)
+
+
 def test_units_are_valid(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd is not installed")
@@ -294,7 +390,7 @@ def test_tasks_of_an_array_make_the_map_of_one_run(job):
         done = run(
             *("bash", SCRIPTS / "tiles.slurm", job, "x0", 0, 0.5, 2, *options),
             SLURM_ARRAY_TASK_ID=str(task),
-            SLURM_ARRAY_TASK_COUNT="3",
+            SLURM_ARRAY_TASK_MAX="2",
         )
         assert done.returncode == 0, done.stderr
     joined = xr.open_mfdataset(

@@ -356,6 +356,16 @@ def test_another_unit_than_that_of_the_coordinates_is_refused(measured):
     assert np.isfinite(told(daskgp.ExactGP(), y).fit(grid, field).objective_)
 
 
+def test_a_grid_of_points_is_not_taken_for_one_in_another_unit(measured, recwarn):
+    X, y, T = measured
+    model = told(daskgp.ExactGP(), y).fit(X.assign(radius=0.5 + 0.001 * X["radius"]), y)
+    grid = xr.Dataset(coords={name: sorted(T[name]) for name in ("east", "north")})
+    model.predict(grid.assign(radius=0.0))
+    assert not [one for one in recwarn if "in another unit" in str(one.message)]
+    with pytest.warns(UserWarning, match="'radius' of the grid is from 500 to 500"):
+        model.predict(grid.assign(radius=500.0))
+
+
 def test_a_trend_is_that_of_the_centres(measured):
     X, y, T = measured
     y = y + 2.0 * (X["east"].to_numpy() - 100)

@@ -47,6 +47,7 @@ KERNELS = {
     "exact boxes": Averaged(RBF((0.8, 1.3, 5.0), 2.0), 2, (0, 1), "box", "exact"),
     "rotated": Averaged(Rotated(RBF((2.0, 0.5, 1.0)), angle=30.0), 2),
     "points on a sphere": Averaged(Matern52(1.1), (3, 4, 5, 6), (0, 1, 2), sphere=True),
+    "a point on a sphere": Averaged(Matern52(1.1) + Linear(0.3), (3, 4), (0, 1, 2), sphere=True),
     "of levels": Averaged(Matern32(active_dims=0) * Coregion(2, levels=2), 1, [0]),
 }
 
