@@ -248,6 +248,14 @@ class Boxes:
         return np.asarray(node - len(self.axis))
 
 
+def _tested_alone(scheme: Scheme) -> int:
+    """Return the part that a single fold is tested on: of labels that with most of them.
+
+    The largest label may be a part of its own.
+    """
+    return int(np.bincount(scheme.parts).argmax()) if isinstance(scheme, Labelled) else 0
+
+
 def deal(sizes: np.ndarray, parts: int, seed: int) -> np.ndarray:
     """Return the part (n,) of each of n things, at random among those of a size.
 
@@ -493,7 +501,8 @@ class Wanted(NamedTuple):
             chosen = range(1, self.parts) if self.folds > 1 else [self.parts - 1]
             found = [Fold(np.arange(self.parts) < i, each[i]) for i in chosen]
         else:
-            found = [Fold(~each[i], each[i]) for i in range(self.folds)]
+            chosen = range(self.folds) if self.folds > 1 else [_tested_alone(scheme)]
+            found = [Fold(~each[i], each[i]) for i in chosen]
         parts = Parts(rows, spans, number, counts, found)
         for i, fold in enumerate(found):
             for what, count in (("train on", parts.trained(fold)), ("test", parts.tested(fold))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -489,13 +490,13 @@ def spilled_bytes(rows: Rows) -> int:
 
 
 def rows_bytes(rows: Rows) -> int:
-    """Return the bytes of rows in a store, before compression."""
-    return 8 * len(rows) * (rows.n_features + rows.n_targets)
+    """Return the bytes of rows and of all numbers beside them in a store, before compression."""
+    return 8 * len(rows) * sum(math.prod(a.shape[1:]) for a in rows.arrays.values())
 
 
 def sorted_bytes(rows: Rows) -> int:
     """Return the most bytes on disk while rows are put in order: the rows, and runs with keys."""
-    return 2 * rows_bytes(rows) + 8 * len(rows)
+    return rows_bytes(rows) + 8 * len(rows) * (1 + rows.X.shape[1] + rows.width)
 
 
 def _search_bytes(work: Workload, copies: int) -> int:

@@ -1,5 +1,6 @@
 """Blocks of nearby rows: the exact stable sort, whatever the rows, the chunks and the workers."""
 
+import itertools
 import os
 
 import dask
@@ -12,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskgp
-from daskgp.data import behind, exists, partition, remove, rows_of
+from daskgp.data import Rows, behind, exists, partition, remove, rows_of
 from daskgp.data.blocks import prepare as preparing
-from daskgp.data.blocks import prepared, sorting
+from daskgp.data.blocks import prepared, sampling, sorting
 from daskgp.data.blocks.layout import Layout, balanced, read_layout
 from daskgp.data.blocks.ordering import make_order
 from daskgp.data.blocks.prepare import arrange, prepare
@@ -527,3 +528,15 @@ def test_order_of_a_sample_alone_needs_no_store():
     keys = np.sort(line.keys(X))
     layout = Layout(line, 100, 20, keys[20::20], np.zeros((5, 2)))
     np.testing.assert_array_equal(np.bincount(layout.blocks_of(X)), [20] * 5)
+
+
+def test_tasks_that_read_blocks_of_several_sizes_read_few_rows(monkeypatch):
+    X, y = data(20_000)
+    edges = [0, 3, *range(500, 20_001, 500)]
+    spans = [partition.Span(a, b) for a, b in itertools.pairwise(edges)]
+    read, seen = Rows.read, []
+    monkeypatch.setattr(Rows, "read", lambda *at: (seen.append(at[2] - at[1]), read(*at))[1])
+    found = sampling.landmarks(rows_of(X, y, None, True), spans, 4, threaded())
+    wanted = [X[np.rint(np.linspace(a, b - 1, 4)).astype(int)] for a, b in spans]
+    np.testing.assert_array_equal(found, wanted)
+    assert max(seen) <= partition.default_block_rows(len(X))

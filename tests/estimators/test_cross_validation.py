@@ -218,6 +218,13 @@ def test_time_goes_forward(tmp_path):
     assert X[fold == 0, 0].min() > X[fold < 0, 0].max()
 
 
+def test_a_single_fold_is_not_tested_on_the_largest_group_alone(tmp_path):
+    groups = np.r_[np.zeros(100), 1 + np.arange(140) // 7]
+    _, fold, *_ = run(tmp_path, folds=1, groups=groups)
+    assert (fold[:100] < 0).all()
+    assert len(set(groups[fold == 0])) >= 5
+
+
 def test_fewer_rows_are_drawn_at_random(tmp_path):
     found, fold, *_ = run(tmp_path, folds=3, max_rows=50)
     assert found.trained.tolist() == [50, 50, 50]

@@ -188,6 +188,22 @@ def test_the_client_knows_blocks_that_are_searched_for_near_ones():
     assert close(plans_of_blocks(blocks) - plans_of_blocks(0) - tree, measured)
 
 
+def test_looking_for_very_many_near_blocks_takes_no_more_memory(monkeypatch):
+    """The same are found block by block."""
+    blocks, number = 160, 60
+    places = np.random.default_rng(0).uniform(0, 1, (blocks, LANDMARKS, 2))
+    layout = Layout(
+        None, 64 * blocks, 64, np.arange(blocks - 1, dtype=np.uint64), places.mean(axis=1)
+    )
+    tracemalloc.start()
+    found = neighbours.earlier(layout, places, number, later=True)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 24 * 2**20
+    monkeypatch.setattr(neighbours, "TOGETHER", 1)
+    assert found == neighbours.earlier(layout, places, number, later=True)
+
+
 def plans_of_blocks(searched):
     """Bytes of the client that searches so many blocks for near ones."""
     rows, kernel = rows_of(1_000), kernels.Matern32(1.0)
@@ -229,3 +245,21 @@ def test_the_disk_of_a_fit_is_what_sorting_takes(name, tmp_path, make_store, mon
     whole = model.plan(X, y)
     model.fit(X, y)
     assert 0.7 * whole.bytes_written < found[0] < 1.02 * whole.bytes_written
+
+
+@pytest.mark.parametrize("given", [("y_variance",), ("sample_weight", "y_variance")])
+def test_the_disk_of_a_fit_counts_what_is_known_beside_the_target(given, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2, 30_000))
+    beside = {name: rng.uniform(0.5, 1.5, len(y)) for name in given}
+    found, finish = [], prepared.Target.finish
+
+    def finished(target, describe):
+        found.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
+        finish(target, describe)
+
+    monkeypatch.setattr(prepared.Target, "finish", finished)
+    model = daskgp.VecchiaGP(store=str(tmp_path), optimizer=None, progress=False)
+    whole = model.plan(X[:, None], y, **beside)
+    model.fit(X[:, None], y, **beside)
+    assert 0.9 * whole.bytes_written < found[0] < 1.02 * whole.bytes_written

@@ -20,8 +20,9 @@ from daskgp.data.stores import groups
 from daskgp.errors import StoreError
 
 SOURCE = "made_from"
-MORE, TOGETHER = 2, 128
-"""Candidates that are examined per earlier block that is wanted, and blocks at a time."""
+MORE, TOGETHER = 2, 1 << 19
+"""Candidates that are examined per earlier block that is wanted, and neighbours of rows that are
+looked up at a time."""
 
 
 def earlier(
@@ -81,8 +82,9 @@ def _nearest(
 
     Several blocks at a time are looked up by all threads: this process alone is at work.
     """
-    for start in range(0, len(places), TOGETHER):
-        found = tree.query(places[start : start + TOGETHER], k=look, workers=CPU_COUNT)
+    step = max(1, TOGETHER // (places.shape[1] * len(look)))
+    for start in range(0, len(places), step):
+        found = tree.query(places[start : start + step], k=look, workers=CPU_COUNT)
         yield from zip(*map(np.asarray, found), strict=True)
 
 

@@ -160,7 +160,7 @@ def _noise_block(rows: Rows, span: Span) -> _Noise:
 def landmarks(rows: Rows, spans: Sequence[Span], number: int, executor: Executor) -> np.ndarray:
     """Return ``number`` evenly spaced rows of each block (M, number, d), in the units of X."""
     wanted = default_block_rows(spans[-1].stop - spans[0].start)
-    step = max(1, wanted // max(1, spans[0].rows))
+    step = max(1, wanted // max(span.rows for span in spans))
     pieces = [tuple(spans[i : i + step]) for i in range(0, len(spans), step)]
     task = partial(_landmarks_of, rows, number)
     return np.asarray(map_reduce(task, joined, pieces, executor, "landmarks"))
