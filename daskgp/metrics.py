@@ -20,7 +20,7 @@ Examples
 
 import math
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 from scipy import special
@@ -29,7 +29,7 @@ from daskgp import checks, likelihoods
 from daskgp.errors import InputError, SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.likelihoods.ranked import ranked_probability as _ranked
-from daskgp.typing import Array
+from daskgp.typing import Array, Score, Scores, Values
 
 __all__ = [
     "brier",
@@ -44,11 +44,17 @@ __all__ = [
     "summary",
 ]
 
-Multioutput: TypeAlias = Literal["pooled", "raw_values"]
+Pooled: TypeAlias = Literal["pooled"]
+Each: TypeAlias = Literal["raw_values"]
+Multioutput: TypeAlias = Pooled | Each
 """One score of the values of all outputs, or one of each output."""
 ROOT_PI = math.sqrt(math.pi)
 
 
+@overload
+def rmse(y_true: Values[Score], mean: Values[Score], *, multioutput: Pooled = ...) -> Score: ...
+@overload
+def rmse(y_true: Values[Scores], mean: Values[Scores], *, multioutput: Each) -> Scores: ...
 def rmse(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> Array:
     """Return the root mean squared error, in the units of `y_true`.
 
@@ -86,6 +92,10 @@ def rmse(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> 
     return _result(np.sqrt(square), multioutput)
 
 
+@overload
+def mae(y_true: Values[Score], mean: Values[Score], *, multioutput: Pooled = ...) -> Score: ...
+@overload
+def mae(y_true: Values[Scores], mean: Values[Scores], *, multioutput: Each) -> Scores: ...
 def mae(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> Array:
     """Return the mean absolute error, in units of `y_true`; arguments, errors as in `rmse`.
 
@@ -100,6 +110,10 @@ def mae(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> A
     return _result(_mean(np.abs(y_true - mean), y_true, _axis(multioutput)), multioutput)
 
 
+@overload
+def nmse(y_true: Values[Score], mean: Values[Score], *, multioutput: Pooled = ...) -> Score: ...
+@overload
+def nmse(y_true: Values[Scores], mean: Values[Scores], *, multioutput: Each) -> Scores: ...
 def nmse(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> Array:
     """Return the mean squared error over the variance of `y_true`: 1 for the best constant.
 
@@ -128,6 +142,24 @@ def nmse(y_true: Array, mean: Array, *, multioutput: Multioutput = "pooled") -> 
     return _result(ratio if _axis(multioutput) == 0 else ratio.mean(), multioutput)
 
 
+@overload
+def nlpd(
+    y_true: Values[Score],
+    mean: Values[Score],
+    variance: Values[Score],
+    likelihood: Likelihood | str | None = ...,
+    *,
+    multioutput: Pooled = ...,
+) -> Score: ...
+@overload
+def nlpd(
+    y_true: Values[Scores],
+    mean: Values[Scores],
+    variance: Values[Scores],
+    likelihood: Likelihood | str | None = ...,
+    *,
+    multioutput: Each,
+) -> Scores: ...
 def nlpd(
     y_true: Array,
     mean: Array,
@@ -174,6 +206,18 @@ def nlpd(
     return _result(_mean(density, y_true, _axis(multioutput)), multioutput)
 
 
+@overload
+def crps(
+    y_true: Values[Score],
+    mean: Values[Score],
+    variance: Values[Score],
+    *,
+    multioutput: Pooled = ...,
+) -> Score: ...
+@overload
+def crps(
+    y_true: Values[Scores], mean: Values[Scores], variance: Values[Scores], *, multioutput: Each
+) -> Scores: ...
 def crps(
     y_true: Array, mean: Array, variance: Array, *, multioutput: Multioutput = "pooled"
 ) -> Array:
@@ -196,8 +240,11 @@ def crps(
 
 
 def ranked_probability(
-    y_true: Array, mean: Array, variance: Array, likelihood: Likelihood | str
-) -> Array:
+    y_true: Values[Score],
+    mean: Values[Score],
+    variance: Values[Score],
+    likelihood: Likelihood | str,
+) -> Score:
     """Return the mean ranked probability score of counts or ordered classes; less is better.
 
     It is the sum over whole numbers k of (P(y <= k) - 1{y_true <= k})^2, which is the CRPS of whole
@@ -240,7 +287,7 @@ def ranked_probability(
     return _result(_mean(_by_chunk(_chunk_ranked, arrays, own), arrays[0]))
 
 
-def brier(y_true: Array, probability: Array) -> Array:
+def brier(y_true: Values[Score], probability: Values[Score]) -> Score:
     """Return the mean Brier score of probabilities of classes; less is better.
 
     It is the mean of (p - y)^2 for two classes, and of the sum over classes of (p_c - 1{y = c})^2
@@ -271,17 +318,37 @@ def brier(y_true: Array, probability: Array) -> Array:
     >>> round(brier(y, np.column_stack([1 - p, p])), 4)
     0.1367
     """
-    if np.ndim(probability) < 2 or probability.shape[1] == 2:
-        one = probability if np.ndim(probability) < 2 else probability[:, 1]
-        y_true, one = _arrays(y_true=y_true, probability=one)
-        _check_classes(y_true, 2)
-        return _result(_mean((one - y_true) ** 2, y_true))
-    each = [_arrays(y_true=y_true, probability=own) for own in probability.T]
+    classes: Array = y_true
+    given: Array = probability
+    if np.ndim(given) < 2 or given.shape[1] == 2:
+        one = given if np.ndim(given) < 2 else given[:, 1]
+        classes, one = _arrays(y_true=classes, probability=one)
+        _check_classes(classes, 2)
+        return _result(_mean((one - classes) ** 2, classes))
+    each = [_arrays(y_true=classes, probability=own) for own in given.T]
     _check_classes(each[0][0], len(each))
     parts = [(p - (y == c)) ** 2 for c, (y, p) in enumerate(each)]
     return _result(_mean(sum(parts), each[0][0]))
 
 
+@overload
+def coverage(
+    y_true: Values[Score],
+    mean: Values[Score],
+    variance: Values[Score],
+    level: float = ...,
+    *,
+    multioutput: Pooled = ...,
+) -> Score: ...
+@overload
+def coverage(
+    y_true: Values[Scores],
+    mean: Values[Scores],
+    variance: Values[Scores],
+    level: float = ...,
+    *,
+    multioutput: Each,
+) -> Scores: ...
 def coverage(
     y_true: Array,
     mean: Array,
@@ -324,6 +391,24 @@ def coverage(
     return _result(_mean(inside, y_true, _axis(multioutput)), multioutput)
 
 
+@overload
+def interval_score(
+    y_true: Values[Score],
+    mean: Values[Score],
+    variance: Values[Score],
+    level: float = ...,
+    *,
+    multioutput: Pooled = ...,
+) -> Score: ...
+@overload
+def interval_score(
+    y_true: Values[Scores],
+    mean: Values[Scores],
+    variance: Values[Scores],
+    level: float = ...,
+    *,
+    multioutput: Each,
+) -> Scores: ...
 def interval_score(
     y_true: Array,
     mean: Array,
@@ -349,6 +434,18 @@ def interval_score(
     return _result(_mean(scores, y_true, _axis(multioutput)), multioutput)
 
 
+@overload
+def summary(
+    y_true: Values[Score],
+    mean: Values[Score],
+    variance: Values[Score],
+    *,
+    multioutput: Pooled = ...,
+) -> dict[str, Score]: ...
+@overload
+def summary(
+    y_true: Values[Scores], mean: Values[Scores], variance: Values[Scores], *, multioutput: Each
+) -> dict[str, Scores]: ...
 def summary(
     y_true: Array, mean: Array, variance: Array, *, multioutput: Multioutput = "pooled"
 ) -> dict[str, Array]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import xarray as xr
 
+from daskgp.estimators import GaussianProcess
 from daskgp.maps.kriging import interpolate
 
 
@@ -30,6 +31,14 @@ class Accessor:
     def __init__(self, values: xr.Dataset | xr.DataArray) -> None:
         self._values = values
 
+    @overload
+    def interpolate(
+        self, like: Any = ..., *, return_model: Literal[False] = ..., **how: Any
+    ) -> xr.Dataset: ...
+    @overload
+    def interpolate(
+        self, like: Any = ..., *, return_model: Literal[True], **how: Any
+    ) -> tuple[xr.Dataset, GaussianProcess]: ...
     def interpolate(self, like: Any = None, **how: Any) -> Any:
         """Return the map of a target on a grid, by default that of the values themselves.
 

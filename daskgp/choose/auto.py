@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, overload
 
 import dask
+import dask.array as da
 import numpy as np
 from dask.utils import parse_bytes
 from sklearn.base import clone
@@ -28,6 +29,7 @@ from daskgp.choose.search import Search
 from daskgp.choose.trials import NOT_OF_TRIALS, Rules, Trials, Tried
 from daskgp.data import folds as splitting
 from daskgp.data import grids, named_beside, valid
+from daskgp.data.kinds import Dataset, Kind, Places, Stored
 from daskgp.data.rows import COLUMNS, Beside
 from daskgp.data.stores.checkpoints import KeptTrials, Place
 from daskgp.errors import DaskgpError, InputError, PlanError, SettingError
@@ -432,6 +434,10 @@ feature_names_in_, n_rows_ : as of ``best_``
         """Facts recognised in the data, and what was done about them."""
         return self.leaderboard_.findings
 
+    @overload
+    def predict_proba(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def predict_proba(self, X: Stored) -> da.Array: ...
     @offered_unless(lambda gp: _no_classes(gp))
     def predict_proba(self, X: Any) -> Any:
         """Return the posterior probabilities of classes 0 and 1, of a target of these.
@@ -449,7 +455,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         return best.predict_proba(X)
 
     @property
-    def hyperparameter_map_(self) -> Any:
+    def hyperparameter_map_(self) -> Dataset:
         """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
         if missing := _no_map(self):
             raise AttributeError(missing)
@@ -457,7 +463,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         return best.hyperparameter_map_
 
     @offered_unless(lambda gp: _no_map(gp))
-    def hyperparameter_map(self, X: Any) -> Any:
+    def hyperparameter_map(self, X: Any) -> Dataset:
         """Return the hyper-parameters at places, in the units of the data.
 
         Parameters

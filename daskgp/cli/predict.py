@@ -124,7 +124,8 @@ def predict(
         from daskgp.output import csv, job
 
         model = load_one(model_store, device)
-        posterior, source = read_fills(model, fills), inputs
+        posterior = read_fills(model, fills)
+        source: Any = inputs
         posterior = posterior if unseen is None else posterior.taking(unseen)
         if grid.given:
             csv.refuse_made(output)

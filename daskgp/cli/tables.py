@@ -288,7 +288,7 @@ def _add_kernel(table: Table, estimator: GaussianProcess) -> None:
     """Add the kernel and the noise, as far as the method has them."""
     method = estimator.solved_.method
     if method.uses_kernel:
-        table.add_row("kernel", escape(profile.kernel_text(estimator.kernel_)))
+        table.add_row("kernel", escape(profile.kernel_text(estimator.solved_.users_kernel)))
     if method.shows_noise:
         _add_noise(table, estimator)
 

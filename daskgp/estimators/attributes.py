@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from sklearn.exceptions import NotFittedError
 
 from daskgp.fit.fitted import Fit
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Learned(Generic[T]):
@@ -68,7 +69,7 @@ class _Offered:
 
 def offered_unless(
     missing: Callable[[Any], str | None],
-) -> Callable[[Callable[..., Any]], Any]:
+) -> Callable[[F], F]:
     """Hide a method, with an AttributeError, from estimators for which ``missing`` says why.
 
     Parameters
@@ -82,7 +83,7 @@ def offered_unless(
         Decorator of the method.
     """
 
-    def decorate(method: Callable[..., Any]) -> Any:
-        return _Offered(method, missing)
+    def decorate(method: F) -> F:
+        return cast(F, _Offered(method, missing))
 
     return decorate

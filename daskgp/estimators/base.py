@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args, overload
 
 import dask.array as da
 import numpy as np
@@ -20,6 +20,7 @@ from daskgp.assess.calibration import learned_layers
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data import grids, named_targets
+from daskgp.data.kinds import Kind, Places, Stored
 from daskgp.data.rows import Beside, named_beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -551,12 +552,15 @@ class GaussianProcess(FittedGP):
     def likelihood_(self) -> Likelihood:
         """Likelihood with its learned parameters; of a Gaussian in units of the standardised y."""
         own = self.solved_.likelihood
-        if own is None and np.ndim(self.noise_variance_):
+        if own is not None:
+            return own
+        noise = self.noise_variance_
+        if isinstance(noise, np.ndarray) and noise.ndim:
             raise AttributeError(
                 "likelihood_ has one noise variance, but each of these targets has its own: "
                 "use noise_variance_ or hyperparameters_"
             )
-        return Gaussian(self.noise_variance_) if own is None else own
+        return Gaussian(float(noise))
 
     @property
     def spread_(self) -> float:
@@ -574,6 +578,10 @@ class GaussianProcess(FittedGP):
 
     # -- classes -----------------------------------------------------------------------------
 
+    @overload
+    def predict_proba(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def predict_proba(self, X: Stored) -> da.Array: ...
     @offered_unless(_without_classes)
     def predict_proba(self, X: Any) -> Any:
         """Return probabilities (n, C) of classes 0, 1, ... at X; lazy for dask X.

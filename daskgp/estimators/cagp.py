@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from daskgp.checks import choice, positive, whole
 from daskgp.data import partition
+from daskgp.data.kinds import Kind, OfRows, Places, Stored
 from daskgp.errors import SettingError
 from daskgp.estimators import requirements
 from daskgp.estimators.base import GaussianProcess
@@ -151,6 +152,90 @@ class CaGP(GaussianProcess):
 
     # -- prediction --------------------------------------------------------------------------
 
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        *,
+        return_computational: Literal[True],
+        quantiles: Sequence[float] | None = ...,
+        **beside: Unpack[OfRows],
+    ) -> tuple[np.ndarray, ...]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[False] = ...,
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        return_computational: Literal[False] = ...,
+        *,
+        quantiles: None = ...,
+        **beside: Unpack[OfRows],
+    ) -> Kind: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[True],
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        return_computational: Literal[False] = ...,
+        *,
+        quantiles: None = ...,
+        **beside: Unpack[OfRows],
+    ) -> tuple[Kind, Kind]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[False] = ...,
+        *,
+        return_cov: Literal[True],
+        include_noise: bool = ...,
+        return_computational: Literal[False] = ...,
+        quantiles: None = ...,
+        **beside: Unpack[OfRows],
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        return_computational: Literal[False] = ...,
+        *,
+        quantiles: Sequence[float],
+        **beside: Unpack[OfRows],
+    ) -> tuple[Kind, ...]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        return_computational: bool = ...,
+        *,
+        quantiles: Sequence[float] | None = ...,
+        **beside: Unpack[OfRows],
+    ) -> Any: ...
+    @overload
+    def predict(
+        self,
+        X: Stored,
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        return_computational: bool = ...,
+        *,
+        quantiles: Sequence[float] | None = ...,
+        **beside: Unpack[OfRows],
+    ) -> Any: ...
     @of_nodes
     def predict(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 import dask.array as da
 import numpy as np
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp.checks import choice, flags, shown
 from daskgp.data import grids, named_beside
+from daskgp.data.kinds import Kind, Places, Stored
 from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
@@ -218,6 +219,10 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
 
     # -- predictions -------------------------------------------------------------------------
 
+    @overload
+    def decision_function(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def decision_function(self, X: Stored) -> da.Array: ...
     def decision_function(self, X: Any) -> Any:
         """Return the posterior mean of f, (n,) of two classes and (n, C) of more.
 
@@ -242,6 +247,10 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
             np.asarray, means, "decision", "posterior mean of f", labels=self.classes_
         )
 
+    @overload
+    def predict_proba(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def predict_proba(self, X: Stored) -> da.Array: ...
     @of_nodes
     def predict_proba(self, X: Any) -> Any:
         """Return probabilities (n, C) of the classes, in the order of ``classes_``.
@@ -268,6 +277,10 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
         said = "probability of the class"
         return composite.of_rows(_probabilities, moments, "probability", said, labels=self.classes_)
 
+    @overload
+    def predict(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def predict(self, X: Stored) -> da.Array: ...
     @of_nodes
     def predict(self, X: Any) -> Any:
         """Return the most probable class at X: lazy for a dask X, on the grid of an xarray object.

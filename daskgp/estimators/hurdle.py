@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, overload
 
 import dask
 import dask.array as da
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskgp.checks import shown
 from daskgp.data import grids
+from daskgp.data.kinds import Kind, Places, Stored
 from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
@@ -196,6 +197,51 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
 
     # -- predictions -------------------------------------------------------------------------
 
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[False] = ...,
+        *,
+        quantiles: None = ...,
+        include_noise: bool = ...,
+    ) -> Kind: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[True],
+        *,
+        quantiles: None = ...,
+        include_noise: bool = ...,
+    ) -> tuple[Kind, Kind]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        *,
+        quantiles: Sequence[float],
+        include_noise: bool = ...,
+    ) -> tuple[Kind, ...]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        *,
+        quantiles: Sequence[float] | None = ...,
+        include_noise: bool = ...,
+    ) -> Any: ...
+    @overload
+    def predict(
+        self,
+        X: Stored,
+        return_std: bool = ...,
+        *,
+        quantiles: Sequence[float] | None = ...,
+        include_noise: bool = ...,
+    ) -> Any: ...
     @of_nodes
     def predict(
         self,
@@ -259,6 +305,10 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
             found.append(composite.of_rows(*given, labels=levels, dim="quantile"))
         return found[0] if len(found) == 1 else tuple(found)
 
+    @overload
+    def predict_proba(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def predict_proba(self, X: Stored) -> da.Array: ...
     @of_nodes
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities (n, 2) of zero and of a positive amount at X.
@@ -278,6 +328,14 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         check_is_fitted(self)
         return self.occurrence_.predict_proba(X)
 
+    @overload
+    def predict_exceedance(
+        self, X: Places[Kind], threshold: float, *, include_noise: bool = ...
+    ) -> Kind: ...
+    @overload
+    def predict_exceedance(
+        self, X: Stored, threshold: float, *, include_noise: bool = ...
+    ) -> da.Array: ...
     @of_nodes
     def predict_exceedance(self, X: Any, threshold: float, *, include_noise: bool = True) -> Any:
         """Return the probability that a new observation at X exceeds a threshold of 0 or more.

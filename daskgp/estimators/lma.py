@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp.checks import shown, whole
 from daskgp.data import grids
 from daskgp.data.blocks.layout import DEFAULT_BLOCK_ROWS
+from daskgp.data.kinds import Dataset
 from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.requirements import TRAINED, Needs, Requirements, among, chosen
@@ -251,7 +252,7 @@ class LMA(GaussianProcess):
         return tuple(names)
 
     @property
-    def hyperparameter_map_(self) -> Any:
+    def hyperparameter_map_(self) -> Dataset:
         """Hyper-parameters at the knots, in the units of the data, as a Dataset."""
         check_is_fitted(self, "solved_")
         if self._one.theta.varying is None:
@@ -261,7 +262,7 @@ class LMA(GaussianProcess):
             )
         return hyperparameter_map.at_knots(self._one, self._fitted.errors_of_logs)
 
-    def hyperparameter_map(self, X: Any) -> Any:
+    def hyperparameter_map(self, X: Any) -> Dataset:
         """Return the hyper-parameters at places, in the units of the data.
 
         Parameters

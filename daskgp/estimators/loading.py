@@ -8,9 +8,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from daskgp import kernels, likelihoods, models
 from daskgp.assess.leaderboard import Leaderboard
@@ -51,6 +52,8 @@ from daskgp.typing import Device
 logger = logging.getLogger("daskgp")
 
 E = TypeVar("E", bound=type[GaussianProcess])
+Loaded = TypeVar("Loaded", bound=GaussianProcess | GPClassifier | HurdleGP, default=GaussianProcess)
+"""What is loaded, as its variable is annotated; one model by default."""
 
 ESTIMATORS: Registry[type[GaussianProcess]] = Registry(
     "model",
@@ -127,7 +130,7 @@ def register(kind: E) -> E:
     return kind
 
 
-def load(url: str, device: Device | None = None, mean: Any = None) -> Any:
+def load(url: str, device: Device | None = None, mean: Any = None) -> Loaded:  # type: ignore[type-var]
     """Read a fitted estimator from a model store.
 
     Parameters
@@ -167,14 +170,14 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> Any:
     """
     described = stores.read_parts(str(url))
     if described is None:
-        return load_one(url, device, mean)
+        return cast(Loaded, load_one(url, device, mean))
     if mean is not None:
         raise SettingError(
             f"mean={shown(mean)}: model store {url} was fitted without a regressor, leave mean out"
         )
     parts = [load_one(stores.part_url(url, name), device) for name in described["parts"]]
     with _reading(url):
-        return COMPOSED[described["kind"]]._of_parts(described, parts)
+        return cast(Loaded, COMPOSED[described["kind"]]._of_parts(described, parts))
 
 
 COMPOSED: dict[str, type[GPClassifier] | type[HurdleGP]] = {

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, Unpack, overload
 
 import dask.array as da
 import numpy as np
@@ -25,6 +25,19 @@ from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
 from daskgp.data import axes, named_beside, named_targets, reading
 from daskgp.data import encoding as encodings
+from daskgp.data.kinds import (
+    Columns,
+    DataArray,
+    Dataset,
+    Elsewhere,
+    Fields,
+    InMemory,
+    Kind,
+    OfRows,
+    OfTraining,
+    Places,
+    Stored,
+)
 from daskgp.data.rows import ARGUMENTS, GIVEN, WEIGHT, Y_VARIANCE, Beside
 from daskgp.data.stores import locks
 from daskgp.data.stores.checkpoints import Place
@@ -74,8 +87,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
     objective_ = Learned[float | None](lambda fit: fit.objective)
     n_rows_ = Learned[int](lambda fit: fit.n)
     history_ = Learned[list[dict[str, Any]]](lambda fit: fit.history)
-    kernel_ = Learned[Any](lambda fit: fit.posterior.users_kernel)
-    noise_variance_ = Learned[Any](lambda fit: fit.posterior.noise_of_y)
+    kernel_ = Learned[Kernel | tuple[Kernel, ...]](lambda fit: fit.posterior.users_kernel)
+    noise_variance_ = Learned[float | np.ndarray](lambda fit: fit.posterior.noise_of_y)
     n_features_in_ = Learned[int](lambda fit: fit.posterior.n_features)
     feature_names_in_ = Learned[np.ndarray](
         lambda fit: np.array(fit.posterior.feature_names, dtype=object)
@@ -231,6 +244,72 @@ class FittedGP(RegressorMixin, BaseEstimator):
         twin.__dict__.update(state)
         return twin
 
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[False] = ...,
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        *,
+        quantiles: None = ...,
+        **beside: Unpack[OfRows],
+    ) -> Kind: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[True],
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        *,
+        quantiles: None = ...,
+        **beside: Unpack[OfRows],
+    ) -> tuple[Kind, Kind]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: Literal[False] = ...,
+        *,
+        return_cov: Literal[True],
+        include_noise: bool = ...,
+        quantiles: None = ...,
+        **beside: Unpack[OfRows],
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        return_cov: Literal[False] = ...,
+        include_noise: bool = ...,
+        *,
+        quantiles: Sequence[float],
+        **beside: Unpack[OfRows],
+    ) -> tuple[Kind, ...]: ...
+    @overload
+    def predict(
+        self,
+        X: Places[Kind],
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        *,
+        quantiles: Sequence[float] | None = ...,
+        **beside: Unpack[OfRows],
+    ) -> Any: ...
+    @overload
+    def predict(
+        self,
+        X: Stored,
+        return_std: bool = ...,
+        return_cov: bool = ...,
+        include_noise: bool = ...,
+        *,
+        quantiles: Sequence[float] | None = ...,
+        **beside: Unpack[OfRows],
+    ) -> Any: ...
     @of_nodes
     def predict(
         self,
@@ -334,6 +413,18 @@ class FittedGP(RegressorMixin, BaseEstimator):
         found = prediction.quantiles(self.solved_, *given, levels, include_noise)
         return (mean, std, found) if return_std else (mean, found)
 
+    @overload
+    def loo(
+        self, X: DataArray | Dataset, y: Any, **beside: Unpack[OfTraining]
+    ) -> tuple[np.ndarray | da.Array, np.ndarray | da.Array]: ...
+    @overload
+    def loo(
+        self, X: da.Array | Stored, y: Any, **beside: Unpack[OfTraining]
+    ) -> tuple[da.Array, da.Array]: ...
+    @overload
+    def loo(
+        self, X: InMemory, y: Any, **beside: Unpack[OfTraining]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
     def loo(
         self,
         X: Any,
@@ -405,6 +496,22 @@ class FittedGP(RegressorMixin, BaseEstimator):
         beside = named_beside(**noise, **columns)
         return leaving_out.left_out(self.solved_, known, X, y, beside)
 
+    @overload
+    def predict_exceedance(
+        self,
+        X: Places[Kind],
+        threshold: float | Sequence[float],
+        include_noise: bool = ...,
+        **columns: Unpack[Columns],
+    ) -> Kind: ...
+    @overload
+    def predict_exceedance(
+        self,
+        X: Stored,
+        threshold: float | Sequence[float],
+        include_noise: bool = ...,
+        **columns: Unpack[Columns],
+    ) -> da.Array: ...
     @of_nodes
     def predict_exceedance(
         self,
@@ -461,6 +568,21 @@ class FittedGP(RegressorMixin, BaseEstimator):
         beside = observed.checked(self.solved_, columns, include_noise)
         return prediction.exceedance(self.solved_, X, threshold, include_noise, beside)
 
+    @overload
+    def predict_average(
+        self,
+        X: Elsewhere | Fields[Elsewhere],
+        weights: Any = ...,
+        include_noise: bool = ...,
+    ) -> tuple[Elsewhere, Elsewhere]: ...
+    @overload
+    def predict_average(
+        self, X: Stored, weights: Any = ..., include_noise: bool = ...
+    ) -> tuple[da.Array, da.Array]: ...
+    @overload
+    def predict_average(
+        self, X: InMemory, weights: Any = ..., include_noise: bool = ...
+    ) -> tuple[np.float64 | np.ndarray, np.float64 | np.ndarray]: ...
     def predict_average(
         self, X: Any, weights: Any = None, include_noise: bool = False
     ) -> tuple[Any, Any]:
@@ -697,7 +819,7 @@ trials, exposure, offset
         resolution: Mapping[str, float] | None = None,
         extent: Mapping[str, Any] | None = None,
         like: Any = None,
-    ) -> Any:
+    ) -> Dataset:
         """Return a grid to predict on, whose dimensions are the features.
 
         Parameters

@@ -123,7 +123,7 @@ class Averaged(Kernel):
     """
 
     kernel: Kernel = AT_POINTS
-    footprint: int | str | tuple[int | str, ...] = "radius"
+    footprint: int | str | Sequence[int | str] = "radius"
     columns: Dims | None = None
     shape: str | None = None
     order: int | str | None = None
@@ -254,7 +254,7 @@ class Averaged(Kernel):
             check_dims(columns, d, "Averaged", "columns")
         if problem := self.problem_of(columns):
             raise InputError(problem)
-        return columns
+        return tuple(columns)
 
     def problem_of(self, columns: Sequence[Any]) -> str:
         """Return what is wrong with the coordinates, by number or name; nothing if they fit.
@@ -499,7 +499,7 @@ class Averaged(Kernel):
 
     # -- values ------------------------------------------------------------------------------
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
         if self.is_exact:
@@ -518,7 +518,7 @@ class Averaged(Kernel):
             out[i, i] = self.diag(inputs.X)
         return out
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         inputs = check_inputs(X)
         if self.is_exact:
             return self._exact_variances(inputs.X)[1].astype(inputs.dtype)
@@ -571,7 +571,7 @@ class Averaged(Kernel):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
         if self.is_exact:
             return self._exact_pullback(inputs, check_work(inputs, work, self.tiles)[0])
@@ -606,7 +606,7 @@ class Averaged(Kernel):
         X_bar = self._of_places(X_bar)
         return KernelGradient(by_log, X_bar, None if alone else self._of_places(Z_bar))
 
-    def _split(self, X: Array) -> tuple[Array, Array]:
+    def _split(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres (n, d) and the radii (n,) of rows in float64."""
         self.areas(X)
         centres, own = X.astype(np.float64), list(self._footprints(X.shape[1]))
@@ -638,7 +638,7 @@ class Averaged(Kernel):
     def _height(self) -> float:
         return float(np.exp(self.kernel.log_parameters[0]))
 
-    def _exact_pullback(self, inputs: Inputs, out: Array) -> tuple[Array, Pullback]:
+    def _exact_pullback(self, inputs: Inputs, out: Array) -> tuple[np.ndarray, Pullback]:
         found, K = self._exactly(inputs)
         out[...] = K
 
@@ -663,7 +663,7 @@ class Averaged(Kernel):
 
         return read_only(out), pull
 
-    def _of_places(self, gradient: Array) -> Array:
+    def _of_places(self, gradient: Array) -> np.ndarray:
         """Return the gradient by rows with none by the columns of footprints."""
         gradient[:, list(self._footprints(gradient.shape[1]))] = 0.0
         return gradient
@@ -736,11 +736,11 @@ class _Nodes(NamedTuple):
     nodes: list[Array]
     pulls: Sequence[Callable[..., Array]] | None = None
 
-    def of_centre(self, a: int, gradient: Array, rows: slice = ALL) -> Array:
+    def of_centre(self, a: int, gradient: Array, rows: slice = ALL) -> np.ndarray:
         """Return the gradient (n, d) by centres of some rows from that by one of their nodes."""
         return gradient if self.pulls is None else self.pulls[a](gradient, rows)
 
-    def of_centres(self, gradients: Array, rows: slice) -> Array:
+    def of_centres(self, gradients: Array, rows: slice) -> np.ndarray:
         """Return the gradient (n, d) by centres of some rows from those (q, n, d) by all nodes."""
         if self.pulls is None:
             return gradients.sum(0)
@@ -750,7 +750,7 @@ class _Nodes(NamedTuple):
         """Return the index of the rows in an array of all."""
         return slice(None) if self.rows is None else namespace(like).asarray(self.rows)
 
-    def take(self, K: Array, other: _Nodes) -> Array:
+    def take(self, K: Array, other: _Nodes) -> np.ndarray:
         """Return the part of a tile that is of own rows and the other ones."""
         return K[self.at(K)][:, other.at(K)]
 
@@ -766,7 +766,7 @@ class _Nodes(NamedTuple):
         a, b = range(len(self.nodes)), range(len(other.nodes))
         return itertools.combinations_with_replacement(a, 2) if same else itertools.product(a, b)
 
-    def average(self, kernel: Kernel, other: _Nodes) -> Array:
+    def average(self, kernel: Kernel, other: _Nodes) -> np.ndarray:
         """Return the averages of tiles of nodes."""
         parts = (
             float(self.weights[a] * other.weights[b]) * kernel(self.nodes[a], other.nodes[b])
@@ -774,10 +774,10 @@ class _Nodes(NamedTuple):
         )
         return _sum(parts)
 
-    def symmetric(self, kernel: Kernel) -> Array:
+    def symmetric(self, kernel: Kernel) -> np.ndarray:
         """Return that of own rows with themselves, exactly symmetric."""
 
-        def part(a: int, b: int) -> Array:
+        def part(a: int, b: int) -> np.ndarray:
             weight = float(self.weights[a] * self.weights[b])
             if a == b:
                 return weight * kernel(self.nodes[a])
@@ -792,11 +792,11 @@ class _Nodes(NamedTuple):
         for i in range(0, max(len(self.nodes[0]), 1), step):
             yield slice(i, i + step)
 
-    def side_by_side(self, rows: slice) -> Array:
+    def side_by_side(self, rows: slice) -> np.ndarray:
         """Return the nodes (q n, d) of some rows."""
         return namespace(self.nodes[0]).concatenate([node[rows] for node in self.nodes])
 
-    def of_rows(self, K: Array) -> tuple[Array, Array]:
+    def of_rows(self, K: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the tile of nodes side by side as (q, n, q, n), and the numbers of the rows."""
         q = len(self.nodes)
         n = len(K) // q
@@ -812,14 +812,14 @@ def _pairs(kernel: Averaged, inputs: Inputs) -> Iterator[tuple[_Nodes, _Nodes]]:
         yield from itertools.product(own, kernel._groups(inputs.Z))
 
 
-def _sum(parts: Iterator[Array]) -> Array:
+def _sum(parts: Iterator[Array]) -> np.ndarray:
     total = next(parts)
     for part in parts:
         total += part
     return total
 
 
-def moved(centres: Array, columns: list[int], move: Array) -> Array:
+def moved(centres: Array, columns: list[int], move: Array) -> np.ndarray:
     """Return rows (..., d) whose coordinates are moved by offsets (..., m).
 
     Examples
@@ -832,7 +832,7 @@ def moved(centres: Array, columns: list[int], move: Array) -> Array:
     return made
 
 
-def on_sphere(centres: Array, columns: list[int], move: Array) -> Array:
+def on_sphere(centres: Array, columns: list[int], move: Array) -> np.ndarray:
     """Return rows (..., d) moved along the sphere about the origin, by offsets (..., 2).
 
     Offsets are to the east and the north, in the tangent plane of each row; at a pole east is that
@@ -852,13 +852,13 @@ def on_sphere(centres: Array, columns: list[int], move: Array) -> Array:
 
 def pull_to_centres(
     X: Array, columns: list[int], move: Array, gradient: Array, rows: slice
-) -> Array:
+) -> np.ndarray:
     """Return the gradient (n, d) by centres from that by rows that ``on_sphere`` made of them."""
     own = _Tangents.of(X[rows][..., columns], move[rows])
     g, made = gradient[..., columns], gradient.copy()
     xp, u, t, s = own.xp, own.u, own.t, own.s
 
-    def dot(a: Array, b: Array) -> Array:
+    def dot(a: Array, b: Array) -> np.ndarray:
         return (a * b).sum(-1, keepdims=True)
 
     # ds/dt, of which the difference loses all digits near 0

@@ -139,7 +139,7 @@ class Kernel(ABC):
     _known: ClassVar[dict[str, type[Kernel]]] = REGISTRY
 
     @abstractmethod
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         """Return the tile K(X, Z).
 
         Parameters
@@ -169,7 +169,7 @@ class Kernel(ABC):
         """
 
     @abstractmethod
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         """Return the diagonal k(x, x) of K(X, X), shape (n,).
 
         Examples
@@ -182,7 +182,7 @@ class Kernel(ABC):
     @abstractmethod
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         """Return the tile K(X, Z) and the function from K_bar to the gradient.
 
         Both share one evaluation.  The function keeps K, so K is returned read-only: copy it
@@ -242,7 +242,9 @@ class Kernel(ABC):
         array([4., 0.])
         """
 
-    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+    def weighted(
+        self, Z: Array, weights: Weights, X: Array, out: Array | None = None
+    ) -> np.ndarray:
         """Return values S' K(Z, X) (t, n) of functions at rows X (n, d), without keeping the tile.
 
         Parameters

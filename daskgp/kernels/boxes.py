@@ -141,7 +141,7 @@ def _wide(u: Array, a: Array, b: Array) -> Parts:
     return value, value + share * by_log, share * by_u
 
 
-def _slope(u: Array) -> Array:
+def _slope(u: Array) -> np.ndarray:
     """Return G'(u) = sqrt(pi / 2) erf(u / sqrt 2)."""
     erf = special(namespace(u)).erf
     found: Array = math.sqrt(0.5 * math.pi) * erf(math.sqrt(0.5) * u)

@@ -46,7 +46,7 @@ CORRELATION_BOUNDS = (1e-3, 1.0 - 1e-3)
 START = 0.5
 """Correlation of two levels, or about it, that training starts from."""
 
-Levels: TypeAlias = int | tuple[str, ...] | None
+Levels: TypeAlias = int | Sequence[str] | None
 """Number of the levels or their names in the order of their codes; None while it is open."""
 
 
@@ -93,7 +93,9 @@ class Table(Kernel):
         ('0', '1')
         """
         names = self.levels
-        return names if isinstance(names, tuple) else tuple(map(str, range(names or 0)))
+        if isinstance(names, Sequence):
+            return tuple(names)
+        return tuple(map(str, range(names or 0)))
 
     def _settle(self) -> None:
         """Check column and levels and keep them in one form."""
@@ -106,7 +108,7 @@ class Table(Kernel):
         object.__setattr__(self, "column", column_of(self.column))
         object.__setattr__(self, "levels", _levels(self.levels, kind))
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
         x = self.codes(inputs.X)
@@ -114,7 +116,7 @@ class Table(Kernel):
         out[...] = inputs.xp.asarray(self.covariance, dtype=inputs.dtype)[x][:, z]
         return out
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         inputs = check_inputs(X)
         variances = inputs.xp.asarray(np.diag(self.covariance), dtype=inputs.dtype)
         return variances[self.codes(inputs.X)]
@@ -131,7 +133,7 @@ class Table(Kernel):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
         K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
 
@@ -146,7 +148,7 @@ class Table(Kernel):
 
         return read_only(K), pull
 
-    def _indicators(self, X: Array, dtype: np.dtype[Any]) -> Array:
+    def _indicators(self, X: Array, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the matrix (n, L) that is 1 at the level of each row and 0 elsewhere."""
         levels = namespace(X).arange(len(self.level_names))
         return (self.codes(X)[:, None] == levels).astype(dtype)
@@ -155,7 +157,7 @@ class Table(Kernel):
         """Return the gradient (k,) from that by the entries of B (L, L)."""
         return np.asarray(np.tensordot(self.slopes(), B_bar, 2))
 
-    def codes(self, X: Array) -> Array:
+    def codes(self, X: Array) -> np.ndarray:
         """Return the codes (n,) of rows X (n, d) as integers.
 
         Raises
@@ -242,8 +244,8 @@ class Coregion(Table):
 
     column: int | str | None = None
     rank: int | None = None
-    variance: float | tuple[float, ...] | None = field(default=None, kw_only=True)
-    angle: tuple[float, ...] | None = field(default=None, kw_only=True)
+    variance: float | Sequence[float] | None = field(default=None, kw_only=True)
+    angle: Sequence[float] | None = field(default=None, kw_only=True)
     levels: Levels = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "coregion"
@@ -619,7 +621,7 @@ def with_new_level(kernel: Kernel) -> Kernel:
     return replaced(wider, variance=(*variances, float(np.mean(variances))), angle=tuple(flat))
 
 
-def check_codes(values: Array, count: int, column: int) -> Array:
+def check_codes(values: Array, count: int, column: int) -> np.ndarray:
     """Return codes of a column as integers; InputError unless all are below ``count``."""
     wrong = ~((values >= 0) & (values < count) & (values == namespace(values).rint(values)))
     if number(wrong.any()):

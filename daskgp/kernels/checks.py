@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from daskgp.checks import parameter, shown
 from daskgp.errors import InputError, SettingError
 from daskgp.typing import Array
 
-Dims: TypeAlias = tuple[Any, ...]
+Dims: TypeAlias = Sequence[Any]
 """Active dimensions: numbers or names of columns, and tuples of them that share a lengthscale."""
 
 
@@ -47,7 +48,7 @@ def check_inputs(X: Array, Z: Array | None = None) -> Inputs:
     return Inputs(xp, X, Z, dtype, (len(X), len(X if Z is None else Z)))
 
 
-def check_out(inputs: Inputs, out: Array | None) -> Array:
+def check_out(inputs: Inputs, out: Array | None) -> np.ndarray:
     """Return ``out`` if it fits the tile, or a new array if it is None."""
     if out is None:
         return inputs.xp.empty(inputs.shape, dtype=inputs.dtype)
@@ -74,7 +75,7 @@ def check_work(inputs: Inputs, work: Array | None, tiles: int) -> Any:
     return work[:tiles]
 
 
-def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
+def check_cotangent(inputs: Inputs, K_bar: Array) -> np.ndarray:
     """Return K_bar in the tile's dtype; raise InputError if its shape is another."""
     namespace(inputs.X, K_bar)
     if K_bar.shape != inputs.shape:
@@ -82,7 +83,7 @@ def check_cotangent(inputs: Inputs, K_bar: Array) -> Array:
     return K_bar.astype(inputs.dtype, copy=False)
 
 
-def select_columns(X: Array, active_dims: Dims | None, name: str) -> Array:
+def select_columns(X: Array, active_dims: Dims | None, name: str) -> np.ndarray:
     """Return the columns that a kernel acts on."""
     if active_dims is None:
         return X
@@ -140,7 +141,7 @@ def grouped(active_dims: Dims | None, d: int, name: str) -> tuple[tuple[int, ...
     return tuple(sorted(group for group in entries if len(group) > 1))
 
 
-def scatter_columns(gradient: Array, active_dims: Dims | None, d: int) -> Array:
+def scatter_columns(gradient: Array, active_dims: Dims | None, d: int) -> np.ndarray:
     """Return the gradient of all d columns from that of the active ones."""
     if active_dims is None:
         return gradient
@@ -154,7 +155,7 @@ def column_sums(A: Array, B: Array) -> np.ndarray:
     return to_host((A.astype(np.float64) * B).sum(axis=0))
 
 
-def read_only(K: Array) -> Array:
+def read_only(K: Array) -> np.ndarray:
     """Return K, write-protected if the array module can do so."""
     if namespace(K) is np:
         K = K.view()
@@ -216,13 +217,13 @@ def column_of(value: Any) -> int | str | None:
     return int(value) if whole and value >= 0 else None
 
 
-def exp_of_log(values: np.ndarray, like: float | tuple[float, ...] | None) -> Any:
+def exp_of_log(values: np.ndarray, like: float | Sequence[float] | np.ndarray | None) -> Any:
     """Return parameters from their logarithms: a tuple if ``like`` is one, else a float."""
     numbers = np.exp(values)
     return tuple(map(float, numbers)) if isinstance(like, tuple) else float(numbers[0])
 
 
-def indexed(name: str, value: float | tuple[float, ...] | None) -> tuple[str, ...]:
+def indexed(name: str, value: float | Sequence[float] | np.ndarray | None) -> tuple[str, ...]:
     """Return parameter names: ``name``, or ``name[0]``, ``name[1]``, ... for a tuple."""
     if isinstance(value, tuple):
         return tuple(f"{name}[{i}]" for i in range(len(value)))

@@ -152,7 +152,7 @@ class Composite(Kernel):
         self._check_registered()
         return {"kernel": self.name, "parts": [part.to_dict() for part in self.parts]}
 
-    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> Array:
+    def _combine(self, parts: Iterator[Array], constants: list[float], out: Array) -> np.ndarray:
         """Put the composite of the parts' values and of ``constants`` in ``out`` and return it."""
         kind, first = type(self), next(parts, None)
         if first is None:
@@ -171,7 +171,7 @@ class Composite(Kernel):
     def _constants(self) -> list[float]:
         return [part._height for part in self.parts if isinstance(part, Constant)]
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
 
@@ -184,7 +184,7 @@ class Composite(Kernel):
 
         return self._combine(values(), self._constants(), out)
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         inputs = check_inputs(X)
         out = inputs.xp.empty(len(inputs.X), dtype=inputs.dtype)
         values = (part.diag(inputs.X) for part in self._tiles())
@@ -262,7 +262,9 @@ class Sum(Composite):
     _with: ClassVar[Callable[[Any, Any], Any]] = operator.iadd
     _of_numbers: ClassVar[Callable[[Any], Any]] = sum
 
-    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+    def weighted(
+        self, Z: Array, weights: Weights, X: Array, out: Array | None = None
+    ) -> np.ndarray:
         for part in self.parts:
             out = part.weighted(Z, weights, X, out)
         assert out is not None
@@ -284,7 +286,7 @@ class Sum(Composite):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
         K, values, pulls, _ = self._pullbacks(inputs, work)
         self._combine(iter(values), self._constants(), K)
@@ -327,7 +329,9 @@ class Product(Composite):
             for unit in part.units(n_features)
         )
 
-    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+    def weighted(
+        self, Z: Array, weights: Weights, X: Array, out: Array | None = None
+    ) -> np.ndarray:
         if len(self._tiles()) != 1:
             return super().weighted(Z, weights, X, out)
         return self._tiles()[0].weighted(Z, self._multiplied(weights), X, out)
@@ -367,7 +371,7 @@ class Product(Composite):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
         K, values, pulls, spare = self._pullbacks(inputs, work)
         self._combine(iter(values), self._constants(), K)
@@ -383,7 +387,7 @@ class Product(Composite):
 
         return read_only(K), pull
 
-    def _without(self, i: int, values: list[Array], cotangent: Array, out: Array) -> Array:
+    def _without(self, i: int, values: list[Array], cotangent: Array, out: Array) -> np.ndarray:
         """Put the cotangent of factor i, the product's times all other factors, in ``out``."""
         namespace(cotangent).multiply(cotangent, math.prod(self._constants()), out=out)
         for j, value in enumerate(values):
@@ -419,12 +423,12 @@ class Constant(Kernel):
         """The variance, 1 where it is left out."""
         return one_if_open(self.variance)
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         out = check_out(check_inputs(X, Z), out)
         out[...] = self._height
         return out
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         inputs = check_inputs(X)
         return inputs.xp.full(len(inputs.X), self._height, dtype=inputs.dtype)
 
@@ -438,7 +442,7 @@ class Constant(Kernel):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
 
         def pull(K_bar: Array, overwrite: bool = False) -> KernelGradient:

@@ -136,7 +136,7 @@ def draw_waves(
     return Waves(*map(np.concatenate, zip(*drawn, strict=True)))
 
 
-def evolving_features(known: Program, waves: Waves, values: np.ndarray, X: Array) -> Array:
+def evolving_features(known: Program, waves: Waves, values: np.ndarray, X: Array) -> np.ndarray:
     """Return the features of places X (n, d), whose inner products are covariances.
 
     Parameters
@@ -295,7 +295,7 @@ def _in_strata(
 
 def _densities(
     known: Program, waves: Sequence[np.ndarray], numbers: Array, values: np.ndarray
-) -> Array:
+) -> np.ndarray:
     """Return the logarithms (n, q) of densities of random numbers for hyper-parameters (n, l).
 
     They are up to a constant, and to a function of the numbers alone.
@@ -306,7 +306,7 @@ def _densities(
     return total
 
 
-def _density(known: Program, leaf: np.ndarray, numbers: Array, values: np.ndarray) -> Array:
+def _density(known: Program, leaf: np.ndarray, numbers: Array, values: np.ndarray) -> np.ndarray:
     xp, columns = namespace(numbers), _columns(known, leaf)[:, 1]
     count = len(columns)
     if leaf[0] == PERIODIC:

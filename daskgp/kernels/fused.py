@@ -289,7 +289,7 @@ class Fused:
     variance: float
     shape: float
 
-    def tile(self, U: Array, W: Array, K: Array) -> Array:
+    def tile(self, U: Array, W: Array, K: Array) -> np.ndarray:
         """Compute K (n, m) in its own memory, or copy it there if that is not contiguous."""
         (n, q), m = U.shape, len(W)
         values = K if K.flags.c_contiguous else self.xp.empty(K.shape, K.dtype)
@@ -317,7 +317,7 @@ class Fused:
         U_bar, W_bar = by_rows[:, :q].astype(U.dtype), by_columns.sum(axis=0).T.astype(W.dtype)
         return Pulled(variance, shape, U_bar, W_bar)
 
-    def contract(self, U: Array, S: Array, starts: np.ndarray, W: Array) -> Array:
+    def contract(self, U: Array, S: Array, starts: np.ndarray, W: Array) -> np.ndarray:
         """Return sums (runs, t, n) over runs of points, which begin at ``starts`` (runs + 1,)."""
         xp, (_, q), t, n, runs = self.xp, U.shape, S.shape[1], len(W), len(starts) - 1
         out = xp.empty((runs, t, n))
@@ -345,10 +345,10 @@ class Fused:
         numbers = to_host(total[t:].sum(axis=1))
         return Learned(total[:t].T, numbers[:q], float(numbers[q]))
 
-    def _rows(self, A: Array) -> Array:
+    def _rows(self, A: Array) -> np.ndarray:
         return self.xp.ascontiguousarray(A)
 
-    def _columns(self, A: Array) -> Array:
+    def _columns(self, A: Array) -> np.ndarray:
         """Return A' contiguous in memory: neighbouring threads read neighbouring entries."""
         return self.xp.ascontiguousarray(A.T)
 

@@ -64,7 +64,7 @@ class Linear(Kernel):
     array([[7.]])
     """
 
-    variance: float | tuple[float, ...] | None = None
+    variance: float | Sequence[float] | None = None
     active_dims: Dims | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "linear"
@@ -82,7 +82,7 @@ class Linear(Kernel):
         object.__setattr__(self, "variance", variance)
         object.__setattr__(self, "active_dims", dims)
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         inputs = check_inputs(X, Z)
         xp, out = inputs.xp, check_out(inputs, out)
         A = self._columns(inputs.X)
@@ -94,7 +94,7 @@ class Linear(Kernel):
             out[diagonal, diagonal] = self.diag(X)
         return out
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         A = self._columns(check_inputs(X).X)
         return (A * A * self._variances(A)).sum(axis=1)
 
@@ -113,7 +113,7 @@ class Linear(Kernel):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
         K = self(inputs.X, inputs.Z, out=check_work(inputs, work, self.tiles)[0])
 
@@ -165,7 +165,7 @@ class Linear(Kernel):
         tied = grouped if isinstance(self.variance, tuple) else all_tied
         return tied(self.active_dims, d, "Linear")
 
-    def _columns(self, X: Array) -> Array:
+    def _columns(self, X: Array) -> np.ndarray:
         self._check_dims(X.shape[1])
         return select_columns(X, self.active_dims, "Linear")
 
@@ -186,7 +186,7 @@ class Linear(Kernel):
         return [len(members(entry)) for entry in self.active_dims]
 
     def _variances(self, X: Array) -> Any:
-        if isinstance(self.variance, tuple):
+        if isinstance(self.variance, Sequence):
             each = np.repeat(self.variance, self._sizes) if self._sizes else self.variance
             return namespace(X).asarray(each, dtype=X.dtype)
         return one_if_open(self.variance)

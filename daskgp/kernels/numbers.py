@@ -45,17 +45,17 @@ class Numbers(Kernel):
         for name in self.parameter_names:
             parameter(getattr(self, name), name)
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         """Return the tile K(X, Z), see ``Kernel``."""
         return _PLAIN(X, Z, out)
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         """Return the diagonal, of ones."""
         return _PLAIN.diag(X)
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         """Return the tile, and the gradient by inputs alone."""
         K, pull = _PLAIN.pullback(X, Z, work)
 

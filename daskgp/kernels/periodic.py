@@ -123,7 +123,7 @@ class Periodic(Radial):
     def _units(self, xp: Any, X: Array) -> float:
         return one_if_open(self.period)
 
-    def _features(self, xp: Any, X: Array) -> Array:
+    def _features(self, xp: Any, X: Array) -> np.ndarray:
         turns = X / one_if_open(self.period)
         turns -= xp.rint(turns)  # small angles lose no digits
         turns *= 2 * math.pi

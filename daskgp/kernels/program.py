@@ -85,11 +85,11 @@ class Program(NamedTuple):
                 column = int(self.columns[start, 0])
                 check_codes(X[..., column], int(count), column)
 
-    def mixed(self, X: Array) -> Array:
+    def mixed(self, X: Array) -> np.ndarray:
         """Return the columns that leaves act on, of rows X (..., d)."""
         return X if self.mix is None else X @ namespace(X).asarray(self.mix)
 
-    def gathered(self, slopes: Array) -> Array:
+    def gathered(self, slopes: Array) -> np.ndarray:
         """Return derivatives (..., k, s) by the kernel's own hyper-parameters."""
         return slopes if self.gather is None else namespace(slopes).asarray(self.gather) @ slopes
 
@@ -157,7 +157,7 @@ class OfAreas(NamedTuple):
     areas: tuple[Averaged, ...]
 
 
-def with_nodes(X: Array, areas: tuple[Averaged, ...]) -> Array:
+def with_nodes(X: Array, areas: tuple[Averaged, ...]) -> np.ndarray:
     """Return rows X (..., d) with the coordinates of the nodes of areas beside.
 
     Raises

@@ -81,12 +81,12 @@ class Scratch:
         self._inputs = inputs
 
     @cached_property
-    def _flat(self) -> Array:
+    def _flat(self) -> np.ndarray:
         first = next(strips(self._inputs), None)
         rows = 0 if first is None else first.rows.stop
         return self._inputs.xp.empty(rows * self._inputs.shape[1], dtype=self._inputs.dtype)
 
-    def like(self, strip: Array) -> Array:
+    def like(self, strip: Array) -> np.ndarray:
         """Return a contiguous, uninitialised array of the strip's shape."""
         return self._flat[: strip.shape[0] * strip.shape[1]].reshape(strip.shape)
 
@@ -217,7 +217,7 @@ class Radial(Kernel):
         """Return the unit length in the columns of X: a float, or an array on X's device."""
 
     @abstractmethod
-    def _features(self, xp: Any, X: Array) -> Array:
+    def _features(self, xp: Any, X: Array) -> np.ndarray:
         """Return features (n, q) of centred active columns (n, a)."""
 
     @abstractmethod
@@ -228,13 +228,13 @@ class Radial(Kernel):
         """Return the gradient in the order of ``parameter_names``."""
         return np.concatenate([[variance], features])
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         inputs = check_inputs(X, Z)
         out = check_out(inputs, out)
         U, W = self._both_features(inputs, *self._centred(inputs))
         return self._fill(inputs, self._fused(inputs, U), U, W, out, None)
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         inputs = check_inputs(X)
         columns = select_columns(inputs.X[:0], self.active_dims, type(self).__name__)
         self._features(inputs.xp, columns)  # checks their number
@@ -253,7 +253,7 @@ class Radial(Kernel):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs = check_inputs(X, Z)
         centred = self._centred(inputs)
         U, W = self._both_features(inputs, *centred)
@@ -280,7 +280,9 @@ class Radial(Kernel):
 
         return read_only(K), pull
 
-    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+    def weighted(
+        self, Z: Array, weights: Weights, X: Array, out: Array | None = None
+    ) -> np.ndarray:
         inputs, weights = checked_weights(Z, weights, X)
         U, W = self._both_features(inputs, *self._centred(inputs))
         F = weights.functions(inputs.shape[1], out)
@@ -352,12 +354,12 @@ class Radial(Kernel):
             self._evaluate(xp, q, aside, work, distances.coincidence(strip))
             yield patch, q, aside if self._keeps_aside else None, work
 
-    def _pulled(self, DW: Array, U: Array) -> Array:
+    def _pulled(self, DW: Array, U: Array) -> np.ndarray:
         """Return U_bar from [D W, D 1]."""
         pulled: Array = 2 * self._slope * (DW[:, -1:] * U - DW[:, :-1])
         return pulled
 
-    def _centred(self, inputs: Inputs) -> tuple[Array, Array]:
+    def _centred(self, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
         """Return active columns of X and Z less Z's mean: distances stay, cancellation goes.
 
         If that mean is far from all rows of X or of Z, the row nearest to the origin is subtracted
@@ -378,16 +380,16 @@ class Radial(Kernel):
             centre = xp.where(lost, xp.take(rows, nearest, axis=0), centre)
         return (X - centre, Z - centre) if inputs.Z is not None else (X - centre,) * 2
 
-    def _both_features(self, inputs: Inputs, X: Array, Z: Array) -> tuple[Array, Array]:
+    def _both_features(self, inputs: Inputs, X: Array, Z: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the features of centred columns, computed once for K(X, X)."""
         U = self._features(inputs.xp, X)
         return U, U if inputs.Z is None else self._features(inputs.xp, Z)
 
-    def _steps(self, xp: Any, X: Array, centre: Array | float) -> Array:
+    def _steps(self, xp: Any, X: Array, centre: Array | float) -> np.ndarray:
         """Return how far the rows of X (n, a) are from the centre in their furthest column (n,)."""
         return (xp.abs(X - centre) / self._units(xp, X)).max(axis=1)
 
-    def _far(self, xp: Any, X: Array, centre: Array) -> Array:
+    def _far(self, xp: Any, X: Array, centre: Array) -> np.ndarray:
         """Return which rows of X (n, a) lose digits by centring (n,)."""
         return self._steps(xp, X, centre) > _CENTRED[X.dtype.itemsize]
 
@@ -399,7 +401,7 @@ class Radial(Kernel):
         W: Array,
         K: Array,
         aside: Array | None,
-    ) -> Array:
+    ) -> np.ndarray:
         """Fill the tile and, if given, ``aside`` with what the derivative needs, strip by strip."""
         if device:
             return device.tile(U, W, K)
@@ -464,7 +466,7 @@ class Tiles:
         return [flat[:size].reshape(shape) for flat in self._flat]
 
 
-def _with_ones(xp: Any, U: Array) -> Array:
+def _with_ones(xp: Any, U: Array) -> np.ndarray:
     return xp.concatenate([U, xp.ones((len(U), 1), dtype=U.dtype)], axis=1)
 
 

@@ -92,7 +92,7 @@ class Rotated(Kernel):
 
     kernel: Kernel = ALONG_AXES
     columns: Dims = (0, 1)
-    angle: float | tuple[float, ...] | None = None
+    angle: float | Sequence[float] | None = None
 
     name: ClassVar[str] = "rotated"
 
@@ -246,15 +246,15 @@ class Rotated(Kernel):
             for k, angle in enumerate(radians)
         ]
 
-    def _turn(self, X: Array) -> Array:
+    def _turn(self, X: Array) -> np.ndarray:
         """Return rows with rotated columns."""
         return self._multiplied(X, self.rotation.T)
 
-    def _turn_back(self, gradient: Array) -> Array:
+    def _turn_back(self, gradient: Array) -> np.ndarray:
         """Return the derivatives by rows from those by rotated ones."""
         return self._multiplied(gradient, self.rotation)
 
-    def _multiplied(self, X: Array, matrix: np.ndarray) -> Array:
+    def _multiplied(self, X: Array, matrix: np.ndarray) -> np.ndarray:
         places, made = self._places(X.shape[1]), X.copy()
         made[:, places] = X[:, places] @ namespace(X).asarray(matrix, dtype=X.dtype)
         return made
@@ -278,11 +278,11 @@ class Rotated(Kernel):
         turned = None if inputs.Z is None else self._turn(inputs.Z)
         return inputs, self._turn(inputs.X), turned
 
-    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> Array:
+    def __call__(self, X: Array, Z: Array | None = None, out: Array | None = None) -> np.ndarray:
         _, U, W = self._inputs(X, Z)
         return self.kernel(U, W, out=out)
 
-    def diag(self, X: Array) -> Array:
+    def diag(self, X: Array) -> np.ndarray:
         return self.kernel.diag(self._inputs(X)[1])
 
     def diag_vjp(self, X: Array, diag_bar: Array) -> KernelGradient:
@@ -295,7 +295,7 @@ class Rotated(Kernel):
 
     def pullback(
         self, X: Array, Z: Array | None = None, work: Array | None = None
-    ) -> tuple[Array, Pullback]:
+    ) -> tuple[np.ndarray, Pullback]:
         inputs, U, W = self._inputs(X, Z)
         K, pull = self.kernel.pullback(U, W, work)
 
@@ -313,7 +313,9 @@ class Rotated(Kernel):
         by_log = np.append(gradient.log_parameters, self._by_angles(*pairs))
         return KernelGradient(by_log, self._turn_back(gradient.X), Z_bar)
 
-    def weighted(self, Z: Array, weights: Weights, X: Array, out: Array | None = None) -> Array:
+    def weighted(
+        self, Z: Array, weights: Weights, X: Array, out: Array | None = None
+    ) -> np.ndarray:
         inputs, weights = checked_weights(Z, weights, X)
         return self.kernel.weighted(self._turn(inputs.X), weights, self._turn(inputs.Z), out)
 

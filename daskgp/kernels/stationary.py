@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from daskgp.kernels.checks import (
 from daskgp.kernels.radial import Coincidence, Radial, replaced
 from daskgp.typing import Array
 
-Lengthscale = float | tuple[float, ...] | None
+Lengthscale: TypeAlias = float | Sequence[float] | np.ndarray | None
 
 
 class Stationary(Radial):
@@ -215,7 +215,7 @@ class Stationary(Radial):
     def _scales_vjp(self, squares: np.ndarray) -> np.ndarray:
         return self.per_lengthscale(-2.0 * squares)  # r^2 falls with the square of a scale
 
-    def _features(self, xp: Any, X: Array) -> Array:
+    def _features(self, xp: Any, X: Array) -> np.ndarray:
         return X / self._units(xp, X)
 
     def _features_vjp(self, xp: Any, X: Array, U: Array, U_bar: Array) -> tuple[Array, np.ndarray]:

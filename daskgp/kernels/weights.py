@@ -61,7 +61,7 @@ class Weights:
     def __len__(self) -> int:
         return len(self.values)
 
-    def rows(self, i: int, places: np.ndarray) -> Array:
+    def rows(self, i: int, places: np.ndarray) -> np.ndarray:
         """Return the values of some points."""
         return self.values[places]
 
@@ -109,7 +109,7 @@ class Weights:
         starts = np.searchsorted(self.owner, np.arange(first, last + 2))
         return slice(first, last + 1), starts
 
-    def beside(self) -> Array:
+    def beside(self) -> np.ndarray:
         """Return the weights of each point side by side (a, t), or (a, 1) for one function."""
         return self.values if self.owner is None else self.values[:, None]
 
@@ -126,7 +126,7 @@ class Weights:
         xp = namespace(found)
         into[patch.points] += found[xp.asarray(owner - owner[0]), xp.arange(len(owner))]
 
-    def functions(self, n: int, out: Array | None) -> Array:
+    def functions(self, n: int, out: Array | None) -> np.ndarray:
         """Return ``out`` (t, n), or zeros of that shape."""
         if out is None:
             return namespace(self.values).zeros((self.count, n), self.values.dtype)
@@ -134,20 +134,20 @@ class Weights:
             raise InputError(f"out has shape {out.shape}, {(self.count, n)} is needed")
         return out
 
-    def times(self, F: Array) -> Array:
+    def times(self, F: Array) -> np.ndarray:
         """Return F S (q, t) for F (q, a)."""
         result = namespace(F).zeros((len(F), self.count), F.dtype)
         for points, _, columns, S in self.patches(1):
             result[:, columns] += F[:, points] @ S.T
         return result
 
-    def spread(self, M: Array) -> Array:
+    def spread(self, M: Array) -> np.ndarray:
         """Return M S' (q, a) for M (q, t)."""
         if self.owner is None:
             return M @ self.values.T
         return M[:, namespace(M).asarray(self.owner)] * self.values
 
-    def pulled(self, P: Array) -> Array:
+    def pulled(self, P: Array) -> np.ndarray:
         """Return the entries, like values, of a derivative by S' (t, a)."""
         if self.owner is None:
             return P.T

@@ -385,7 +385,7 @@ class Likelihood(ABC):
         (array([[1.]]), array([[-1.]]))
         """
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         """Return the derivatives (n, p) of log p(y | f) by the log of each parameter.
 
         One that has parameters gives them here, or overrides ``expected``.
@@ -448,7 +448,7 @@ class Likelihood(ABC):
             by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
         return Expectation(logs, by_mean, by_variance, slopes)
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         """Return the log of the integral of p(y | f) q(f) df, (n, p); NaN where y is.
 
         Examples
@@ -538,7 +538,7 @@ class Likelihood(ABC):
         return np.asarray(high)
 
     @abstractmethod
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean and variance, both (n, p), of a new observation y.
 
         Examples
@@ -660,7 +660,7 @@ class Likelihood(ABC):
     _takes: ClassVar[str] = "finite numbers: leave the others out"
 
 
-def beside(values: Array, like: Array) -> Array:
+def beside(values: Array, like: Array) -> np.ndarray:
     """Return values of rows (n,) in float64 with as many axes as an array of rows.
 
     Examples

@@ -71,13 +71,13 @@ class Bernoulli(Likelihood):
     def sample(self, f: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.asarray(rng.random(np.shape(f)) >= self.below(np.zeros(np.shape(f)), f), float)
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         if self.link == "logit":
             return super().log_density(y, mean, variance)
         return special(xp).log_ndtr((2 * y - 1) * mean / xp.sqrt(1 + variance))
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         if self.link == "probit":
             scaled, ndtr = mean / xp.sqrt(1 + variance), special(xp).ndtr
@@ -93,5 +93,5 @@ class Bernoulli(Likelihood):
         return host_special.ndtri(share) if self.link == "probit" else host_special.logit(share)
 
 
-def _log_expit(f: Array, xp: Any) -> Array:
+def _log_expit(f: Array, xp: Any) -> np.ndarray:
     return xp.minimum(f, 0) - xp.log1p(xp.exp(-xp.abs(f)))

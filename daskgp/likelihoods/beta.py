@@ -89,7 +89,7 @@ class Beta(Likelihood):
         slope = phi * share * pull
         return LogDensity(self._value(y, own, xp), slope, slope * (own.zero - own.one) - bend)
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         xp = namespace(f)
         return (self._by_precision(y, self._shapes(f, xp), xp),)
 
@@ -120,11 +120,11 @@ class Beta(Likelihood):
         by_log = phi * float(host_special.psi(phi)) - digammas + ways
         return Expectation(value, by_mean, by_variance, (by_log,))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         phi, log_odds, gammaln = self.precision, xp.log(y) - xp.log1p(-y), special(xp).gammaln
 
-        def value(f: Array) -> Array:
+        def value(f: Array) -> np.ndarray:
             f = xp.clip(f, -FARTHEST, FARTHEST)
             a, b = phi * special(xp).expit(f), phi * special(xp).expit(-f)
             return a * log_odds - gammaln(a) - gammaln(b)
@@ -144,7 +144,7 @@ class Beta(Likelihood):
         ends = np.full(mean.shape, low), np.full(mean.shape, high)
         return self._inverted(level, mean, std, ends, host_special.expit)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         one, zero, both = shares(mean, variance, xp)
         # the variance of mu and the mean of mu (1 - mu) / (1 + phi)
@@ -159,12 +159,12 @@ class Beta(Likelihood):
         a, b = self.precision * one, self.precision * zero
         return _Shapes(one, zero, a, b, functions.psi(a), functions.psi(b))
 
-    def _value(self, y: Array, own: _Shapes, xp: Any) -> Array:
+    def _value(self, y: Array, own: _Shapes, xp: Any) -> np.ndarray:
         gammaln = special(xp).gammaln
         peaks = math.lgamma(self.precision) - gammaln(own.a) - gammaln(own.b)
         return peaks + (own.a - 1) * xp.log(y) + (own.b - 1) * xp.log1p(-y)
 
-    def _by_precision(self, y: Array, own: _Shapes, xp: Any) -> Array:
+    def _by_precision(self, y: Array, own: _Shapes, xp: Any) -> np.ndarray:
         by_a, by_b = xp.log(y) - own.psi_a, xp.log1p(-y) - own.psi_b
         return (
             self.precision * float(host_special.psi(self.precision)) + own.a * by_a + own.b * by_b

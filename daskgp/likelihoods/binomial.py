@@ -80,11 +80,11 @@ class Binomial(Likelihood):
         by_variance = xp.minimum(-trials * by_variance, 0)  # rounding, in the tails
         return Expectation(value, y - trials * share, by_variance)
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         trials = self._trials(y)
 
-        def value(f: Array) -> Array:
+        def value(f: Array) -> np.ndarray:
             return y * f - trials * logistic(f, xp)[1]
 
         found = log_integral(lambda f: self.log_p(y, f), value, mean, variance)
@@ -111,7 +111,7 @@ class Binomial(Likelihood):
         high = np.broadcast_to(self._trials(mean), mean.shape)
         return self._bisected(level, mean, std, np.full(mean.shape, -1.0), high)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         one, zero, both = shares(mean, variance, xp)
         trials = self._trials(mean)
@@ -151,11 +151,11 @@ class _BinomialRows(Binomial):
 
     trials: Any = None
 
-    def _trials(self, like: Array) -> Array:
+    def _trials(self, like: Array) -> np.ndarray:
         return beside(self.trials, like)
 
 
-def _ways(y: Array, trials: Any, xp: Any) -> Array:
+def _ways(y: Array, trials: Any, xp: Any) -> np.ndarray:
     """Return the log of the number of ways to have y successes."""
     gammaln = special(xp).gammaln
     return gammaln(trials + 1 + 0 * y) - gammaln(y + 1) - gammaln(trials - y + 1)

@@ -84,7 +84,7 @@ class Censored(Likelihood):
     def log_p(self, y: Array, f: Array) -> LogDensity:
         return self._gaussian.log_p(y, f)
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         return (((y - f) / self.sigma) ** 2 - 1,)
 
     def below(self, y: np.ndarray, f: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ class Censored(Likelihood):
         (by_log,) = found.by_logs
         return found._replace(by_logs=(2.0 * by_log,))  # that of the variance is half of sigma's
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         return self._gaussian.log_density(y, mean, variance)
 
     def cdf(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ class Censored(Likelihood):
     def quantile(self, level: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         return self._gaussian.quantile(level, mean, std)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         return self._gaussian.response(mean, variance)
 
     @property
@@ -154,7 +154,7 @@ class _CensoredRows(Censored):
         both = zip(own, (found.log_p, slope, bend), strict=True)
         return LogDensity(*(xp.where(measured, a, b) for a, b in both))
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         measured, found, low, high = self._standardised(y, f)
         by_sigma = low * found.at_low - high * found.at_high
         return (namespace(f).where(measured, super().by_parameters(y, f)[0], by_sigma),)
@@ -188,7 +188,7 @@ class _CensoredRows(Censored):
             whole[measured], whole[between] = one, other
         return Expectation(every[0], every[1], every[2], (every[3],))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         measured, found, *_ = self._standardised(y, mean, xp.sqrt(self.sigma**2 + variance))
         log_p = xp.where(xp.isnan(y), xp.nan, found.log_p)
@@ -201,7 +201,7 @@ class _CensoredRows(Censored):
     def ends(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         return self._bounds(y)
 
-    def _bounds(self, like: Array) -> tuple[Array, Array]:
+    def _bounds(self, like: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds (n, 1), far ones where a side is open."""
         xp = namespace(like)
         low, high = (xp.clip(beside(own, like), -OPEN, OPEN) for own in (self.lower, self.upper))

@@ -53,7 +53,7 @@ class Counts(Likelihood):
         return np.abs(own) > math.log(largest), needed
 
 
-def _shift(values: Mapping[str, Array]) -> Array:
+def _shift(values: Mapping[str, Array]) -> np.ndarray:
     """Return the log of the exposures, offsets included."""
     shift: Array = 0.0
     if "exposure" in values:
@@ -103,7 +103,7 @@ class Exposed(Likelihood):
     def expected(self, y: Array, mean: Array, variance: Array) -> Expectation:
         return self.counts.expected(y, self._moved(mean), variance)
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         return self.counts.log_density(y, self._moved(mean), variance)
 
     def cdf(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
@@ -112,11 +112,11 @@ class Exposed(Likelihood):
     def quantile(self, level: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         return self.counts.quantile(level, self._moved(mean), std)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         return self.counts.response(self._moved(mean), variance)
 
     def offset(self, y_mean: np.ndarray) -> np.ndarray:
         return self.counts.offset(y_mean / np.exp(self.shift).mean())
 
-    def _moved(self, f: Array) -> Array:
+    def _moved(self, f: Array) -> np.ndarray:
         return f + beside(self.shift, f)

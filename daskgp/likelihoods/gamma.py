@@ -73,7 +73,7 @@ class Gamma(Likelihood):
         value = self._log_scale() + self.shape * (log_ratio - ratio) - xp.log(y)
         return LogDensity(value, self.shape * (ratio - 1), -self.shape * ratio)
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         xp = namespace(f)
         log_ratio = xp.log(y) - f
         return (self._by_shape(log_ratio, xp.exp(xp.minimum(log_ratio, 700))),)
@@ -96,11 +96,11 @@ class Gamma(Likelihood):
         by_mean, by_variance = self.shape * (slope - 1), -0.5 * self.shape * slope
         return Expectation(value, by_mean, by_variance, (by_log,))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         log_y = xp.log(y)
 
-        def value(f: Array) -> Array:
+        def value(f: Array) -> np.ndarray:
             return self.shape * (log_y - f - xp.exp(xp.minimum(log_y - f, 700)))
 
         found = log_integral(lambda f: self.log_p(y, f), value, mean, variance)
@@ -126,7 +126,7 @@ class Gamma(Likelihood):
         low, high = mean - far - reach, mean + far + math.log1p(reach)
         return self._inverted(level, mean, std, (low, high), np.exp)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         rate, variance = xp.exp(xp.minimum(mean + 0.5 * variance, 200)), xp.minimum(variance, 200)
         return rate, rate**2 * (xp.expm1(variance) + xp.exp(variance) / self.shape)
@@ -137,7 +137,7 @@ class Gamma(Likelihood):
     def _log_scale(self) -> float:
         return self.shape * math.log(self.shape) - math.lgamma(self.shape)
 
-    def _by_shape(self, log_ratio: Array, ratio: Array) -> Array:
+    def _by_shape(self, log_ratio: Array, ratio: Array) -> np.ndarray:
         """Return the derivative by the log of the shape, with log(y / mu) and y / mu."""
         constant = math.log(self.shape) + 1.0 - float(psi(self.shape))
         return self.shape * (constant + log_ratio - ratio)

@@ -88,12 +88,12 @@ class Gaussian(Likelihood):
         by_variance = xp.broadcast_to(-0.5 / own, y.shape)
         return Expectation(values, residual / own, by_variance, (by_log,))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         total = variance + self._variances
         return -0.5 * (LOG_2PI + xp.log(total) + (y - mean) ** 2 / total)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         _, mean, _, variance = arguments(mean, mean, variance)
         return mean, variance + self.variance
 
@@ -118,9 +118,9 @@ class _GaussianRows(Gaussian):
     noise: Any = None
 
     @property
-    def _variances(self) -> Array:
+    def _variances(self) -> np.ndarray:
         return self.variance * self.noise[:, :1] + self.noise[:, 1:]
 
     @property
-    def _shares(self) -> Array:
+    def _shares(self) -> np.ndarray:
         return self.variance * self.noise[:, :1] / self._variances

@@ -83,7 +83,7 @@ class LogNormal(Likelihood):
         by_variance = xp.broadcast_to(-0.5 * precision, y.shape) + 0 * y
         return Expectation(values, precision * residual, by_variance, (squares - 1.0,))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         log_y, total = xp.log(y), variance + self.sigma**2
         return -0.5 * (LOG_2PI + xp.log(total) + (log_y - mean) ** 2 / total) - log_y
@@ -95,7 +95,7 @@ class LogNormal(Likelihood):
     def quantile(self, level: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         return np.asarray(np.exp(mean + np.sqrt(std**2 + self.sigma**2) * ndtri(level)))
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         total = variance + self.sigma**2
         rate = xp.exp(xp.minimum(mean + 0.5 * total, 200))  # its square is finite too

@@ -75,7 +75,7 @@ class NegativeBinomial(Counts):
         value = self._ways(y, xp) + y * (f - math.log(self.size)) - total * softplus
         return LogDensity(value, y - total * share, -total * share * (1 - share))
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         share, softplus = logistic(f - math.log(self.size), namespace(f))
         return ((y + self.size) * share - self.size * softplus + self._by_ways(y),)
 
@@ -99,11 +99,11 @@ class NegativeBinomial(Counts):
         by_variance = xp.minimum(-total * by_variance, 0)  # rounding, in the tails
         return Expectation(value, y - total * share, by_variance, (by_log,))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         ways, log_size = self._ways(y, xp), math.log(self.size)
 
-        def value(f: Array) -> Array:
+        def value(f: Array) -> np.ndarray:
             odds = f - log_size
             return y * odds - (y + self.size) * logistic(odds, xp)[1]
 
@@ -131,16 +131,16 @@ class NegativeBinomial(Counts):
         high = np.ceil(rate + 10 * np.sqrt(rate) + 30)
         return self._bisected(level, mean, std, np.full(mean.shape, -1.0), high)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         rate, variance = xp.exp(xp.minimum(mean + 0.5 * variance, 200)), xp.minimum(variance, 200)
         return rate, rate + rate**2 * (xp.expm1(variance) + xp.exp(variance) / self.size)
 
-    def _ways(self, y: Array, xp: Any) -> Array:
+    def _ways(self, y: Array, xp: Any) -> np.ndarray:
         gammaln = special(xp).gammaln
         return gammaln(y + self.size) - math.lgamma(self.size) - gammaln(y + 1)
 
-    def _by_ways(self, y: Array) -> Array:
+    def _by_ways(self, y: Array) -> np.ndarray:
         """Return the derivative by the log of the size of what does not depend on mu."""
         digamma = special(namespace(y)).psi
         return self.size * (digamma(y + self.size) - float(psi(self.size))) - y

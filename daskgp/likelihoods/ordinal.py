@@ -129,7 +129,7 @@ class Ordinal(Likelihood):
         curvature = low * found.at_low - high * found.at_high - slope**2
         return LogDensity(_known(found.log_p, y, xp), slope, curvature)
 
-    def by_parameters(self, y: Array, f: Array) -> Sequence[Array]:
+    def by_parameters(self, y: Array, f: Array) -> Sequence[np.ndarray]:
         xp = namespace(f)
         low, high = self._ends(y, xp)
         found, cuts = interval(low - f, high - f, xp), self.cut_points[1:]
@@ -162,7 +162,7 @@ class Ordinal(Likelihood):
         by_variance = xp.minimum(by_variance, 0)  # rounding, where log p is nearly linear
         return Expectation(logs, slope, by_variance, by_log)
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         xp, y, mean, variance = arguments(y, mean, variance)
         spread = xp.sqrt(1 + variance)
         low, high = ((end - mean) / spread for end in self._ends(y, xp))
@@ -177,7 +177,7 @@ class Ordinal(Likelihood):
             count += self.cdf(np.full(mean.shape, float(k)), mean, std) < level
         return count
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         spread, ndtr = xp.sqrt(1 + variance), special(xp).ndtr
         # sums over k of P(y >= k), and of (2 k - 1) P(y >= k)
@@ -199,7 +199,7 @@ class Ordinal(Likelihood):
             low, high = np.where(less, middle, low), np.where(less, high, middle)
         return 0.5 * (low + high)
 
-    def _ends(self, y: Array, xp: Any) -> tuple[Array, Array]:
+    def _ends(self, y: Array, xp: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the cut points below and above classes."""
         ends = xp.asarray(np.concatenate([[-OPEN], self.cut_points, [OPEN]]))
         largest = float(self.n_classes - 1)
@@ -211,5 +211,5 @@ class Ordinal(Likelihood):
         return np.asarray(ends[np.clip(np.floor(y) + 1, 0, self.n_classes).astype(np.int64)])
 
 
-def _known(values: Array, y: Array, xp: Any) -> Array:
+def _known(values: Array, y: Array, xp: Any) -> np.ndarray:
     return xp.where(xp.isnan(y), xp.nan, values)

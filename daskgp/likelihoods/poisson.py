@@ -58,7 +58,7 @@ class Poisson(Counts):
         values = y * mean - rate - special(xp).gammaln(y + 1)
         return Expectation(values, y - slope, -0.5 * slope)
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         # p(y | f) of a large count can be far narrower than q, so the nodes are those of the
         # Gaussian at the mode of p(y | f) q(f).  With e^l = variance e^f the mode has
         # l + e^l = mean + variance y + log variance, convex in l and solved by Newton's method.
@@ -81,7 +81,7 @@ class Poisson(Counts):
 
         return log_sum_exp(terms(), xp) + xp.log(shrink) - special(xp).gammaln(y + 1)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         xp, mean, _, variance = arguments(mean, mean, variance)
         rate = xp.exp(xp.minimum(mean + 0.5 * variance, 200))  # its square is finite too
         return rate, rate + rate**2 * xp.expm1(xp.minimum(variance, 200))

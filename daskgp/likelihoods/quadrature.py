@@ -66,7 +66,7 @@ def averages(
     return totals[0], by_spread / spread, totals[1:]
 
 
-def log_sum_exp(terms: Iterable[Array], xp: Any) -> Array:
+def log_sum_exp(terms: Iterable[Array], xp: Any) -> np.ndarray:
     """Return the log of the sum of exponentials, taking the terms one at a time."""
     rest = iter(terms)
     top = next(rest)
@@ -78,13 +78,13 @@ def log_sum_exp(terms: Iterable[Array], xp: Any) -> Array:
     return top + xp.log(total)
 
 
-def expected_exp(log_rate: Array, xp: Any) -> tuple[Array, Array]:
+def expected_exp(log_rate: Array, xp: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return e^log_rate, which grows linearly beyond a hopeless rate, and its derivative."""
     slope = xp.exp(xp.minimum(log_rate, MOST_LOG_RATE))
     return slope * (1 + xp.maximum(log_rate - MOST_LOG_RATE, 0)), slope
 
 
-def logistic(f: Array, xp: Any) -> tuple[Array, Array]:
+def logistic(f: Array, xp: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return 1 / (1 + e^-f), and log(1 + e^f), of which it is the derivative."""
     small = xp.exp(-xp.abs(f))
     return xp.where(f > 0, 1.0, small) / (1 + small), xp.maximum(f, 0) + xp.log1p(small)
@@ -92,7 +92,7 @@ def logistic(f: Array, xp: Any) -> tuple[Array, Array]:
 
 def log_integral(
     log_p: Callable[[Array], Any], value: Callable[[Array], Array], mean: Array, variance: Array
-) -> Array:
+) -> np.ndarray:
     """Return the log of the integral of p(y | f) q(f) df, however narrow p(y | f) is.
 
     Parameters

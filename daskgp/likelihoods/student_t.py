@@ -119,7 +119,7 @@ class StudentT(Likelihood):
         values = self._log_peak() - 0.5 * (df + 1) * logs
         return Expectation(values, by_mean, by_variance, ((df + 1) * shares - 1, by_df))
 
-    def log_density(self, y: Array, mean: Array, variance: Array) -> Array:
+    def log_density(self, y: Array, mean: Array, variance: Array) -> np.ndarray:
         # Given its precision e^t, which is Gamma distributed, a Student-t is Gaussian: f is
         # integrated in closed form, at any scale and variance, and t by the trapezoidal rule.
         xp, y, mean, variance = arguments(y, mean, variance)
@@ -176,7 +176,7 @@ class StudentT(Likelihood):
                 break
         return np.asarray(at)
 
-    def response(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+    def response(self, mean: Array, variance: Array) -> tuple[np.ndarray, np.ndarray]:
         _, mean, _, variance = arguments(mean, mean, variance)
         return mean, variance + self.scale**2 * self.df / (self.df - 2)
 

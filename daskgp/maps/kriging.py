@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import xarray as xr
@@ -63,6 +63,64 @@ class Asked(NamedTuple):
         return {name: own for name, own in self.grid.coords.items() if {*own.dims} <= dims}
 
 
+@overload
+def interpolate(
+    source: xr.DataTree, like: Any = ..., *, return_model: Literal[False] = ..., **how: Any
+) -> xr.DataTree: ...
+@overload
+def interpolate(
+    source: xr.DataTree, like: Any = ..., *, return_model: Literal[True], **how: Any
+) -> tuple[xr.DataTree, dict[str, GaussianProcess]]: ...
+@overload
+def interpolate(
+    source: Any,
+    like: Any = ...,
+    *,
+    target: str | None = ...,
+    features: Any = ...,
+    method: str | GaussianProcess = ...,
+    kernel: Kernel | str | None = ...,
+    background: xr.DataArray | str | None = ...,
+    mask: Any = ...,
+    barriers: Any = ...,
+    max_std: float | None = ...,
+    min_neighbours: int | None = ...,
+    include_noise: bool = ...,
+    return_model: Literal[False] = ...,
+    y_variance: str | None = ...,
+    sample_weight: str | None = ...,
+    trials: str | None = ...,
+    exposure: str | None = ...,
+    offset: str | None = ...,
+    lower: str | None = ...,
+    upper: str | None = ...,
+    **settings: Any,
+) -> xr.Dataset: ...
+@overload
+def interpolate(
+    source: Any,
+    like: Any = ...,
+    *,
+    target: str | None = ...,
+    features: Any = ...,
+    method: str | GaussianProcess = ...,
+    kernel: Kernel | str | None = ...,
+    background: xr.DataArray | str | None = ...,
+    mask: Any = ...,
+    barriers: Any = ...,
+    max_std: float | None = ...,
+    min_neighbours: int | None = ...,
+    include_noise: bool = ...,
+    return_model: Literal[True],
+    y_variance: str | None = ...,
+    sample_weight: str | None = ...,
+    trials: str | None = ...,
+    exposure: str | None = ...,
+    offset: str | None = ...,
+    lower: str | None = ...,
+    upper: str | None = ...,
+    **settings: Any,
+) -> tuple[xr.Dataset, GaussianProcess]: ...
 def interpolate(
     source: Any,
     like: Any = None,

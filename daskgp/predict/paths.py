@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, cast, overload
 
 import dask.array as da
 import numpy as np
@@ -16,6 +16,7 @@ from dask import delayed
 
 from daskgp.checks import whole
 from daskgp.data import Rows, grids, moments
+from daskgp.data.kinds import Kind, Places, Stored
 from daskgp.data.partition import Span, parts
 from daskgp.errors import SettingError
 from daskgp.fit.arrange.rewriting import seed_of
@@ -57,6 +58,10 @@ class Paths:
     solved_: Posterior
     fitted_: Posterior
 
+    @overload
+    def __call__(self, X: Places[Kind]) -> Kind: ...
+    @overload
+    def __call__(self, X: Stored) -> da.Array: ...
     def __call__(self, X: Any) -> Any:
         """Return the values of the functions at X.
 
@@ -84,6 +89,10 @@ class Paths:
             values, lambda: lazy.marginal(self.fitted_, X, "none", False, gaussian=True)[0]
         )
 
+    @overload
+    def average(self, X: Places[Kind], weights: Any = ...) -> Kind: ...
+    @overload
+    def average(self, X: Stored, weights: Any = ...) -> da.Array: ...
     def average(self, X: Any, weights: Any = None) -> Any:
         """Return the weighted average of each function over the places X, any number of them.
 
@@ -119,6 +128,10 @@ class Paths:
         """
         return self._averaged(X, weights, None)
 
+    @overload
+    def exceedance(self, X: Places[Kind], threshold: float, weights: Any = ...) -> Kind: ...
+    @overload
+    def exceedance(self, X: Stored, threshold: float, weights: Any = ...) -> da.Array: ...
     def exceedance(self, X: Any, threshold: float, weights: Any = None) -> Any:
         """Return the share of the places X at which each function is above a threshold.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskgp.checks import shown
 from daskgp.errors import SettingError
@@ -14,6 +14,9 @@ from daskgp.likelihoods import Likelihood
 from daskgp.posterior.layers import Layer
 from daskgp.testing import of_estimators, of_kernels, of_layers, of_likelihoods, of_methods
 from daskgp.testing.check import Check
+
+if TYPE_CHECKING:
+    import pytest
 
 TABLES: Mapping[type, Sequence[Check]] = {
     Kernel: of_kernels.CHECKS,
@@ -71,7 +74,7 @@ def checks_of(subject: Any, whole: bool = False) -> tuple[Check, ...]:
 def parametrize_with_checks(
     subjects: Iterable[Any] | Mapping[str, Any],
     expected_failed_checks: Mapping[Any, str] | None = None,
-) -> Any:
+) -> pytest.MarkDecorator:
     """Return a pytest decorator for a test that is called with each subject and each check of it.
 
     The test's arguments are ``subject`` and ``check``.  A check that is not about a subject is

@@ -79,7 +79,7 @@ def moments(model: GaussianProcess, X: Any) -> tuple[Any, ...]:
 def bits(model: GaussianProcess, X: np.ndarray) -> list[bytes]:
     """Return what a fit learned and predicts, as bytes."""
     learned = [np.asarray(part) for part in model.solved_.state]
-    learned += [model.kernel_.log_parameters, np.asarray(model.noise_variance_)]
+    learned += [model.solved_.users_kernel.log_parameters, np.asarray(model.noise_variance_)]
     return [part.tobytes() for part in [*learned, *map(np.asarray, moments(model, X))]]
 
 
