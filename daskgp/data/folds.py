@@ -119,7 +119,7 @@ class OfColumn:
 
 @dataclass(frozen=True)
 class OfPlace:
-    """Places as labels, of all columns of X."""
+    """Places as labels, of all columns of X; very many places share some."""
 
     def of(self, X: np.ndarray, rows: Span) -> tuple[np.ndarray, np.ndarray]:
         """Return labels (r,) and a mask of the rows that have one."""
@@ -128,7 +128,7 @@ class OfPlace:
         for values in X.T:
             bits = np.where(usable, values, 0.0).astype(np.float64) + 0.0  # -0 is 0
             label = _mixed(label ^ bits.view(np.uint64))
-        return label, usable
+        return label % np.uint64(MOST_BLOCKS), usable
 
 
 @dataclass(frozen=True)

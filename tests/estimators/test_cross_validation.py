@@ -13,7 +13,10 @@ from sklearn.base import clone
 
 import daskgp
 from daskgp import kernels, metrics
+from daskgp.data import folds, rows_of
+from daskgp.data.partition import Span
 from daskgp.errors import InputError, SettingError
+from daskgp.runtime.executor import Executor
 from tests.contract import cases
 
 N = 240
@@ -223,6 +226,16 @@ def test_a_single_fold_is_not_tested_on_the_largest_group_alone(tmp_path):
     _, fold, *_ = run(tmp_path, folds=1, groups=groups)
     assert (fold[:100] < 0).all()
     assert len(set(groups[fold == 0])) >= 5
+
+
+def test_places_are_whole_where_they_are_more_than_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(folds, "MOST_BLOCKS", 50)
+    X = np.repeat(np.random.default_rng(0).uniform(size=(200, 2)), 3, axis=0)
+    own = rows_of(X, X[:, 0], None, True)
+    parts = folds.Wanted(3, places=True).made(own, str(tmp_path / "own"), Executor(None, False))
+    part = parts.of(Span(0, 600)).reshape(200, 3)
+    assert (part == part[:, :1]).all()
+    assert np.unique(part).tolist() == [0, 1, 2]
 
 
 def test_fewer_rows_are_drawn_at_random(tmp_path):
