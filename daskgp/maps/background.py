@@ -22,6 +22,8 @@ Names: TypeAlias = tuple[str, ...]
 
 WHOLE = 1e-4
 """Share of a step within which a place is one of the field's own: coordinates may be rounded."""
+EDGE = 0.01
+"""Share of a step past an end of the field within which a place is at that end, likewise."""
 
 
 class AtRows(NamedTuple):
@@ -143,7 +145,8 @@ def of(
     for dim in ordered.dims:
         for places, own in ((at_rows, along(source, dim)), (at_cells, grid[dim])):
             check_axes("background", ordered, {dim: own})
-            places[dim] = turned(dim, ordered.indexes[dim], own, 0.0)
+            axis = ordered.indexes[dim]
+            places[dim] = _at_ends(axis, turned(dim, axis, own, EDGE))
     found = _interpolated(ordered, at_rows)
     rows = (
         found.to_numpy()
@@ -152,6 +155,16 @@ def of(
     )
     cells = _interpolated(ordered, at_cells)
     return AtRows(rows), cells.drop_vars([name for name in cells.coords if name not in grid.coords])
+
+
+def _at_ends(axis: Any, places: xr.DataArray) -> xr.DataArray:
+    """Return places along a rising axis, at its ends where they are past these by rounding."""
+    if axis.dtype.kind not in "iuf":
+        return places
+    low, high = float(axis[0]), float(axis[-1])
+    more = EDGE * (high - low) / (len(axis) - 1)
+    within = (places >= low - more) & (places <= high + more)
+    return places.where(~within, places.clip(low, high))
 
 
 def _closed(field: xr.DataArray) -> xr.DataArray:

@@ -554,8 +554,8 @@ def _grid(like: Any, columns: Names) -> xr.Dataset:
             raise InputError(f"like {like} does not exist: check the path")
         if not gridded.is_grid(like):
             raise InputError(
-                f"like {like} is not a grid: give a netCDF file, a Zarr group or a GeoTIFF with "
-                "or steps of these (--resolution lon=0.1,lat=0.1)"
+                f"like {like} is not a grid: give a netCDF file, a Zarr group or a GeoTIFF, or "
+                "steps of its axes (--resolution lon=0.1,lat=0.1)"
             )
         with gridded.readable(like), gridded.open_grid(like, columns) as opened:
             return opened.load()

@@ -105,6 +105,18 @@ def test_cells_beside_land_of_a_background_on_the_same_grid_keep_it(caplog):
         assert float(abs(maps.temp - sea).max()) < 0.3
 
 
+def test_cells_at_the_ends_of_a_rounded_background_are_inside(caplog):
+    whole = {"lon": np.arange(51, 61) / 10, "lat": np.arange(452, 460) / 10}
+    sea = xr.Dataset(coords=whole)
+    sea = (2 * sea.lon - sea.lat).rename("temp")
+    rounded = sea.assign_coords({dim: sea[dim].astype(np.float32) for dim in FIELD})
+    assert float(rounded.lat[0]) > sea.lat[0]  # so that the first row would be outside
+    given = {"method": "exact", "optimizer": None, "kernel": "rbf(1.0)", "geographic": False}
+    maps = daskgp.interpolate(sea + 0.1, target="temp", background=rounded, **given)
+    assert "outside the background" not in caplog.text
+    np.testing.assert_allclose(maps.temp.transpose(*sea.dims), sea + 0.1, atol=1e-5)
+
+
 def test_rows_outside_a_background_are_left_out_and_told(caplog):
     half = first_guess().sel(lon=slice(0, 6.5))
     table = rows().drop(columns="height")
@@ -478,7 +490,7 @@ def test_settings_and_methods_that_are_meant_are_told():
 
 def test_a_table_is_no_grid(tmp_path):
     places().to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.raises(InputError, match=r"rows\.csv is not a grid: give a netCDF file"):
+    with pytest.raises(InputError, match=r"rows\.csv is not a grid: give .*, or steps of its axes"):
         daskgp.interpolate(places(), str(tmp_path / "rows.csv"), target="t")
 
 
