@@ -181,7 +181,6 @@ def test_the_version_is_that_of_the_distribution():
         ("CHANGELOG.md", r"\A(?:(?!^## ).*\n)+## (\S+) \(\d{4}-\d\d-\d\d\)$"),
         ("docs/guides/deployment.md", r"daskgp:(\d[\d.]*)"),
         ("examples/schedule/cronjob.yaml", r"daskgp:(\d[\d.]*)"),
-        ("workflows/deploy/values.yaml", r'tag: "(.+)"'),
     ],
 )
 def test_files_that_name_the_version_name_that_of_the_package(file, named):

@@ -1,12 +1,16 @@
 """The examples of the docs run, small."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+DIAGRAMS = {"flow.svg"}
+"""Those without a number, which are written by hand."""
 
 
 def example(name):
@@ -193,3 +197,23 @@ def test_every_example_is_in_the_docs():
     page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     for path in EXAMPLES.glob("*.py"):
         assert f"../examples/{path.name}" in page, f"{path.name} is missing in docs/examples.md"
+
+
+def test_every_figure_is_named_after_the_script_that_draws_it():
+    folders = (EXAMPLES, ROOT / "workflows", ROOT / "workflows" / "benchmarks")
+    scripts = {path for folder in folders for path in folder.glob("*.py")}
+    figures = {path for end in ("svg", "png") for path in (ROOT / "docs/_static").glob(f"*.{end}")}
+
+    def drawn(script):
+        return {path for path in figures if f"{path.stem}-".startswith(f"{words(script)}-")}
+
+    def words(script):
+        return script.stem.replace("_", "-")
+
+    lacking = figures - {path for script in scripts for path in drawn(script)}
+    assert {path.name for path in lacking} == DIAGRAMS
+    drawing = {
+        path for path in EXAMPLES.glob("*.py") if re.search(r"if (path|folder):", path.read_text())
+    }
+    assert len(drawing) > 10
+    assert not {path.name for path in drawing if not drawn(path)}
