@@ -10,11 +10,13 @@ from daskgp.errors import DaskgpError
 LEVELS = (0.05, 0.5, 0.95)
 
 
-def places(model):
+def places(model, rows):
     """Five places among the rows of a golden model, one beyond them, and two close together."""
     T = np.random.default_rng(5).uniform(0.2, 2.8, (7, model.n_features_in_))
     T[5] += 4.0
     T[6] = T[0] + 0.01
+    codes = (rows["X"] == np.round(rows["X"])).all(0)  # of levels, which are those of the rows
+    T[:, codes] = np.clip(np.round(T[:, codes]), 0, rows["X"][:, codes].max(0))
     return T
 
 
@@ -81,7 +83,7 @@ def answers(model, question, rows):
     name, _, noise = question.partition("+")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = ASKED[name](model, places(model), bool(noise), rows)
+        found = ASKED[name](model, places(model, rows), bool(noise), rows)
     return {f"{question}/{key}": np.asarray(value, np.float64) for key, value in found.items()}
 
 
@@ -91,6 +93,6 @@ def answered(model, rows):
     for question in QUESTIONS:
         try:
             found |= answers(model, question, rows)
-        except (DaskgpError, AttributeError):
+        except (DaskgpError, AttributeError, TypeError):
             continue  # not asked of this model later on
     return found

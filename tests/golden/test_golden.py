@@ -9,9 +9,10 @@ import pytest
 from tests.golden.answers import answers
 from tests.golden.write import MODELS, load
 
-EXACT, BY_SINES = 1e-12, 1e-7
-"""Relative tolerances; sines of NumPy differ in their last bit between processors, which solves
-with little noise magnify."""
+EXACT, DRAWN, BY_SINES = 1e-12, 1e-9, 1e-7
+"""Relative tolerances.  The last bits of products and of NumPy's sines differ between processors:
+factors of nearly singular covariances, as of draws at close places, magnify them, and so do solves
+with little noise."""
 STORES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.zip"))}
 
 
@@ -27,10 +28,11 @@ def test_a_model_of_an_earlier_version_predicts_the_same(name, tmp_path):
     with np.load(tmp_path / "answers.npz") as kept, np.load(tmp_path / "rows.npz") as rows:
         wanted, rows = dict(kept), dict(rows)
     assert wanted
-    near = BY_SINES if name.startswith("geographic") else EXACT
     for question in dict.fromkeys(key.split("/")[0] for key in wanted):
+        near = DRAWN if question == "samples" else EXACT
+        near = BY_SINES if name.startswith("geographic") else near
         for key, found in answers(model, question, rows).items():
-            scale = np.abs(wanted[key]).max()
+            scale = np.nanmax(np.abs(wanted[key]))
             np.testing.assert_allclose(
                 found, wanted[key], rtol=near, atol=near * scale, err_msg=key
             )

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from sklearn.linear_model import LinearRegression
 
@@ -32,7 +33,7 @@ FOUND = {"kernel": KERNEL, "optimizer": None, "noise_variance": 0.1}
 def rows(kind):
     """Rows of a golden model: X, y and what else a fit is given."""
     X, y = cases.rows(N)
-    rng = np.random.default_rng(7)
+    rng, low = np.random.default_rng(7), np.maximum(y, -0.3)
     return {
         "plain": (X, y, {}),
         "two": (X, np.column_stack([y, 3 - 2 * y + 0.3 * X[:, 0]]), {}),
@@ -46,6 +47,13 @@ def rows(kind):
         "counts": (X, np.round(np.exp(y + 0.5)), {}),
         "areas": (np.column_stack([X, np.where(np.arange(N) % 3, 0.3 * X[:, 1], 0.0)]), y, {}),
         "coarse": (1_000 * X, 100 + 40 * y, {}),
+        "levels": (np.column_stack([X, np.arange(N) % 3]), y + np.arange(N) % 3, {}),
+        "shares": (X, 1 / (1 + np.exp(-y)), {}),
+        "ranks": (X, np.digitize(y, (-0.4, 0.4)), {}),
+        "trials": (X, np.round(6 / (1 + np.exp(-y))), {"trials": np.full(N, 6.0)}),
+        "exposed": (X, np.round(np.exp(y + 0.5)), {"exposure": rng.uniform(0.5, 2.0, N)}),
+        "limits": (X, low, {"lower": np.where(y < -0.3, -np.inf, y), "upper": low}),
+        "rain": (X, np.where(y < 0, 0.0, y), {}),
     }[kind]
 
 
@@ -75,6 +83,35 @@ def by_sites(make, likelihood):
 
 def vecchia(**more):
     return daskgp.VecchiaGP(n_neighbours=12, block_rows=12, progress=False, **FOUND | more)
+
+
+BEAM = {
+    "type": "Polygon",
+    "coordinates": [[[1.51, 0.0], [1.57, 0.0], [1.57, 2.0], [1.51, 2.0], [1.51, 0.0]]],
+}
+"""Land between the rows of "plain", as GeoJSON."""
+
+
+def behind_land(X, y):
+    """Fit rows that see one another past land alone."""
+    return vecchia(barriers=BEAM).fit(pd.DataFrame(X, columns=["x", "y"]), y)
+
+
+def classifier(X, y):
+    """Fit a classifier of three classes."""
+    base = by_sites(vecchia, "gaussian")
+    return daskgp.GPClassifier(base).fit(X, np.digitize(y, (-0.4, 0.4)))
+
+
+def hurdle(X, y):
+    """Fit amounts of which many are zero."""
+    parts = (by_sites(exact, name) for name in ("bernoulli-logit", "gamma"))
+    return daskgp.HurdleGP(*parts).fit(X, y)
+
+
+def chosen(X, y):
+    """Fit what AutoGP chooses: of the few rows, an exact GP."""
+    return daskgp.AutoGP(time_budget=20, random_state=0, progress=False).fit(X, y)
 
 
 def joint(make):
@@ -153,6 +190,8 @@ MODELS = {
     "two-targets-exact": (exact(), "two"),
     "joint-targets-vecchia": (joint(vecchia), "two"),
     "joint-targets-exact": (joint(exact), "two"),
+    "joint-targets-sgpr": (joint(sgpr), "two"),
+    "joint-targets-lma": (joint(lma), "two"),
     "separate-targets-vecchia": (with_gaps(vecchia()), "two"),
     "separate-targets-exact": (with_gaps(exact(target_transform="boxcox")), "two-positive"),
     "trend-sgpr": (sgpr(mean="linear"), "trend"),
@@ -182,6 +221,22 @@ MODELS = {
     "sites-poisson-vecchia": (by_sites(vecchia, "poisson"), "counts"),
     "sites-bernoulli-logit-lma": (by_sites(lma, "bernoulli-logit"), "classes"),
     "sites-student-t-sgpr": (by_sites(sgpr, "student-t"), "plain"),
+    **{
+        f"sites-{name}-exact": (by_sites(exact, name), kind)
+        for name, kind in {
+            "negative-binomial": "counts",
+            "binomial": "trials",
+            "gamma": "positive",
+            "lognormal": "positive",
+            "beta": "shares",
+            "ordinal": "ranks",
+            "censored": "limits",
+        }.items()
+    },
+    "exposed-poisson-exact": (by_sites(exact, "poisson"), "exposed"),
+    "classifier-vecchia": (classifier, "plain"),
+    "hurdle-exact": (hurdle, "rain"),
+    "chosen": (chosen, "plain"),
     "calibrated-sgpr": (sgpr(calibrate="loo"), "plain"),
     "calibrated-lma": (lma(calibrate="random"), "plain"),
     "tails-lma": (tailed(lma()), "plain"),
@@ -200,6 +255,18 @@ MODELS = {
     ),
     "rotated-exact": (exact(kernel=kernels.Rotated(kernels.RBF((1.5, 0.5)), angle=30.0)), "plain"),
     "rotated-vecchia": (vecchia(kernel=kernels.Rotated(KERNEL, angle=30.0)), "plain"),
+    "support-vecchia": (vecchia(n_support=6), "plain"),
+    "barriers-vecchia": (behind_land, "plain"),
+    "footprint-vecchia": (vecchia(footprint=2), "areas"),
+    "updated-vecchia": (updated(vecchia()), "plain"),
+    "coregion-exact": (
+        exact(kernel=KERNEL * kernels.Coregion(2, variance=(1.0, 2.0, 0.5), angle=(1.0, 1.2, 0.9))),
+        "levels",
+    ),
+    "categorical-vecchia": (
+        vecchia(kernel=KERNEL * kernels.Categorical(2, correlation=0.6, variance=1.0, levels=3)),
+        "levels",
+    ),
     "updated-sgpr": (updated(sgpr()), "plain"),
     "updated-lma": (updated(lma()), "plain"),
     "varying-vecchia": (
