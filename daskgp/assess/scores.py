@@ -54,10 +54,10 @@ class Scores(NamedTuple):
     standardised residual, or the normal score of the distribution function of y, and ``below``
     that function; ``density`` the log density of y, ``crps`` its continuous ranked probability
     score and ``interval`` the score of its 95 % interval.  Density and CRPS are those of the
-    Gaussian, whatever the tails of y are.  ``ranked`` is the ranked probability score of counts and
-    ordered classes, of which it is the CRPS too.  ``right`` says whether a class is the likelier
-    one, ``left_out`` how many known values could not be predicted, and ``steps`` are the ends of
-    the steps of the distribution function at whole numbers y.
+    Gaussian or of the likelihood, whatever the tails of y are.  ``ranked`` is the ranked
+    probability score of counts and ordered classes, of which it is the CRPS too.  ``right`` says
+    whether a class is the likelier one, ``left_out`` how many known values could not be predicted,
+    and ``steps`` are the ends of the steps of the distribution function at whole numbers y.
     """
 
     y: np.ndarray
@@ -117,7 +117,7 @@ def scored(
     moments = outer.moments(found)
     mean, variance = moments.mean, np.asarray(moments.variance)
     ranked = distribution.ranked(y)
-    crps, interval = ranked, nothing
+    crps, interval = distribution.crps(y), nothing
     if outer.keeps_moments:
         half = np.sqrt(v) * outer.wider(0.95) * float(ndtri(0.975))
         crps = metrics.crps_of(score, np.sqrt(v))

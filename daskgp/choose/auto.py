@@ -83,9 +83,9 @@ class AutoGP(FittedGP):
     to round, then sizes of the best one, all by scores of rows that were held out as the task asks.
     With a short budget methods hold the hyper-parameters that the exact GP has found, on as many
     rows as there is room for, and the best of them are trained.
-    The last fit is of all rows.  Decisions follow from expected times, so that the same seed makes
-    the same choice unless the machine is slower and the deadline comes in between.  Ctrl-C ends
-    the search and takes the best so far; another one ends the fit.
+    What is left of the time goes to what expected times have shut out, the most promising first.
+    The last fit is of all rows.  The same seed makes the same choice where time does not run out.
+    Ctrl-C ends the search and takes the best so far; another one ends the fit.
 
     Parameters
     ----------
@@ -324,11 +324,12 @@ feature_names_in_, n_rows_ : as of ``best_``
         if self.targets == "joint" and rows.n_targets > 1:
             counts, some, every = separate.values(rows, splitting.even_spans(rows), executor)
             if some != every:
+                columns = profiling.varying(rows, executor)
                 apart = separate.OfTargets(rows, executor, url)
                 try:
                     with scaling.missing_on_purpose():
                         each = [
-                            profiling.of_rows(own, column, executor, "gaussian", gaps=True)
+                            profiling.of_rows(own, column, executor, "gaussian", columns)
                             for own in apart.written()
                         ]
                 finally:
@@ -374,7 +375,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         slowness = trials.slowness(candidate.method)
         one = slowness * candidate.one_evaluation(plan, threads)
         self._after = slowness * held.seconds(plan, threads, rows) if candidate.holds else 0.0
-        left = min(self.time_budget - trials.spent, trials.deadline - time.monotonic())
+        left = trials.left
         more: dict[str, Any] = {}
         left_out = slowness * candidate.left_out_seconds(plan, threads)
         y = found.held_out.y
@@ -382,7 +383,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         if varies and self._learns_spread(candidate, rows) and self._after + left_out <= left:
             more["calibrate"] = "loo"
             self._after += left_out
-        trained = self._after + one <= left
+        whole = trials.pace(candidate.method) * candidate.seconds(plan, threads, rows)
+        trained = self._after + (whole if candidate.cyclic else one) <= left
         decided = trials.kept.decision() if trials.kept else None
         if decided is not None:  # the fit that was interrupted goes on
             trained, more, self._after = decided["trained"], dict(decided["more"]), decided["after"]
@@ -395,7 +397,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     def _steps(self, candidate: Candidate, rows: data.Rows, trials: Trials) -> Candidate:
         """Return a method of few steps with its default sizes, where the budget has room for it."""
-        left = min(self.time_budget - trials.spent, trials.deadline - time.monotonic())
+        left = trials.left
         for one in full_size(candidate) if self.candidates is None else ():
             plan = plan_of(one.estimator, rows, trials.executor)
             if one.seconds(plan, trials.executor.threads(), rows) <= left and trials.fits(

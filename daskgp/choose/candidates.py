@@ -39,8 +39,14 @@ CANDIDATES = (SGPR, VecchiaGP, LMA, ExactGP, SVGP)
 """Classes of the methods that are tried."""
 EXACT_ROWS, FEW_ROWS = 20_000, 2_000
 """Most rows of the exact GP, and of those that are not given their neighbours beside it."""
+SMALL, FEW_FEATURES = 5_000, 3
+"""Rows up to which the exact GP is taken where it is as good as others, and features up to which it
+is not tried beyond them."""
 SCALES_FEATURES = 4
 """Most features with which a sum of two scales is tried."""
+SLOWLY, CYCLE_STEPS = 0.5, 15
+"""Lengthscale over which cycles begin to change, in the range of the data, and most iterations of
+their training, which begins near its end."""
 FEW_INPUTS, FEW_STEPS = 128, 500
 """Inducing inputs and steps of SVGP for small budgets."""
 COMMON = (
@@ -157,14 +163,30 @@ class Candidate:
     def again(self, kernel: Kernel | None, noise_variance: float | None) -> Candidate:
         """Return the candidate for another fold of the same rows, to begin where one has ended.
 
-        Levels of categories may be others there, and few steps are to be as few as they are.
+        Levels of categories may be others there, and few steps are to be as few as they are.  What
+        takes long to train is held.
         """
-        alike = kernel is not None and not tables(kernel)
-        return self.began(kernel, noise_variance) if alike and self._repeats else self
+        if kernel is None or tables(kernel) or not self._repeats:
+            return self
+        if self.robust:
+            return self.having(kernel=kernel).held()
+        begun = self.began(kernel, noise_variance)
+        return begun.held() if self.cyclic else begun
 
     @property
     def _repeats(self) -> bool:
-        return self.holds and self.gaussian and self.estimator.optimizer is not None
+        able = self.gaussian or self.robust
+        return self.holds and able and self.estimator.optimizer is not None
+
+    @property
+    def cyclic(self) -> bool:
+        """True if its kernel has cycles."""
+        return "periodic" in self.structure
+
+    @property
+    def robust(self) -> bool:
+        """True if the noise is that of Student's t."""
+        return bool(self.estimator.likelihood == "student-t")
 
     def having(self, stage: str | None = None, **settings: Any) -> Candidate:
         """Return the candidate with other settings."""
@@ -227,8 +249,13 @@ class Candidate:
         return starts + (evaluations + whole / part) * one
 
     def opens(self, rows: data.Rows) -> bool:
-        """Return True if hyper-parameters are left open, for which a start is looked for."""
+        """Return True if hyper-parameters are left open, for which a start is looked for.
+
+        Kernels of joint targets are counted as open: columns of theirs are in no rows.
+        """
         kernel = self.estimator.kernel
+        if self.joint:
+            return True
         return not isinstance(kernel, Kernel) or bool(left_open(kernel, rows.n_features).any())
 
     def left_out_seconds(self, plan: Plan, threads: int) -> float:
@@ -339,9 +366,25 @@ def structures(
     if profile.varying <= SCALES_FEATURES:
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
-    if profile.varying == 1:
-        cycle = kernels.Periodic() * kernels.RBF()
-        found.append(tried(order() + cycle, f"{first.name} + periodic * rbf"))
+    if profile.series.cycles:
+        own = _of_cycles(profile)
+        name = f"matern32 + {len(profile.series.cycles)} periodic * rbf"
+        found.append(tried(own, name, max_iter=CYCLE_STEPS))
+        if trends:
+            name = f"{name}, linear trend"
+            found.append(tried(own, name, mean="linear", max_iter=CYCLE_STEPS))
+    return found
+
+
+def _of_cycles(profile: Profile) -> Kernel:
+    """Return a kernel of the cycles of a series, which change slowly, and of the rest."""
+    varying = (j for j, name in enumerate(profile.features) if name not in profile.constant)
+    own: dict[str, Any] = {"active_dims": (next(varying),) if len(profile.features) > 1 else None}
+    series = profile.series
+    found: Kernel = kernels.Matern32(series.length, series.variance, **own)
+    for period, variance in series.cycles:
+        slowly = kernels.RBF(lengthscale=SLOWLY * series.reach, variance=1.0, **own)
+        found += kernels.Periodic(1.0, period, variance, **own) * slowly
     return found
 
 
@@ -353,16 +396,25 @@ def methods(profile: Profile, common: dict[str, Any], rows: int) -> list[Candida
     law = profile.likelihood
     if law is not None and profile.settled:
         return [*_with_likelihood(law, first), *_stochastic(profile, law, common, rows)]
-    found = [*first, *([ExactGP(**common)] if rows <= EXACT_ROWS else [])]
+    near = rows > SMALL and profile.varying <= FEW_FEATURES  # neighbours are as good there
+    exact = rows <= EXACT_ROWS and not near
+    found = [*first, *([ExactGP(**common)] if exact else [])]
     if profile.kind == "measured":
         found.append(LMA(**common))
     own = [Candidate("method", one) for one in found]
     if law is not None:
         own = [*_with_likelihood(law, first), *own]
         own += _stochastic(profile, "poisson", common, rows)
-    if profile.heavy:
-        own += _stochastic(profile, "student-t", common, rows)
     return own
+
+
+def robust(profile: Profile, common: dict[str, Any], rows: int) -> list[Candidate]:
+    """Return the methods with Student-t noise, where residuals have heavy tails."""
+    if not profile.heavy:
+        return []
+    few = SGPR(n_inducing=min(FEW_INPUTS, max(rows // 2, 1)), **common)
+    found: list[GaussianProcess] = [few, *([VecchiaGP(**common)] if rows > FEW_ROWS else [])]
+    return _with_likelihood("student-t", found)
 
 
 def _with_likelihood(
@@ -394,10 +446,9 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
         steps = [{"n_inducing": own.n_inducing * factor} for factor in (2, 4)]
         steps = [step for step in steps if 2 * step["n_inducing"] <= rows]
     elif isinstance(own, VecchiaGP):
-        steps = [{"varying": "auto"}]
-        for name, factor in (("n_neighbours", 2), ("predict_neighbours", 4)):
-            number = factor * getattr(own, name)
-            steps += [{name: number}] if 4 * number <= rows else []
+        steps = [] if leader.varies else [{"varying": "auto"}]
+        more = {name: 2 * getattr(own, name) for name in ("n_neighbours", "predict_neighbours")}
+        steps += [more] if 4 * more["predict_neighbours"] <= rows else []
     elif isinstance(own, LMA):
         if 4 * own.n_support <= rows:
             steps = [*steps, {"n_support": 2 * own.n_support}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ FEW = "give more rows, or fit an exact GP (--model exact; ExactGP in Python)"
 """Remedy where rows are too few to hold some out."""
 SURE = 1e-6
 """Standard deviation of an f that is as good as known."""
+HALVINGS = 4
+"""Times that held-out regions are halved to tell chance."""
 FOLDS = ((1_000, 5), (4_000, 3))
 """Most rows for which so many folds are made; one for more."""
 
@@ -54,9 +57,11 @@ def folds_of(
     blocks = (places if places is not None else "auto") if task == "gaps" else None
     column = time if task == "forecast" else None
     together = True if repeated and task == "interpolate" else None
-    wanted = Wanted(number, blocks, None, column, seed, FEW, places=together)
+    stretches = number if column is None or number == 1 else 2 * number - 1
+    wanted = Wanted(stretches, blocks, None, column, seed, FEW, places=together)
     wanted.check()
-    return wanted.made(rows, url, executor)
+    parts = wanted.made(rows, url, executor)
+    return replace(parts, folds=parts.folds[-number:])  # forecasts from half of the rows at least
 
 
 def _chosen_rows(
@@ -174,12 +179,42 @@ def loss_of(found: HeldOut, metric: str) -> np.ndarray:
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
-def summary(loss: np.ndarray, metric: str) -> tuple[float, float]:
-    """Return the score and its standard error."""
-    known = loss[np.isfinite(loss)]
+def error_of(values: np.ndarray, cells: np.ndarray | None = None) -> float:
+    """Return the standard error of a mean of values (n,), where those of a cell may err alike."""
+    n = max(len(values), 1)
+    error = float(values.std()) / math.sqrt(n) if len(values) else 0.0
+    if cells is None or not len(values):
+        return error
+    sums = np.bincount(cells, values - values.mean())
+    number = max(int(np.count_nonzero(np.bincount(cells))), 2)
+    return max(error, float(np.sqrt((sums**2).sum() * number / (number - 1))) / n)
+
+
+def cells_of(X: np.ndarray) -> np.ndarray:
+    """Return the cell (n,) of each place X (n, d), halves of halves along the widest column."""
+    X, cells = np.nan_to_num(X), np.zeros(len(X), int)
+    if not len(X):  # of a trial that failed
+        return cells
+    spread = X.std(axis=0)
+    scaled = X / np.where(spread > 0, spread, 1.0)
+    for _ in range(HALVINGS):
+        halves = 2 * cells
+        for cell in np.unique(cells):
+            own = np.flatnonzero(cells == cell)
+            column = scaled[own, int(np.ptp(scaled[own], axis=0).argmax())]
+            halves[own] += column > np.median(column)
+        cells = halves
+    return cells
+
+
+def summary(loss: np.ndarray, metric: str, cells: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the score and its standard error, where losses of a cell may be alike."""
+    finite = np.isfinite(loss)
+    known = loss[finite]
     if not len(known):
         return math.nan, math.nan
-    mean, error = float(known.mean()), float(known.std() / math.sqrt(len(known)))
+    mean = float(known.mean())
+    error = error_of(known, None if cells is None else cells[finite])
     if metric != "rmse":
         return mean, error
     root = math.sqrt(mean)

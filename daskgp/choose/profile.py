@@ -11,6 +11,8 @@ import dask
 import numpy as np
 
 from daskgp import data
+from daskgp.choose import cycles as repeating
+from daskgp.choose.cycles import Series
 from daskgp.data.blocks import sampling
 from daskgp.data.folds import even_spans
 from daskgp.data.partition import Span
@@ -98,6 +100,8 @@ class Profile:
     places: float = field(default=0.0, repr=False)
     told: LikelihoodName | str | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False)
+    series: Series = field(default=Series(), repr=False)
+    """Cycles along the one column that varies, and what is left without them."""
 
     @property
     def varying(self) -> int:
@@ -139,8 +143,8 @@ class Profile:
         if kurtosis < HEAVY:
             return self
         finding = (
-            f"residuals have heavy tails (kurtosis {kurtosis:.3g}, a Gaussian has 3): SVGP with "
-            "Student-t noise is a candidate"
+            f"residuals have heavy tails (kurtosis {kurtosis:.3g}, a Gaussian has 3): Student-t "
+            "noise is tried"
         )
         return replace(self, heavy=True, findings=(*self.findings, finding))
 
@@ -150,18 +154,19 @@ def of_rows(
     time: int | None,
     executor: Executor,
     told: str | None = None,
-    gaps: bool = False,
+    varying: Collection[str] | None = None,
 ) -> Profile:
     """Return the profile of rows, from one pass over them and a sample.
 
-    With ``gaps`` rows without the target are not left out, as they have another one.
+    With the columns ``varying`` over others too, rows without the target are not left out, as they
+    have another one.
     """
     spans = even_spans(rows)
     sums = sampling.describe(rows, spans, executor)
     names, d = rows.columns.inputs_names, rows.n_features
     data.refuse_lost(rows, sums.rows)
     scaling.check(sums, names, rows.target_names, scaling.Given.of(rows.arrays))
-    flat = scaling.constant(sums, d)
+    flat = scaling.constant(sums, d) & ~np.isin(names, list(varying or ()))
     plain = scaling.identity(d, rows.n_targets)
     keys = sampling.Keys.by_content((0, 21), rows, sums)
     drawn = sampling.draw(rows, spans, plain, 4_096, keys, executor)
@@ -195,7 +200,26 @@ def of_rows(
         told=told,
         weighted=rows.weight is not None,
     )
-    return replace(found, findings=tuple(_findings(found, sums, per_place, gaps)))
+    if (
+        found.kind == "measured"
+        and found.varying == rows.n_targets == 1
+        and not rows.columns.sphere
+    ):
+        column = next(j for j in range(d) if not flat[j])
+        found = replace(found, series=repeating.of_series(X[:, column], y[:, 0]))
+    return replace(found, findings=tuple(_findings(found, sums, per_place, varying is not None)))
+
+
+def varying(rows: data.Rows, executor: Executor) -> tuple[str, ...]:
+    """Return the columns of X that vary over rows, whichever targets these have."""
+    ends = np.array(map_all(partial(_ends, rows), even_spans(rows), executor, "columns"))
+    low, high = np.fmin.reduce(ends[:, 0]), np.fmax.reduce(ends[:, 1])
+    return tuple(name for name, own in zip(rows.feature_names, high > low, strict=True) if own)
+
+
+def _ends(rows: data.Rows, span: Span) -> list[np.ndarray]:
+    X = np.asarray(rows.values("X", *span), np.float64)
+    return [np.stack([np.fmin.reduce(X), np.fmax.reduce(X)])]
 
 
 def of_sizes(rows: data.Rows, told: str | None = None) -> Profile:
@@ -282,6 +306,9 @@ def _findings(profile: Profile, sums: scaling.Sums, per_place: float, gaps: bool
             f"{per_place:.3g} rows per place: their differences are noise"
             + ("; places are held out whole" if profile.at_places else "")
         )
+    if profile.series.cycles:
+        periods = ", ".join(f"{one.period:.4g}" for one in profile.series.cycles)
+        findings.append(f"the target repeats itself every {periods}: a cycle of each is tried")
     if profile.told is not None:
         return findings
     if profile.kind == "class":

@@ -6,10 +6,14 @@
    Where the budget has no room to train all on FIRST_ROWS they hold the hyper-parameters of the
    kernel, and are compared on as many rows as there is room for: few rows tell methods not apart.
 3. The next best kernels, and other sizes, of the best one are compared on the last sample.
+4. What expected times have shut out is tried as far as the clock leaves time, the most promising
+   first.
+Where residuals have heavy tails and Student-t noise does better on the rows of step 1, step 4 alone
+follows, with such noise.
 
 Every trial starts at the hyper-parameters of the one before.  What is tried follows from expected
-times, so that the same seed makes the same trials; the deadline only ends what takes longer.  On a
-cluster the trials of a comparison run side by side.
+times but in step 4, so that the same seed makes the same trials; the deadline only ends what takes
+longer.  On a cluster the trials of a comparison run side by side.
 """
 
 from __future__ import annotations
@@ -20,11 +24,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from daskgp.assess.leaderboard import Leaderboard
+import numpy as np
+
+from daskgp.assess.leaderboard import HeldOut, Leaderboard
 from daskgp.choose.candidates import (
+    SMALL,
     Candidate,
     methods,
     plan_of,
+    robust,
     sizes,
     structures,
 )
@@ -48,12 +56,17 @@ whose methods hold their hyper-parameters."""
 OTHER_KERNELS = 2
 """Kernels that the best method is tried with beside the one chosen on few rows, and others that are
 trained beside the best of those that hold their hyper-parameters."""
+CYCLE_ROWS = 600
+"""Rows that hyper-parameters of a kernel with cycles are trained on, which has many."""
 LEAST_ROWS = 250
 """Rows that no round has fewer of, if there are as many."""
 OVERHEAD = 5.0
 """Seconds that a search takes beside its fits, at most, to say how much time is enough."""
-SMALL = 5_000
-"""Rows up to which the exact GP is taken where it is as good as others."""
+MARGIN = 1.2
+"""Factor on the time of the last fit that is kept for it."""
+MOST_SQUARE, MANY, SURE_RATIO = 9.0, 10, 4.0
+"""Most that the square of a residual counts, and rows for each term and variance ratio from which
+residuals are said to spread differently from place to place."""
 LOCAL = ("lma", "vecchia")
 """Methods that more rows say more to."""
 
@@ -86,29 +99,114 @@ class Search:
             out = {one.method for one in several} - {one.method for one in candidates}
             with self.trials.within(self._share_of_structure):
                 start = self._best_structure(common)
-            several = methods(self.profile, common, rows)  # the tails are known now
             several = [one for one in several if one.method not in out]
+            heavy = robust(self.profile, common, rows)
+            if best := self._robust(start, heavy):
+                return self._with_time_left(best, heavy)
             exact = self._as_method(start, several)
             if exact:  # what approximates it cannot be better
                 several = [one for one in several if not one.gaussian]
             else:
                 start = self._on_more_rows(start)
-            begun = [self._begun(one, start) for one in several]
-            candidates = self._possible(begun) if not exact else self._if_possible(begun)
+                several = [*self._variants(start, several), *several]
+            several = [self._begun(one, start) for one in several]
+            candidates = self._possible(several) if not exact else self._if_possible(several)
         leaders = self._rounds(candidates, start, exact)
-        best = self._preferred(leaders)
         if given is not None:
-            return best
+            return self._preferred(leaders)
+        return self._with_time_left(self._best(leaders), several)
+
+    def _best(self, leaders: Sequence[Tried]) -> Tried:
+        """Return the best of the trials of the last round once it is refined."""
+        best = self._preferred(leaders)
         if self.holding:
             best = self._trained(self._with_other_kernels(best))
             self.holds = True
-            return self._with_sizes(best)
+            best = self._with_sizes(best)
+            self.holds = False
+            return best
         equals = [one for one in leaders if one is not best and not one.surely_worse(best)]
         best = self._refined(best)
         for one in equals:
             other = self._refined(one)
             best = other if best.surely_worse(other) else best
         return best
+
+    # -- heavy tails -----------------------------------------------------------------------------
+
+    def _robust(self, start: Tried | None, candidates: Sequence[Candidate]) -> Tried | None:
+        """Return the trial with Student-t noise of the first method, if Gaussian noise is worse.
+
+        It is to be in the median of errors too, as a few rows of huge loss do not count.
+        """
+        if start is None:
+            return None
+        found = self._trials(self._if_possible(candidates[:1]), start.trial.rows, SEARCH)
+        better = [one for one in found if one.median_error < start.median_error]
+        return next((one for one in better if start.surely_worse(one)), None)
+
+    # -- what time is left for -------------------------------------------------------------------
+
+    def _with_time_left(self, best: Tried, several: Sequence[Candidate]) -> Tried:
+        """Return the best of a trial and what expected times have shut out, by the clock.
+
+        The most promising comes first, and the last fit of the best keeps its time.
+        """
+        if not math.isfinite(self.trials.left):
+            return best
+        with self.trials.by_clock():
+            while True:
+                one = self._next(best, self._promising(best, several))
+                if one is None:
+                    return best
+                for found in self._trials([one], best.trial.rows, 1.0):
+                    larger = one.stage == "size" and one.varies == best.candidate.varies
+                    if best.surely_worse(found) or (larger and found.mean < best.mean):
+                        best = found
+
+    def _next(self, best: Tried, candidates: Sequence[Candidate]) -> Candidate | None:
+        """Return the first candidate that was not tried and that there is time for."""
+        self.trials.kept_back = self._time_of_last(best.next())
+        tried = {_label(one.candidate) for one in self.trials.tried}
+        for one in candidates:
+            if _label(one) in tried or not self._possible_one(one):
+                continue
+            pace, back = self.trials.pace(one.method), self._time_of_last(one)
+            if pace * self.trials.expected([one], best.trial.rows) + back > self.trials.left:
+                continue
+            if self.trials.room_for([one], best.trial.rows, 1.0):
+                return one
+        return None
+
+    def _promising(self, best: Tried, several: Sequence[Candidate]) -> list[Candidate]:
+        """Return what may be better than a trial, the most promising first."""
+        own, alike = best.candidate, best.candidate.gaussian or best.candidate.robust
+        others = [one for one in self._compared if one.candidate.structure != own.structure]
+        other = [self._begun(replace(best.next(), stage="structure"), one) for one in others]
+        able = own.holds and own.gaussian and not own.cyclic
+        other = other[:OTHER_KERNELS] if able else []
+        larger = sizes(best.next(), best.trial.rows)
+        same = [one for one in several if alike and one.robust == own.robust]
+        begun = [self._begun(one, best) for one in same if one.gaussian or one.robust]
+        return [*self._variants(best, several), *larger, *other, *begun]
+
+    def _variants(self, best: Tried | None, several: Sequence[Candidate]) -> list[Candidate]:
+        """Return what has hyper-parameters that vary, if residuals spread as if they did."""
+        alike = best is not None and best.candidate.gaussian and not best.candidate.varies
+        if best is None or not alike or not spread_varies(best.held_out):
+            return []
+        local = [self._begun(one, best) for one in several if one.method == "vecchia"]
+        return [one.having(varying="auto") for one in local if one.gaussian and not one.varies]
+
+    def _time_of_last(self, candidate: Candidate) -> float:
+        """Return the seconds that the last fit of a candidate takes, by those of its trials."""
+        rules, rows = self.trials.rules, self.trials.rows
+        plan, threads = plan_of(candidate.estimator, rows, self.trials.executor), 1
+        threads = self.trials.executor.threads()
+        seconds = candidate.seconds(plan, threads, rows)
+        seconds += candidate.left_out_seconds(plan, threads)
+        usual = (1 - SEARCH) * rules.seconds
+        return min(MARGIN * self.trials.pace(candidate.method) * seconds, usual)
 
     def _refined(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other kernels and sizes, as these improve."""
@@ -154,12 +252,24 @@ class Search:
     def _as_method(self, start: Tried | None, several: Sequence[Candidate]) -> list[Tried]:
         """Return the trial of a kernel as that of a method, if the exact GP has seen all rows."""
         known = any(one.method == "exact" and one.gaussian for one in several)
-        if start is None or not known or start.trial.rows < self.trials.most_rows:
+        if start is None or not known:
             return []
+        if start.trial.rows < self.trials.most_rows:
+            return self._of_all_rows(start)
         candidate, trial = start.candidate, replace(start.trial, stage="method")
         own = start._replace(candidate=replace(candidate, stage="method"), trial=trial)
         self.trials.restate(start, own)
         return [own]
+
+    def _of_all_rows(self, start: Tried) -> list[Tried]:
+        """Return the trial of a kernel with cycles on all rows of a fold, at what was found.
+
+        Approximations of the exact GP do not know rows that are a cycle away.
+        """
+        if not start.candidate.cyclic:
+            return []
+        again = replace(start.next(), stage="method")
+        return self._holding([again], self.trials.most_rows, SEARCH)
 
     def _best_structure(self, common: dict[str, Any]) -> Tried | None:
         """Return the trial of the exact GP with the kernel chosen; None where none is tried."""
@@ -183,12 +293,34 @@ class Search:
             return first
         begun = first.kernel, first.noise_variance
         others = structures(base, self.profile, *begun, trends="mean" not in common)
-        found = whole([first, *self._trials(others, rows, share)])
+        found = whole([first, *self._trials_of_structures(first, others, rows, share)])
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
         simple = [*shared, first, *found]
         return next(one for one in simple if not one.surely_worse(best))
+
+    def _trials_of_structures(
+        self, first: Tried, others: Sequence[Candidate], rows: int, share: float
+    ) -> list[Tried]:
+        """Return the trials of kernels, the simplest first.
+
+        Where cycles are found, what has none is not tried beside it.
+        """
+        cyclic = [one for one in others if one.cyclic]
+        found = self._trials(cyclic, min(rows, CYCLE_ROWS), share)
+        if found and rows > CYCLE_ROWS:
+            found = self._holding([one.next() for one in found], rows, share)
+        if any(first.surely_worse(one) for one in found):
+            return found
+        return [*self._trials([one for one in others if not one.cyclic], rows, share), *found]
+
+    def _holding(self, candidates: Sequence[Candidate], rows: int, share: float) -> list[Tried]:
+        """Return trials of candidates at the hyper-parameters that they have."""
+        self.holds = True
+        found = self._trials(candidates, rows, share)
+        self.holds = False
+        return found
 
     def _on_more_rows(self, start: Tried | None) -> Tried | None:
         """Return the trial of the kernel chosen, on more rows where a short budget took few.
@@ -288,10 +420,12 @@ class Search:
         The best of each method and kernel is, as far as there is room; of others than the best one
         that is taken which is surely better.
         """
-        kept, rows = sorted(self.trials.tried, key=lambda one: one.mean), best.trial.rows
-        going = {(best.trial.method, best.candidate.structure): best}
-        for one in kept:
-            if one.trial.rows == rows and one.candidate.holds and not one.trial.failed:
+        if not best.candidate.holds:
+            return best
+        rows, going = best.trial.rows, {(best.trial.method, best.candidate.structure): best}
+        kept = [one for one in self.trials.tried[1:] if not one.trial.failed]  # but the mean
+        for one in sorted(kept, key=lambda one: one.mean):
+            if one.trial.rows == rows and one.candidate.holds:
                 going.setdefault((one.trial.method, one.candidate.structure), one)
         self.holds = False
         begun = [one.next() for one in list(going.values())[: 1 + OTHER_KERNELS]]
@@ -417,6 +551,29 @@ class Search:
         own = tried._replace(candidate=candidate, trial=trial)
         self.trials.restate(tried, own)
         return own
+
+
+def _label(candidate: Candidate) -> str:
+    """Return text that tells what is tried apart, whatever it begins with."""
+    settings = {name: own for name, own in candidate.settings.items() if name != "optimizer"}
+    return f"{candidate.method}, {candidate.structure}, {sorted(settings.items())}"
+
+
+def spread_varies(found: HeldOut) -> bool:
+    """Return True if squares of standardised residuals follow from the features beyond chance."""
+    z = found.score[:, 0]
+    known = np.isfinite(z) & np.isfinite(found.X).all(axis=1)
+    X, squares = found.X[known], np.minimum(z[known] ** 2, MOST_SQUARE)
+    X = X[:, X.std(axis=0) > 0]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    design = np.hstack([np.ones((len(X), 1)), X, X**2])
+    n, k = design.shape
+    total = float(squares.var())
+    if n < MANY * k or total == 0:
+        return False
+    rest = squares - design @ np.linalg.lstsq(design, squares, rcond=None)[0]
+    explained = 1 - float(rest.var()) / total
+    return explained / (k - 1) > SURE_RATIO * (1 - explained) / (n - k)
 
 
 def _takes_trend(candidate: Candidate) -> bool:

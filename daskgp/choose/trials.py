@@ -26,7 +26,9 @@ from daskgp import data
 from daskgp.assess.leaderboard import HeldOut, Trial
 from daskgp.choose.candidates import Candidate, bytes_of, plan_of
 from daskgp.choose.held_out import (
+    cells_of,
     constant,
+    error_of,
     joined,
     loss_of,
     nothing,
@@ -65,8 +67,6 @@ SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
-HALVINGS = 4
-"""Times that held-out regions are halved to tell chance."""
 NOT_OF_TRIALS = ("device", "store", "progress")
 """Settings that the results of trials, and so of a search, do not depend on."""
 MEAN_ROWS = 4_000
@@ -108,6 +108,11 @@ class Tried(NamedTuple):
         error = error_of(difference, cells)
         return bool(len(difference) and difference.mean() > SURELY * error)
 
+    @property
+    def median_error(self) -> float:
+        """Median absolute error of the held-out rows."""
+        return float(np.nanmedian(np.abs(self.held_out.y - self.held_out.mean)))
+
     def mostly_better(self, other: Tried) -> bool:
         """Return True if the loss is less than that of another, a tenth of either end left out.
 
@@ -126,32 +131,6 @@ class Tried(NamedTuple):
     def next(self) -> Candidate:
         """Return the candidate at the hyper-parameters found."""
         return self.candidate.began(self.kernel, self.noise_variance)
-
-
-def error_of(values: np.ndarray, cells: np.ndarray | None = None) -> float:
-    """Return the standard error of a mean of values (n,), where those of a cell may err alike."""
-    n = max(len(values), 1)
-    error = float(values.std()) / math.sqrt(n) if len(values) else 0.0
-    if cells is None or not len(values):
-        return error
-    sums = np.bincount(cells, values - values.mean())
-    number = max(int(np.count_nonzero(np.bincount(cells))), 2)
-    return max(error, float(np.sqrt((sums**2).sum() * number / (number - 1))) / n)
-
-
-def cells_of(X: np.ndarray) -> np.ndarray:
-    """Return the cell (n,) of each place X (n, d), halves of halves along the widest column."""
-    X = np.nan_to_num(X)
-    cells, spread = np.zeros(len(X), int), X.std(axis=0)
-    scaled = X / np.where(spread > 0, spread, 1.0)
-    for _ in range(HALVINGS):
-        halves = 2 * cells
-        for cell in np.unique(cells):
-            own = np.flatnonzero(cells == cell)
-            column = scaled[own, int(np.ptp(scaled[own], axis=0).argmax())]
-            halves[own] += column > np.median(column)
-        cells = halves
-    return cells
 
 
 class Late(RunError):
@@ -207,6 +186,8 @@ class Trials:
     earlier: float = 0.0
     ended: bool = False
     share: float = SEARCH
+    kept_back: float | None = None
+    """Seconds kept for the last fit once trials go by the clock; None while by expected times."""
     _played: dict[str, Any] = field(default_factory=dict)
     _samples: dict[int, int] = field(default_factory=dict)
     _deadlines: list[Deadline] = field(default_factory=list)
@@ -226,7 +207,8 @@ class Trials:
     @property
     def end_of_search(self) -> float:
         """Time of ``monotonic`` after which no trial begins; the rest is for the last fit."""
-        return self.deadline - (1 - SEARCH) * self.rules.seconds
+        usual = (1 - SEARCH) * self.rules.seconds
+        return self.deadline - (usual if self.kept_back is None else self.kept_back)
 
     @property
     def end_of_stage(self) -> float:
@@ -242,6 +224,21 @@ class Trials:
             yield
         finally:
             self.share = before
+
+    @contextmanager
+    def by_clock(self) -> Iterator[None]:
+        """Let the clock say what there is room for, and not the times that were expected."""
+        with self.within(1.0):
+            self.kept_back = (1 - SEARCH) * self.rules.seconds
+            try:
+                yield
+            finally:
+                self.kept_back = None
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.monotonic()
 
     @property
     def most_rows(self) -> int:
@@ -291,14 +288,19 @@ class Trials:
 
     # -- what can be afforded --------------------------------------------------------------------
 
-    def slowness(self, method: str) -> float:
-        """Return how many times longer than expected the trials of a method took, at least 1.
+    def pace(self, *methods: str) -> float:
+        """Return how many times longer than expected trials of methods took; of all if of none.
 
         Those side by side count together; those that were cut short or kept do not.
         """
-        own = [pace for pace in self._paces if method in pace.methods]
+        own = [pace for pace in self._paces if pace.methods & set(methods)] or self._paces
         expected = sum(pace.expected for pace in own)
-        return max(1.0, sum(pace.took for pace in own) / expected) if expected else 1.0
+        return sum(pace.took for pace in own) / expected if expected else 1.0
+
+    def slowness(self, method: str) -> float:
+        """Return how many times longer than expected the trials of a method took, at least 1."""
+        own = any(method in pace.methods for pace in self._paces)
+        return max(1.0, self.pace(method)) if own else 1.0
 
     def fits(self, candidate: Candidate, plan: Plan) -> bool:
         """Return True if a fit with a plan fits in the memory allowed."""
@@ -317,14 +319,21 @@ class Trials:
     def room_for(self, candidates: Sequence[Candidate], rows: int, share: float) -> list[Candidate]:
         """Return the candidates, in their order, that a share of the budget has room for."""
         found: list[Candidate] = []
-        late = time.monotonic() >= self.end_of_search
+        now = time.monotonic()
+        late, by_clock = now >= self.end_of_search, self.kept_back is not None
         for candidate in candidates:
-            if late and _key(candidate, rows) not in self._played:
+            played = _key(candidate, rows) in self._played
+            if late and not played:
                 continue
             if self.plan(candidate, rows) is None:  # said when its last fit is looked at
                 continue
             seconds = self.expected([*found, candidate], rows)
-            if self.spent + seconds <= share * self.rules.seconds:
+            if by_clock:
+                seconds *= self.pace(*(one.method for one in [*found, candidate]))
+                room = played or now + seconds <= self.end_of_search
+            else:
+                room = self.spent + seconds <= share * self.rules.seconds
+            if room:
                 found.append(candidate)
         return found
 
@@ -482,8 +491,8 @@ class Trials:
     ) -> Tried:
         """Return the trial that the predictions of held-out rows make."""
         metric = self.rules.metric
-        loss = loss_of(found, metric)
-        score, error = summary(loss, metric)
+        loss, cells = loss_of(found, metric), self._cells(found)
+        score, error = summary(loss, metric, cells)
         if not failed and not math.isfinite(score):
             failed = f"its predictions have no {metric}"
         named = candidate.stage, candidate.method, candidate.structure, candidate.settings
@@ -491,11 +500,16 @@ class Trials:
         if metric in scores and metric != "rmse":  # rows count alike, whatever they have of targets
             scores[metric] = score
         trial = Trial(*named, rows, score, error, scores, took, 0, failed=failed)
-        return Tried(trial, candidate, loss, found, None, None, cells=self._cells(found))
+        return Tried(trial, candidate, loss, found, None, None, cells=cells)
 
     def _cells(self, found: HeldOut) -> np.ndarray | None:
-        """Return the regions of held-out rows; None where rows are held out one by one."""
-        return cells_of(np.asarray(found.X, float)) if self.rules.regions else None
+        """Return the regions or places of held-out rows; None for rows held out one by one."""
+        X = np.asarray(found.X, float)
+        if self.rules.regions:
+            return cells_of(X)
+        if not self.profile.at_places:
+            return None
+        return np.unique(X, axis=0, return_inverse=True)[1].reshape(len(X))
 
     def _sample(self, number: int, fold: Fold, rows: int) -> str:
         """Return the URL of a sample of a fold's training rows; that of the last one is kept."""

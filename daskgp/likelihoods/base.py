@@ -503,6 +503,20 @@ class Likelihood(ABC):
         spread = math.sqrt(2.0) * std
         return np.asarray(sum(w * self.below(y, mean + x * spread) for x, w in hermite()))
 
+    def crps(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+        """Return the continuous ranked probability scores of y, for means and deviations of f.
+
+        They are NaN for likelihoods that do not have it.
+
+        Examples
+        --------
+        >>> from daskgp.likelihoods import StudentT
+        >>> normal = StudentT(scale=0.6, df=1e3)
+        >>> normal.crps(np.array([1.0]), np.array([1.0]), np.array([0.8])).round(3)
+        array([0.234])
+        """
+        return np.full(np.shape(mean), np.nan)
+
     def quantile(self, level: float, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         """Return quantiles of y, for means and standard deviations (...) of f.
 

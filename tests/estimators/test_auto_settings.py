@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import daskgp
+from daskgp import data
 from daskgp.choose import search as searching
 from daskgp.choose import trials as trying
 from daskgp.choose.candidates import Candidate
 from daskgp.errors import InputError, SettingError
+from daskgp.runtime.executor import Executor
 
 QUICK = {"time_budget": 20.0, "progress": False}
 
@@ -74,6 +76,17 @@ def test_joint_targets_with_gaps_are_chosen_for_together():
     error = np.sqrt(np.mean((model.predict(X)[40:, 1] - 0.8 * f[40:] - 1.0) ** 2))
     alone = daskgp.ExactGP("matern52", progress=False).fit(X[:40], second[:40]).predict(X[40:])
     assert error < 0.8 * np.sqrt(np.mean((alone - 0.8 * f[40:] - 1.0) ** 2))
+
+
+def test_a_column_that_varies_between_joint_targets_is_not_called_constant(tmp_path):
+    X = np.column_stack([np.linspace(0, 6, 120), np.arange(120) % 2])
+    y = np.full((120, 2), np.nan)
+    y[::2, 0], y[1::2, 1] = np.sin(X[::2, 0]), np.cos(X[1::2, 0])
+    executor = Executor.current(False)
+    rows = data.rows_of(X, y, None, True)
+    found = daskgp.AutoGP(targets="joint")._profile(rows, None, str(tmp_path / "each"), executor)
+    assert found.varying == 2
+    assert not any("the same in all rows" in said for said in found.findings)
 
 
 def test_joint_targets_may_share_no_row():

@@ -5,11 +5,13 @@ import pytest
 
 import daskgp
 from daskgp import data, kernels
-from daskgp.choose import candidates
+from daskgp.assess.leaderboard import HeldOut
+from daskgp.choose import candidates, cycles, held_out
 from daskgp.choose import profile as profiling
 from daskgp.choose import search as searching
 from daskgp.choose import trials as trying
 from daskgp.choose.candidates import Candidate, methods, plan_of, structures
+from daskgp.choose.cycles import Cycle, Series
 from daskgp.runtime.executor import Executor
 
 OWN = {"kernel": "matern52", "mean": "constant", "progress": False}
@@ -59,11 +61,13 @@ def test_many_features_are_given_neighbours_too():
 
 
 def test_a_kernel_of_one_column_may_repeat_and_others_begin_where_the_first_has_ended():
-    profile = profiling.Profile(500, ("t",), (), (), "measured", 0.0)
+    series = Series((Cycle(365.25, 2.0), Cycle(7.0, 0.5)), 1_500.0, 0.3, 20.0)
+    profile = profiling.Profile(500, ("t",), (), (), "measured", 0.0, series=series)
     first = kernels.Matern32(lengthscale=(2.0,), variance=3.0, ard=True)
     several = structures(daskgp.ExactGP(), profile, first, 0.2)
     found = {one.structure: one.estimator for one in several}
-    assert any("periodic" in name for name in found)
+    both = found["matern32 + 2 periodic * rbf"].kernel
+    assert [part.parts[0].period for part in both.parts[1:]] == [365.25, 7.0]
     rbf = found["rbf (ard)"]
     assert (rbf.kernel.lengthscale, rbf.kernel.variance, rbf.noise_variance) == ((2.0,), 3.0, 0.2)
 
@@ -96,3 +100,84 @@ def test_a_kernel_that_has_its_numbers_takes_less_time():
         plan = plan_of(own.estimator, rows, Executor.current(False))
         seconds.append(own.seconds(plan, 1, rows))
     assert seconds[1] < seconds[0]
+
+
+def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.uniform(0, 1_500, 1_200))
+    y = 0.002 * t + np.sin(2 * np.pi * t / 365) + 0.3 * np.cos(2 * np.pi * t / 7)
+    y += 0.2 * np.cos(4 * np.pi * t / 7) + 0.2 * rng.standard_normal(1_200)
+    y[::40] += 20
+    found = cycles.of_series(t, y).cycles
+    assert [one.period for one in found] == pytest.approx([365, 7], rel=0.02)
+    assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
+
+
+def test_noise_has_no_cycle():
+    rng = np.random.default_rng(1)
+    for x in (np.arange(1_000.0), np.sort(rng.uniform(size=1_000)), np.zeros(1_000)):
+        assert cycles.of_series(x, rng.standard_normal(1_000)).cycles == ()
+
+
+def test_a_forecast_is_learned_from_half_of_the_rows_at_least(tmp_path):
+    X, y, _ = waves(300, 1)
+    rows, here = data.rows_of(X, y, None, True), Executor.current(False)
+    parts = held_out.folds_of(rows, 300, "forecast", 0, None, 0, str(tmp_path / "f"), here)
+    found = [parts.trained(fold) for fold in parts.folds]
+    assert found == pytest.approx([150, 180, 210, 240, 270], abs=1)
+
+
+def test_a_spread_that_varies_is_told_from_one_that_does_not():
+    rng = np.random.default_rng(2)
+    X = rng.uniform(size=(1_000, 3))
+    z = rng.standard_normal((1_000, 1))
+    nothing = [np.zeros((1_000, 1))] * (len(HeldOut._fields) - 4)
+    for own, varies in ((z, False), (z * (0.5 + X[:, :1]), True)):
+        found = HeldOut(X, own, 0 * own, own**0, own, *nothing[1:])
+        assert searching.spread_varies(found) is varies
+
+
+def test_what_expected_times_have_shut_out_is_tried_in_the_time_that_is_left(monkeypatch):
+    expected, boards = trying.Trials.expected, []
+    monkeypatch.setattr(trying.Trials, "expected", lambda self, *own: 100 * expected(self, *own))
+    for lazy in (True, False):
+        with monkeypatch.context() as patch:
+            if lazy:
+                patch.setattr(searching.Search, "_with_time_left", lambda self, best, _: best)
+            X, y, _ = waves(4_100)
+            boards.append(daskgp.AutoGP(time_budget=40, **OWN).fit(X, y).leaderboard_)
+    few, more = ({trial.label for trial in board} for board in boards)
+    assert few < more
+    assert any("varying" in label for label in more)
+
+
+def test_the_constant_mean_is_no_method_that_is_trained(monkeypatch):
+    made = []
+    trials = searching.Search._trials
+
+    def noted(self, asked, *given, **more):
+        made.extend(asked)
+        return trials(self, asked, *given, **more)
+
+    monkeypatch.setattr(searching.Search, "_trials", noted)
+    monkeypatch.setattr(trying.Trials, "deadline", property(lambda self: np.inf))
+    X, y, _ = waves(4_900)
+    daskgp.AutoGP(time_budget=2.5, kernel="matern52", progress=False).fit(X, y)
+    assert made
+    assert all(one.stage != "mean" for one in made)
+
+
+def test_a_trial_without_predictions_has_no_regions():
+    assert trying.cells_of(np.empty((0, 2))).shape == (0,)
+
+
+def test_rows_of_a_place_that_is_held_out_err_alike():
+    rng = np.random.default_rng(0)
+    X, y, _ = waves(60)
+    X = np.repeat(X, 20, axis=0)
+    y = np.repeat(y, 20) + 0.1 * rng.standard_normal(1_200)
+    own = [daskgp.SGPR("matern52", n_inducing=15, max_iter=5)]
+    board = daskgp.AutoGP(time_budget=40, candidates=own, progress=False).fit(X, y).leaderboard_
+    alone = board.best.scores
+    assert board.best.error > 2 * np.sqrt(0.5 / 1_200)
+    assert np.isfinite(alone["rmse"])

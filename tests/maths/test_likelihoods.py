@@ -747,3 +747,14 @@ def test_the_response_at_the_offset_is_the_mean(likelihood):
 @pytest.mark.parametrize("likelihood", CONTINUOUS, ids=repr)
 def test_standardised_values_need_no_offset(likelihood):
     np.testing.assert_array_equal(likelihood.offset(np.array([3.0, -1.0])), np.zeros(2))
+
+
+@pytest.mark.parametrize("df", [2.1, 4.0, 100.0])
+def test_the_crps_of_heavy_tails_is_the_integral_of_squares_of_their_distribution(df):
+    own, mean, std = StudentT(scale=0.5, df=df), 0.3, 0.4
+    t = np.sinh(np.linspace(-14, 14, 200_001))
+    for y in (0.1, -6.0):
+        below = own.cdf(mean + t, np.full(t.shape, mean), np.full(t.shape, std))
+        squares = (below - (mean + t >= y)) ** 2
+        found = own.crps(np.array([y]), np.array([mean]), np.array([std]))
+        assert found[0] == pytest.approx(np.trapezoid(squares, t), rel=2e-3)

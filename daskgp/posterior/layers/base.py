@@ -255,6 +255,10 @@ class Distribution:
         """Return the ranked probability scores of values y (...), NaN unless they are whole."""
         return np.full(np.shape(y), np.nan)
 
+    def crps(self, y: Any) -> np.ndarray:
+        """Return the CRPS of values y (...), NaN where it is not known."""
+        return self.ranked(y)
+
     def residual(self, score: float) -> float:
         """Return the standardised residual at a normal score."""
         return score

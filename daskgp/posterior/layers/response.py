@@ -162,6 +162,13 @@ class Mixture(Distribution):
         found = ranked_probability(self.likelihood, np.nan_to_num(y), *self._scaled())
         return self._known(found, y)
 
+    def crps(self, y: Any) -> np.ndarray:
+        """Return the CRPS of values y (...), NaN for likelihoods that do not have it."""
+        if self.likelihood.discrete:
+            return self.ranked(y)
+        found = self.likelihood.crps(np.nan_to_num(y) / self.scale, *self._scaled())
+        return self._known(found * self.scale, y)
+
     def _cdf(self, y: Any) -> np.ndarray:
         mean, std = self._scaled()
         return self.likelihood.cdf(np.broadcast_to(y / self.scale, mean.shape), mean, std)

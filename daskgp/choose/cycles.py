@@ -1,0 +1,144 @@
+"""Cycles of a series: periods of lines that stand out from the spectrum around them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.fft
+
+MOST = 4
+"""Most cycles that are looked for."""
+HARMONICS = 3
+"""Waves of a cycle that are fitted with it, those of half its period and so on included."""
+MOST_TURNS, CELLS, FINENESS = 4_096, 8, 4
+"""Most cycles over the range, cells per turn of the fastest wave, and frequencies per cycle."""
+APART = 1.5
+"""Cycles over the range by which lines differ that can be told apart."""
+AROUND, STANDS_OUT = 3.0, 25.0
+"""Factor on a frequency within which the spectrum is around it, and how many times a line is above
+the median there."""
+GAIN = 0.02
+"""Least share of the variance left that a cycle explains."""
+CLIPPED = 5.0
+"""Normal standard deviations of a residual beyond which it is an outlier."""
+LEAST_ROWS = 50
+ZOOM = 41
+"""Frequencies among which that of a line is found at last."""
+
+
+class Cycle(NamedTuple):
+    """A cycle: its period in the unit of x, and the variance of its waves."""
+
+    period: float
+    variance: float
+
+
+class Series(NamedTuple):
+    """Cycles of a series, the strongest first, and what is left without them.
+
+    ``reach`` is the range of x, ``variance`` that of the rest, and ``length`` the distance at which
+    half of it is reached.
+    """
+
+    cycles: tuple[Cycle, ...] = ()
+    reach: float = 0.0
+    variance: float = 0.0
+    length: float = 0.0
+
+
+def of_series(x: np.ndarray, y: np.ndarray) -> Series:
+    """Return the cycles of values y (n,) along x (n,), and what is left without them.
+
+    One after another is fitted by least squares with a parabola, and the next one is looked for in
+    what is left.
+    """
+    known = np.isfinite(x) & np.isfinite(y)
+    turns, y = x[known] - x[known].min(initial=np.inf), y[known]
+    reach = float(turns.max(initial=0.0))
+    if len(y) < LEAST_ROWS or reach <= 0 or y.std() == 0:
+        return Series()
+    turns /= reach
+    gaps = np.diff(np.unique(turns))
+    fastest = min(0.5 / float(gaps.min()), MOST_TURNS) if len(gaps) else 0.0
+    trend = np.vander(turns - 0.5, 3)
+    left = _clipped(_rest(trend, y))
+    y, found = left, list[float]()
+    while len(found) < MOST and (line := _line(turns, left, fastest, found)) is not None:
+        # a wave may have been found before the one of which it is a part
+        parts = [f for f in found if any(abs(f - k * line) < 0.5 for k in range(2, HARMONICS + 1))]
+        others = [f for f in found if f not in parts]
+        rest = _rest(np.hstack([trend, *(_waves(turns, f, fastest) for f in [*others, line])]), y)
+        if rest.var() > (1 - GAIN) * left.var():
+            break
+        found, left = [*others, line], rest
+    waves = [_waves(turns, f, fastest) for f in found]
+    design = np.hstack([*waves, trend])
+    values = np.linalg.lstsq(design, y, rcond=None)[0]
+    own = np.split(values, np.cumsum([part.shape[1] for part in waves]))
+    cycles = [
+        Cycle(reach / f, float((part @ height).var()))
+        for f, part, height in zip(found, waves, own, strict=False)  # the trend is last
+    ]
+    rest = y - design @ values
+    ordered = tuple(sorted(cycles, key=lambda one: -one.variance))
+    return Series(ordered, reach, float(rest.var()), reach * _length(turns, rest))
+
+
+def _length(turns: np.ndarray, rest: np.ndarray) -> float:
+    """Return the distance at which differences are half of what they grow to, beyond noise."""
+    order = np.argsort(turns)
+    x, values = turns[order], rest[order]
+    lags = 2 ** np.arange(max(int(np.log2(len(x) / 4)), 1))
+    apart = np.array([np.median(x[lag:] - x[:-lag]) for lag in lags])
+    half = np.array([np.mean((values[lag:] - values[:-lag]) ** 2) / 2 for lag in lags])
+    beyond = half >= (half[0] + half.max()) / 2
+    return float(max(apart[np.argmax(beyond)], apart[0], np.finfo(float).tiny))
+
+
+def _clipped(rest: np.ndarray) -> np.ndarray:
+    """Return residuals without outliers."""
+    middle = np.median(rest)
+    most = CLIPPED * 1.4826 * float(np.median(np.abs(rest - middle))) or np.inf
+    return np.asarray(np.clip(rest - middle, -most, most))
+
+
+def _rest(design: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.asarray(y - design @ np.linalg.lstsq(design, y, rcond=None)[0])
+
+
+def _waves(turns: np.ndarray, f: float, fastest: float) -> np.ndarray:
+    """Return cosines and sines of a frequency and its multiples up to the fastest one."""
+    several = [k * f for k in range(1, HARMONICS + 1) if k * f <= fastest or k == 1]
+    angles = 2 * np.pi * np.outer(turns, several)
+    return np.hstack([np.cos(angles), np.sin(angles)])
+
+
+def _line(turns: np.ndarray, left: np.ndarray, fastest: float, found: list[float]) -> float | None:
+    """Return the frequency of the strongest line of a spectrum; None if no line stands out."""
+    if fastest < 2.0:
+        return None
+    size = int(CELLS * fastest) + 1
+    cells = np.bincount(np.rint(turns * size).astype(int), left, minlength=size + 1)
+    power = np.abs(scipy.fft.rfft(cells, FINENESS * size)) ** 2
+    f = np.arange(len(power)) / FINENESS
+    known = [k * one for one in found for k in range(1, HARMONICS + 1)]
+    far = np.ones(len(f), bool)
+    for one in known:
+        far &= np.abs(f - one) > APART
+    inside = far & (f >= 1.0) & (f <= fastest)
+    peaks = 1 + np.flatnonzero((power[1:-1] >= power[:-2]) & (power[1:-1] > power[2:]))
+    peaks = peaks[inside[peaks]]
+    for i in peaks[np.argsort(-power[peaks])[: 4 * FINENESS]]:
+        near = far & (f > f[i] / AROUND) & (f < f[i] * AROUND) & (np.abs(f - f[i]) > 2 * APART)
+        near &= f <= fastest
+        if near.any() and power[i] > STANDS_OUT * np.median(power[near]):
+            return _zoomed(turns, left, float(f[i]))
+    return None
+
+
+def _zoomed(turns: np.ndarray, left: np.ndarray, f: float) -> float:
+    """Return the frequency near another at which the spectrum is highest."""
+    near = f + np.linspace(-1, 1, ZOOM) / FINENESS
+    power = np.abs(np.exp(-2j * np.pi * np.outer(near, turns)) @ left)
+    return float(near[int(np.argmax(power))])
