@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskgp.cli.cluster import Workers
+from daskgp.cli.methods import AUTO
 from daskgp.cli.options import (
     SETTINGS,
     Lock,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 COMPILED = ("vecchia",)
 """Methods whose workers always need compiled code for neighbours."""
+SMALL_FILE = 2**18
+"""Bytes of a table below which a fit with a method that is named seldom needs workers."""
 
 
 @command()
@@ -67,7 +71,9 @@ def fit(
     its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
     began = time.perf_counter()
-    cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))
+    cluster.check()
+    if described.model in (None, AUTO) or not _is_small(data):
+        cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))
     from daskgp.cli.pages import reporter
     from daskgp.cli.profile import counted
     from daskgp.cli.settings import build_estimator, search_settings
@@ -96,13 +102,14 @@ def fit(
             with (
                 _reserved(model_store, claim, resume) as group,
                 training(models.rows_url(model_store, models.TRAINING)) as (X, y, more),
-                cluster.executor(estimator.device),
             ):
                 url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
                 checkpoint = checkpoints.Place(url, claim)
                 beside = dict.fromkeys(GIVEN, False) if ignore_errors else {}
                 keep = models.rows_url(model_store)
-                estimator._fit(X, y, checkpoint=checkpoint, keep=keep, beside=beside, start=begun)
+                much = cluster.chosen or _pays_a_cluster(estimator, X, y, beside)
+                with cluster.executor_if(much, estimator.device):
+                    estimator._fit(X, y, checkpoint, keep, beside, start=begun)
                 fitted = _best(estimator)
                 if columns["target"] is not None:
                     fitted._fitted.seen[-1]["store"] = data
@@ -118,6 +125,25 @@ def fit(
         **more,
         seconds=since(began),
     )
+
+
+def _is_small(source: str) -> bool:
+    """Return True for a file of so few rows that workers may start when it is read."""
+    return os.path.isfile(source) and os.path.getsize(source) < SMALL_FILE
+
+
+def _pays_a_cluster(estimator: Any, X: Any, y: Any, beside: Mapping[str, Any]) -> bool:
+    """Return True if a fit is so much work that it pays to start a cluster.
+
+    Where a round is one task, several workers would do no more than this process.
+    """
+    from daskgp.output import store
+
+    if not hasattr(estimator, "recipe"):  # trials of AutoGP use their time on all cores
+        return True
+    plan = estimator._plan(X, y, False, beside)
+    rounds = 1 if plan.tasks == 1 else estimator.max_iter
+    return plan.operations * rounds > store.SMALL
 
 
 @contextmanager

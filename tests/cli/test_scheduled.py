@@ -137,6 +137,41 @@ def test_a_run_with_nothing_to_do_starts_no_cluster(
     assert "a cluster is started" in refused(*again, "--workers", "1", code=1)
 
 
+def test_few_rows_are_fitted_in_the_process_of_the_command_as_on_a_cluster(
+    tmp_path, scheduler, monkeypatch
+):
+    X, y = rows(250, seed=7)
+    source = dataset(tmp_path / "in.zarr", X, y, STEP)
+    settings = ("kernel=matern32(1.0)", "n_inducing=20", "max_iter=3")
+    options = ("--model", "sgpr", *(f"--set={setting}" for setting in settings))
+
+    def fit(name, *more):
+        return ("fit", source, str(tmp_path / name), *options, *more)
+
+    succeed(*fit("there.zarr", "--scheduler", scheduler))
+
+    def connect(*_, **__):
+        raise RunError("a cluster is started")
+
+    monkeypatch.setattr("daskgp.runtime.connect.connect", connect)
+    monkeypatch.setattr("daskgp.runtime.ahead.start", connect)  # a table this small needs none
+    table = tmp_path / "in.csv"
+    np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
+    succeed("fit", table, tmp_path / "table.zarr", "--target", "y", *options)
+    monkeypatch.setattr("daskgp.runtime.ahead.start", lambda *_: None)
+    succeed(*fit("here.zarr"))
+    here, there = (daskgp.load(tmp_path / name) for name in ("here.zarr", "there.zarr"))
+    for mine, other in zip(
+        here.predict(X, return_std=True), there.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(mine, other)
+    assert "a cluster is started" in refused(*fit("asked.zarr", "--workers", "1"), code=1)
+    monkeypatch.setattr("daskgp.output.store.SMALL", here.plan(X, y).operations * 3)
+    succeed(*fit("most.zarr"))
+    monkeypatch.setattr("daskgp.output.store.SMALL", 0.0)
+    assert "a cluster is started" in refused(*fit("more.zarr"), code=1)
+
+
 def test_few_new_rows_are_predicted_in_the_process_of_the_command(
     model, stored, tmp_path, monkeypatch
 ):
