@@ -71,9 +71,7 @@ def fit(
     its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
     began = time.perf_counter()
-    cluster.check()
-    if described.model in (None, AUTO) or not _is_small(data):
-        cluster.come(*(["daskgp.models.markov.ready"] if described.model in COMPILED else []))
+    _begin_to_start(cluster, described.model, data)
     from daskgp.cli.pages import reporter
     from daskgp.cli.profile import counted
     from daskgp.cli.settings import build_estimator, search_settings
@@ -103,13 +101,11 @@ def fit(
                 _reserved(model_store, claim, resume) as group,
                 training(models.rows_url(model_store, models.TRAINING)) as (X, y, more),
             ):
-                url = f"{model_store.rstrip('/')}/{models.CHECKPOINT}"
-                checkpoint = checkpoints.Place(url, claim)
+                at = checkpoints.Place(f"{model_store.rstrip('/')}/{models.CHECKPOINT}", claim)
                 beside = dict.fromkeys(GIVEN, False) if ignore_errors else {}
-                keep = models.rows_url(model_store)
                 much = cluster.chosen or _pays_a_cluster(estimator, X, y, beside)
                 with cluster.executor_if(much, estimator.device):
-                    estimator._fit(X, y, checkpoint, keep, beside, start=begun)
+                    estimator._fit(X, y, at, models.rows_url(model_store), beside, start=begun)
                 fitted = _best(estimator)
                 if columns["target"] is not None:
                     fitted._fitted.seen[-1]["store"] = data
@@ -127,9 +123,12 @@ def fit(
     )
 
 
-def _is_small(source: str) -> bool:
-    """Return True for a file of so few rows that workers may start when it is read."""
-    return os.path.isfile(source) and os.path.getsize(source) < SMALL_FILE
+def _begin_to_start(cluster: Workers, model: str | None, data: str) -> None:
+    """Begin to start a local cluster, unless the size of the file suggests that none is needed."""
+    cluster.check()
+    small = os.path.isfile(data) and os.path.getsize(data) < SMALL_FILE
+    if cluster.chosen or model in (None, AUTO) or not small:
+        cluster.come(*(["daskgp.models.markov.ready"] if model in COMPILED else []))
 
 
 def _pays_a_cluster(estimator: Any, X: Any, y: Any, beside: Mapping[str, Any]) -> bool:

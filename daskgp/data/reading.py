@@ -562,9 +562,12 @@ def from_zarr(array: zarr.Array, chunks: Any = None, name: str | None = None) ->
 
 def behind(x: Any) -> Any:
     """Return the Zarr array that a dask array reads whole and unchanged, else the object itself."""
-    if not isinstance(x, da.Array) or f"original-{x.name}" not in x.dask:
+    if not isinstance(x, da.Array):
         return x
-    source = x.dask[f"original-{x.name}"]
+    name, layers = f"original-{x.name}", x.dask.layers.values()
+    # a layer that has not written its tasks out would do so to tell whether it has one
+    written = (layer for layer in layers if layer.is_materialized() and name in layer)
+    source = next((layer[name] for layer in written), None)
     array = source.array if isinstance(source, Source) else source
     if isinstance(array, zarr.Array) and array.shape == x.shape and array.dtype == x.dtype:
         return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -531,10 +532,30 @@ def _predict_block(
     return np.concatenate([moments.mean, second], axis=1)
 
 
-def split(both: da.Array, posterior: Posterior, spread: Spread) -> tuple[Any, Any]:
+def split(both: Any, posterior: Posterior, spread: Spread) -> tuple[Any, Any]:
     """Return the means and the spread that columns (n, 2 p) of predictions hold."""
     p = posterior.n_targets
-    first = both[..., 0] if posterior.vector_target else both[..., :p]
-    if spread == "none":
-        return first, None
-    return first, both[..., 1] if posterior.vector_target else both[..., p:]
+    parts = [slice(0, p)] if spread == "none" else [slice(0, p), slice(p, 2 * p)]
+    taken = [_columns(both, part, posterior.vector_target) for part in parts]
+    return taken[0], taken[1] if len(taken) > 1 else None
+
+
+def _columns(array: Any, part: slice, vector: bool) -> Any:
+    """Return some of the last columns of an array, or a single one as a ``vector``.
+
+    For an index Dask would write out a task for each chunk; those of a function it counts alone.
+    """
+    index = (..., part.start if vector else part)
+    if not isinstance(array, da.Array):
+        return array[index]
+    chunks = array.chunks[:-1] + (() if vector else ((part.stop - part.start,),))
+    take: Any = operator.getitem  # dask's stubs want an array here
+    return array.map_blocks(
+        take,
+        index,
+        chunks=chunks,
+        drop_axis=[array.ndim - 1] * vector,
+        dtype=array.dtype,
+        meta=np.empty((0,) * len(chunks)),
+        name=f"{array.name}-{part.start}",
+    )

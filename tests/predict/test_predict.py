@@ -96,6 +96,23 @@ def test_dask_in_dask_out_with_the_same_row_chunks_and_nothing_computed(model, s
         np.testing.assert_allclose(a[45:60].compute(), b[45:60], rtol=1e-12)
 
 
+def test_a_prediction_of_many_chunks_writes_no_task_of_any_chunk(model, vector, tmp_path):
+    many, side = 10_000, 100
+    X = da.zeros((many, 3), chunks=(1, 3))
+    group = zarr.open_group(tmp_path / "X.zarr", mode="w")
+    stored = group.create_array("X", shape=X.shape, chunks=X.chunksize, dtype=X.dtype)
+    axis = np.linspace(2, 6, side)
+    field = xr.DataArray(da.zeros((side, side), chunks=1), dims=("b", "a"))
+    cells = xr.Dataset({"c": field}, {"a": axis, "b": axis})
+    found = [*model.predict(X, return_std=True), *vector.predict(stored, return_std=True)]
+    found += [model.predict(X), *model.predict(X, quantiles=(0.1, 0.9))]
+    found += [values.data for values in model.predict(cells, return_std=True)]
+    for lazy in found:
+        assert np.prod(lazy.numblocks) == many
+        layers = lazy.dask.layers.values()
+        assert sum(len(layer) for layer in layers if layer.is_materialized()) <= 3 * side
+
+
 def test_zarr_in_lazy_out(vector, make_store):
     X = rows(50, seed=3)
     url = make_store(X, np.zeros(50), rows=20)
