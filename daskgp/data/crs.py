@@ -66,6 +66,9 @@ def name_of(wkt: str) -> str:
     >>> name_of('PROJCS["WGS 84 / UTM zone 32N",GEOGCS["WGS 84"],AUTHORITY["EPSG","32632"]]')
     'WGS 84 / UTM zone 32N (EPSG:32632)'
     """
+    pole = re.findall(r'PARAMETER\["Grid north pole l[^"]*",([-+.\deE]+)', wkt)
+    if pole:
+        return f"degrees about a pole at {pole[0]}° N, {pole[-1]}° E"
     first = re.search(r'"([^"]*)"', wkt)
     code = _code(wkt)
     return (first[1] if first else wkt[:40]) + (f" ({code})" if code else "")
@@ -109,14 +112,15 @@ def oddity(wkt: str) -> str:
 def same(one: str, other: str) -> bool:
     """Return whether places in two systems, of which neither is "", can be compared.
 
-    Longitudes and latitudes are, whatever their ellipsoid.
+    Longitudes and latitudes are, whatever their ellipsoid, unless they are about different poles.
 
     Examples
     --------
     >>> same('GEOGCS["WGS 84"]', 'GEOGCRS["ETRS89"]'), same('GEOGCS["A"]', 'PROJCS["A"]')
     (True, False)
     """
-    if one == other or (is_geographic(one) and is_geographic(other)):
+    turned = all("DERIVINGCONVERSION" in wkt for wkt in (one, other))
+    if one == other or (is_geographic(one) and is_geographic(other) and not turned):
         return True
     if is_geographic(one) != is_geographic(other):
         return False
@@ -132,9 +136,18 @@ def same(one: str, other: str) -> bool:
         )
         return len({*names}) == 1
     try:
-        return bool(CRS(one).equals(CRS(other), ignore_axis_order=True))
+        pair = CRS(one), CRS(other)
     except CRSError:
         return False
+    if all(own.is_geographic and own.is_derived for own in pair):
+        first, second = (_turning(own) for own in pair)
+        return first == second
+    return bool(pair[0].equals(pair[1], ignore_axis_order=True))
+
+
+def _turning(system: Any) -> dict[str, float]:
+    """Return the numbers that turn the pole of a system, whatever its ellipsoid."""
+    return {one.name: round(float(one.value), 6) for one in system.coordinate_operation.params}
 
 
 class OnGlobe(NamedTuple):

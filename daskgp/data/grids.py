@@ -534,7 +534,8 @@ def grid_of(
     chunks = tuple(X.chunksizes.get(d, (X.sizes[d],)) for d in dims) if lazy else _cut(sizes)
     coords = {k: v for k, v in X.coords.items() if set(v.dims) <= set(dims)}
     mapping, own_system = reference_of(X)
-    crs.refuse_other(own_system, reference, "the grid", "the training data")
+    if not any(kind_of_name(name) and X[name].ndim > 1 for name in names):  # as those of axes
+        crs.refuse_other(own_system, reference, "the grid", "the training data")
     if mapping or reference:
         mapping, said = mapping or crs.NAME, own_system or dict(reference)
         coords[mapping] = xr.DataArray(0, attrs=said, name=mapping)

@@ -51,6 +51,35 @@ def test_texts_of_the_same_system_are_the_same():
     assert crs.wkt_of({"grid_mapping_name": "nonsense"}) == ""
 
 
+def turned(latitude, longitude, **more):
+    """A field on axes of degrees about a pole, and the places on the globe of its cells."""
+    pole = {"grid_north_pole_latitude": latitude, "grid_north_pole_longitude": longitude, **more}
+    r = np.linspace(-5.0, 5.0, 6)
+    field = ("rlat", "rlon"), np.sin(r)[:, None] + np.cos(r), {"grid_mapping": "pole"}
+    there = {"lon": (("rlat", "rlon"), r + 10 + 0.1 * r[:, None])}
+    there["lat"] = ("rlat", "rlon"), r[:, None] + 50 + 0.1 * r
+    said = {"grid_mapping_name": "rotated_latitude_longitude", **pole}
+    return xr.Dataset({"temp": field, **there, "pole": ((), 0, said)}, {"rlat": r, "rlon": r})
+
+
+def test_degrees_about_different_poles_are_not_the_same():
+    source, other = turned(39.25, -162.0), turned(43.0, -170.0)
+    alike = turned(39.25, -162.0, earth_radius=6_371_229.0)
+    given = {"target": "temp", "kernel": "rbf(2.0)", "optimizer": None}
+    message = "in degrees about a pole at 43.* N, .* in degrees about a pole at 39.25"
+    with pytest.raises(InputError, match=message):
+        daskgp.interpolate(source, other, features=["rlat", "rlon"], **given)
+    found = daskgp.interpolate(source, alike, features=["rlat", "rlon"], **given)
+    assert found.temp.notnull().all()
+    model = daskgp.ExactGP("rbf(2.0)", optimizer=None, progress=False)
+    model.fit(source[["temp", "pole"]], "temp")
+    with pytest.raises(InputError, match=message):
+        model.predict(other.drop_vars(["temp", "lon", "lat"]))
+    model = daskgp.ExactGP("rbf(2.0)", optimizer=None, progress=False, geographic=False)
+    model.fit(source, "temp", features=["lon", "lat"])  # which are the same whatever the pole
+    assert np.isfinite(model.predict(other.set_coords(["lon", "lat"]))).all()
+
+
 def test_without_pyproj_names_and_codes_are_compared(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyproj", None)
     esri, gdal = UTM.to_wkt("WKT1_ESRI"), UTM.to_wkt("WKT1_GDAL")
