@@ -120,6 +120,11 @@ def place(name: str, value: Any, what: str) -> None:
         raise SettingError(f"{name}={shown(value)}: give the path or URL of {what}, or None")
 
 
+def text_of(value: Any) -> Any:
+    """Return a path as text, and all else as it is."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def positive(name: str, value: Any, or_zero: bool = False, squared: bool = False) -> None:
     """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
     if not is_number(value):

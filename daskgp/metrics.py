@@ -19,17 +19,18 @@ Examples
 """
 
 import math
-from collections.abc import Callable
-from typing import Literal, TypeAlias, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import numpy as np
 from scipy import special
+from typing_extensions import TypeVar
 
 from daskgp import checks, likelihoods
 from daskgp.errors import InputError, SettingError
 from daskgp.likelihoods import Likelihood
 from daskgp.likelihoods.ranked import ranked_probability as _ranked
-from daskgp.typing import Array, Score, Scores, Values
+from daskgp.typing import Array
 
 __all__ = [
     "brier",
@@ -43,6 +44,29 @@ __all__ = [
     "rmse",
     "summary",
 ]
+
+
+class Lazy(Protocol):
+    """A lazy array, such as Dask's."""
+
+    def compute(self) -> Any:
+        """Return the values."""
+
+
+class Column(Protocol):
+    """A column of a data frame."""
+
+    def to_numpy(self) -> np.ndarray:
+        """Return the values."""
+
+
+T = TypeVar("T")
+Score = TypeVar("Score", bound=Lazy | float, default=float)
+"""A score, lazy where what is scored is."""
+Scores = TypeVar("Scores", bound=Lazy | np.ndarray, default=np.ndarray)
+"""A score of each output."""
+Values: TypeAlias = np.ndarray | Sequence[Any] | Column | T
+"""Numbers in memory, or lazy ones of the kind of the score."""
 
 Pooled: TypeAlias = Literal["pooled"]
 Each: TypeAlias = Literal["raw_values"]

@@ -48,6 +48,7 @@ from daskgp.predict.hyperparameter_table import units_of
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
+from daskgp.typing import Path
 
 logger = logging.getLogger("daskgp")
 
@@ -248,7 +249,7 @@ def checked(
     fill_values: Any,
     remedy: str,
     parts: tuple[int, int],
-    store: str | None,
+    store: Path | None,
     seed: int,
     executor: Executor,
 ) -> Check:

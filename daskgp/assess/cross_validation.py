@@ -36,6 +36,7 @@ from daskgp.posterior.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
+from daskgp.typing import Path
 
 logger = logging.getLogger("daskgp")
 
@@ -186,7 +187,7 @@ def cross_validated(
     drawn: tuple[int | None, int],
     metrics: Sequence[str],
     predictions: str | None,
-    store: str | None,
+    store: Path | None,
 ) -> CrossValidation:
     """Fit a recipe to parts of the rows, and score its predictions of the others.
 

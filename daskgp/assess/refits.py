@@ -17,10 +17,11 @@ from daskgp.fit.warm import Other
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
 from daskgp.train.stochastic import Stopped
+from daskgp.typing import Path
 
 
 @contextmanager
-def scratch(store: str | None) -> Iterator[str]:
+def scratch(store: Path | None) -> Iterator[str]:
     """Yield a URL beside which held-out folds keep what they write; all of it is removed."""
     with scratch_rows(store) as url:
         try:

@@ -34,6 +34,7 @@ from daskgp.models.values import add
 from daskgp.posterior.posterior import Posterior, check_columns, refuse_other_units
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
+from daskgp.typing import Path
 
 BLOCK_ROWS, TILE_ROWS = 1_024, 256
 """Most rows of a block, and of those that are compared with another block at a time."""
@@ -135,7 +136,7 @@ def of_rows(
     wanted: Wanted,
     geographic: Any,
     fill_values: Any,
-    store: str | None,
+    store: Path | None,
     executor: Executor,
 ) -> Variogram:
     """Return the variogram of rows, and what a posterior expects of their pairs."""

@@ -50,7 +50,7 @@ from daskgp.runtime import interrupts
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 from daskgp.train.callbacks import Callback, calling
-from daskgp.typing import Device, LikelihoodName, Mean, UnseenName
+from daskgp.typing import Device, LikelihoodName, Mean, Path, UnseenName
 
 if TYPE_CHECKING:
     from daskgp.data.folds import Parts
@@ -158,7 +158,7 @@ feature_names_in_, n_rows_ : as of ``best_``
     prior: Mapping[str, Any] | None = None
     target_transform: Literal["log", "sqrt", "boxcox"] | None = None
     device: Device = "auto"
-    store: str | None = None
+    store: Path | None = None
     random_state: int = 0
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
@@ -176,7 +176,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         self,
         X: Any,
         y: Any,
-        checkpoint: str | None = None,
+        checkpoint: Path | None = None,
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
@@ -188,7 +188,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         places: Any = None,
         callback: Callback | None = None,
         features: Any = None,
-        mask: str | None = None,
+        mask: Path | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
     ) -> Self:
@@ -202,7 +202,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             As for the other estimators.  All candidates then have the likelihood that takes them:
             binomial with ``trials``, Poisson or negative binomial with ``exposure`` or ``offset``,
             and censored with ``lower`` and ``upper``.
-        checkpoint : str, optional
+        checkpoint : str or path, optional
             URL where evaluations of the last fit are kept, and beside it, at its end "-trials", the
             trials: a search with the same data and settings goes on from there.  The time of trials
             that were kept counts.
@@ -489,7 +489,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         best: Any = self.best_
         return best.hyperparameter_map(X)
 
-    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store, of which ``daskgp.load`` makes ``best_``.
 
         The leaderboard is kept with it, as its attribute ``leaderboard_``.
@@ -523,7 +523,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         y_variance: Any = None,
         sample_weight: Any = None,
         features: Any = None,
-        mask: str | None = None,
+        mask: Path | None = None,
     ) -> Plan:
         """Return the work of the costliest candidate on all rows, and the most memory of any.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -272,9 +273,13 @@ NAMES, NUMBERS = Sequence[str], Sequence[float]
 _PLAIN = (NAMES, NUMBERS, NoneType, kernels.Kernel, bool, int, float, str)
 
 
+_OF_PYTHON = (Predictor, Sequence[Any], os.PathLike[str])
+"""Types that no text is of."""
+
+
 def _options(hint: Any) -> list[Any]:
     """Return the types and allowed words of an annotation."""
-    options = [one for one in checks.options(hint) if one not in (Predictor, Sequence[Any])]
+    options = [one for one in checks.options(hint) if one not in _OF_PYTHON]
     if all(isinstance(one, str) or one in _PLAIN or _is_mapping(one) for one in options):
         return options
     # NumPy's ArrayLike, which is a union of dozens of types

@@ -13,6 +13,7 @@ import fsspec
 import numpy as np
 import xarray as xr
 
+from daskgp.checks import text_of
 from daskgp.data import crs
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
@@ -117,6 +118,7 @@ def polygons_in(
     InputError
         If the file has no polygons, or it is not clear which features they are over.
     """
+    given = text_of(given)
     path = isinstance(given, str)
     said = _read(given, what) if path else geojson_of(given)
     name = given if path else what
@@ -157,6 +159,7 @@ def lines_in(source: Any) -> tuple[np.ndarray, ...]:
     InputError
         If there are none.
     """
+    source = text_of(source)
     path = isinstance(source, str)
     said = _read(source, "coast") if path else source.__geo_interface__
     lines = tuple(line for lines in _parts(said, tuple(LINES)) for line in lines)

@@ -33,6 +33,7 @@ from daskgp.errors import InputError, StoreError
 from daskgp.likelihoods.intervals import inside
 from daskgp.models import fills
 from daskgp.models.columns import Columns, chosen
+from daskgp.typing import Path
 
 logger = logging.getLogger("daskgp")
 
@@ -279,12 +280,12 @@ def _place(name: str, array: Any) -> str:
     return remote.address(array) if outside else name
 
 
-def open_dataset(url: str) -> tuple[da.Array, da.Array]:
+def open_dataset(url: Path) -> tuple[da.Array, da.Array]:
     """Open a dataset store lazily.
 
     Parameters
     ----------
-    url : str or path
+    url : str or path or path
         Zarr group with arrays ``X`` (n, d) and ``y`` (n,) or (n, p) in the same chunks of
         rows; a local path or any fsspec URL.
 
@@ -311,20 +312,21 @@ def open_dataset(url: str) -> tuple[da.Array, da.Array]:
     ((3, 2), array([0., 1., 2.]))
     >>> folder.cleanup()
     """
-    X, y = dataset_arrays(url)
+    X, y = dataset_arrays(str(url))
     for array in (X, y):
         warn_of_lost(array)
     return _as_dask(X), _as_dask(y)
 
 
-def open_inputs(url: str, features: Sequence[str] = ()) -> da.Array:
+def open_inputs(url: Path, features: Sequence[str] = ()) -> da.Array:
     """Open the ``X`` of a dataset store lazily; the store needs no ``y``.
 
     ``features`` are the columns that a table has to be converted with, where they have names.
     """
     named, listed = tuple(features) != unnamed(len(features)), ",".join(features)
     options = f" --features {shlex.quote(listed)}" if named else ""
-    return _as_dask(_numeric_array(_open_complete(url, options), "X", url, (2,)))
+    group = _open_complete(str(url), options)
+    return _as_dask(_numeric_array(group, "X", str(url), (2,)))
 
 
 def is_dataset(url: str) -> bool:

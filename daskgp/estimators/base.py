@@ -57,7 +57,7 @@ from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import Callback, calling
 from daskgp.train.stochastic import Stopped
-from daskgp.typing import Device, DtypeName, LikelihoodName, Mean, OptimizerName, UnseenName
+from daskgp.typing import Device, DtypeName, LikelihoodName, Mean, OptimizerName, Path, UnseenName
 from daskgp.update import changing, growing
 
 logger = logging.getLogger("daskgp")
@@ -126,7 +126,7 @@ class GaussianProcess(FittedGP):
         Precision of kernel tiles in training; sums, solves and predictions are in float64.
     device : {"auto", "cpu", "gpu"}
         Device that tasks compute on.
-    store : str, optional
+    store : str or path, optional
         Folder or URL for rows that must be written before a fit; default a temporary folder.
     random_state : int or None
         Seed of samples and choices; None draws a new one each time, so no checkpoint goes with it.
@@ -219,7 +219,7 @@ class GaussianProcess(FittedGP):
     block_rows: int | None = None
     dtype: DtypeName = "float64"
     device: Device = "auto"
-    store: str | None = None
+    store: Path | None = None
     random_state: int | None = 0
     progress: ShowProgress = "auto"
     geographic: Sequence[str] | str | bool | None = None
@@ -357,7 +357,7 @@ class GaussianProcess(FittedGP):
         self,
         X: Any,
         y: Any,
-        checkpoint: str | None = None,
+        checkpoint: Path | None = None,
         *,
         y_variance: Any = None,
         sample_weight: Any = None,
@@ -369,7 +369,7 @@ class GaussianProcess(FittedGP):
         start: GaussianProcess | None = None,
         callback: Callback | None = None,
         features: Any = None,
-        mask: str | None = None,
+        mask: Path | None = None,
         wait: float = 0.0,
         clear_lock: bool = False,
     ) -> Self:
@@ -386,7 +386,7 @@ class GaussianProcess(FittedGP):
         y : array-like (n,) or (n, p), str or list of str
             Targets; several without gaps share the kernel and the noise variance, see ``targets``.
             Or their names in ``X``.
-        checkpoint : str, optional
+        checkpoint : str or path, optional
             URL where every evaluation of training is kept; a fit with the same data and settings
             resumes from it and ends with the same bits.  One fit at a time uses a checkpoint; its
             lock is an object beside it, and that of a killed fit on this host is taken over.
@@ -419,7 +419,7 @@ class GaussianProcess(FittedGP):
         callback : callable, optional
             Called in this process with each entry of ``history_``, a dict, as it is made; training
             ends with the best point so far once it returns True.  Entries of stages count from 1.
-        features, mask : sequence of str and str, optional
+        features, mask : sequence of str and str or path, optional
             As for `convert`, where ``y`` is a name: columns of X, and a variable of a grid that
             says which cells to leave out.
         wait : float
@@ -762,7 +762,7 @@ class GaussianProcess(FittedGP):
         lower: Any = None,
         upper: Any = None,
         features: Any = None,
-        mask: str | None = None,
+        mask: Path | None = None,
     ) -> planning.Plan:
         """Return what ``fit(X, y)`` will need, from the sizes of the data alone.
 
@@ -834,12 +834,12 @@ class GaussianProcess(FittedGP):
 
     # -- stores ----------------------------------------------------------------------------------
 
-    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store; ``daskgp.load`` reads it back.
 
         Parameters
         ----------
-        url : str
+        url : str or path
             Store to write.  One run at a time writes it; its lock is an object beside it.
         wait, clear_lock
             As for ``fit``.
@@ -857,7 +857,7 @@ class GaussianProcess(FittedGP):
         """
         self._check_fitted()
         with locks.hold(str(url), wait, clear_lock, resume=True):
-            self._fitted = saving.save(self._model_to_save(), url)
+            self._fitted = saving.save(self._model_to_save(), str(url))
 
     def _model_to_save(self) -> saving.Model:
         """Return what a store keeps of the estimator."""

@@ -21,6 +21,7 @@ from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
+from daskgp.typing import Path
 
 
 def check(
@@ -36,10 +37,10 @@ def check(
     lower: Any = None,
     upper: Any = None,
     features: Any = None,
-    mask: str | None = None,
+    mask: Path | None = None,
     regions: int = 8,
     distances: int = 6,
-    store: str | None = None,
+    store: Path | None = None,
     random_state: int = 0,
     progress: ShowProgress = "auto",
 ) -> Check:
@@ -69,7 +70,7 @@ def check(
         keeps, or to its nearest inducing input.  The distance is along the columns that the kernel
         sees: in km on the sphere, in the unit of the columns where these share a scale, and else in
         standard deviations.
-    store : str, optional
+    store : str or path, optional
         Folder or URL where rows that tasks cannot read are written for as long as it takes; a
         temporary directory by default.
     random_state : int
@@ -126,7 +127,7 @@ def variogram(
     geographic: Sequence[str | int] | Literal[False] | None = None,
     fill_values: Literal["auto"] | Sequence[float] | float | None = "auto",
     n_pairs: int = 20_000_000,
-    store: str | None = None,
+    store: Path | None = None,
     random_state: int = 0,
     progress: ShowProgress = "auto",
 ) -> Variogram:
@@ -168,7 +169,7 @@ def variogram(
         Values that stand for missing ones, as for estimators; those of a model are its own.
     n_pairs : int
         Most pairs, about.
-    store : str, optional
+    store : str or path, optional
         Folder or URL where rows that tasks cannot read, such as those of a dask array that is no
         store, are written for as long as it takes; a temporary directory by default.
     random_state : int

@@ -26,6 +26,7 @@ from daskgp.estimators.trees import of_nodes
 from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.fit import classes as several
 from daskgp.likelihoods import categorical
+from daskgp.typing import Path
 
 LIKELIHOODS = {"logit": "bernoulli-logit", "probit": "bernoulli"}
 SHOWN = 5
@@ -393,12 +394,12 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
             )
         return y
 
-    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted classifier to a new store; ``daskgp.load`` reads it back.
 
         Parameters
         ----------
-        url : str
+        url : str or path
             Store to write, which has a model store of each of ``fields_`` inside.
         wait, clear_lock
             As for ``save`` of an estimator.

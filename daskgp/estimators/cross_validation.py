@@ -16,6 +16,7 @@ from daskgp.errors import SettingError
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.settings import check_settings
 from daskgp.fit import named
+from daskgp.typing import Path
 
 
 def cross_validate(
@@ -29,7 +30,7 @@ def cross_validate(
     time: str | int | None = None,
     max_rows: int | None = None,
     metrics: Sequence[str] = SHOWN,
-    predictions: str | None = None,
+    predictions: Path | None = None,
     y_variance: Any = None,
     sample_weight: Any = None,
     trials: Any = None,
@@ -38,8 +39,8 @@ def cross_validate(
     lower: Any = None,
     upper: Any = None,
     features: Any = None,
-    mask: str | None = None,
-    store: str | None = None,
+    mask: Path | None = None,
+    store: Path | None = None,
     random_state: int = 0,
 ) -> CrossValidation:
     """Fit a model to parts of the rows, and score its predictions of the others.
@@ -86,13 +87,13 @@ def cross_validate(
         standardised residuals.  "crps" is there where y is f and Gaussian noise; counts and
         ordered classes have it as their "ranked_probability" score; classes have "brier" and
         "accuracy", and no intervals.
-    predictions : str, optional
+    predictions : str or path, optional
         Where held-out predictions are written: a Zarr group with ``mean`` and ``variance`` of new
         observations (n, p), and the ``fold`` (n,) that a row was held out of; NaN and -1 for those
         that never were.
     y_variance, sample_weight, trials, exposure, offset, lower, upper, features, mask
         As for ``fit``.
-    store : str, optional
+    store : str or path, optional
         Folder or URL for the rows of a fold while they are needed; default that of the model, or a
         temporary directory.
     random_state : int
@@ -136,8 +137,8 @@ def validated(
     asked: Wanted,
     max_rows: int | None = None,
     metrics: Sequence[str] = SHOWN,
-    predictions: str | None = None,
-    store: str | None = None,
+    predictions: Path | None = None,
+    store: Path | None = None,
 ) -> CrossValidation:
     """Return the scores of held-out rows, see `cross_validate`.
 

@@ -28,6 +28,7 @@ from daskgp.estimators.vecchia import VecchiaGP
 from daskgp.likelihoods import Likelihood
 from daskgp.likelihoods.hurdle import Hurdle
 from daskgp.models import scaling
+from daskgp.typing import Path
 
 OCCURRENCE = ("bernoulli-logit", "bernoulli")
 AMOUNT = ("gamma", "lognormal")
@@ -451,12 +452,12 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         own = dict(zip(PARTS[1:].tolist(), others, strict=True))
         return {"rmse": math.sqrt(square), **own, "n": n}
 
-    def save(self, url: str, *, wait: float = 0.0, clear_lock: bool = False) -> None:
+    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
         """Write the fitted model to a new store; ``daskgp.load`` reads it back.
 
         Parameters
         ----------
-        url : str
+        url : str or path
             Store to write, which has a model store of each of the two estimators inside.
         wait, clear_lock
             As for ``save`` of an estimator.

@@ -47,7 +47,7 @@ from daskgp.posterior.layers.chain import LAYERS
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict import stored
 from daskgp.registry import Registry
-from daskgp.typing import Device
+from daskgp.typing import Device, Path
 
 logger = logging.getLogger("daskgp")
 
@@ -130,7 +130,7 @@ def register(kind: E) -> E:
     return kind
 
 
-def load(url: str, device: Device | None = None, mean: Any = None) -> Loaded:  # type: ignore[type-var]
+def load(url: Path, device: Device | None = None, mean: Any = None) -> Loaded:  # type: ignore[type-var]
     """Read a fitted estimator from a model store.
 
     Parameters
@@ -168,7 +168,8 @@ def load(url: str, device: Device | None = None, mean: Any = None) -> Loaded:  #
     >>> type(model).__name__, model.n_rows_
     ('ExactGP', 50)
     """
-    described = stores.read_parts(str(url))
+    url = str(url)
+    described = stores.read_parts(url)
     if described is None:
         return cast(Loaded, load_one(url, device, mean))
     if mean is not None:
@@ -187,14 +188,15 @@ COMPOSED: dict[str, type[GPClassifier] | type[HurdleGP]] = {
 """Estimators whose stores have several models."""
 
 
-def load_one(url: str, device: Device | None = None, mean: Any = None) -> GaussianProcess:
+def load_one(url: Path, device: Device | None = None, mean: Any = None) -> GaussianProcess:
     """Read a fitted estimator that is one model, as ``load`` does; StoreError for several."""
     if device is not None:
         choice("device", device, get_args(Device))
-    content = stores.read(str(url))
-    _check_regressor(content, mean, str(url))
+    url = str(url)
+    content = stores.read(url)
+    _check_regressor(content, mean, url)
     with _reading(url):
-        estimator = _restored(content, device, str(url), mean)
+        estimator = _restored(content, device, url, mean)
     for layer in estimator.solved_.layers:
         layer.check()
     with _reading(url):

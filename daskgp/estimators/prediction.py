@@ -22,7 +22,7 @@ from daskgp.assess import loo as leaving_out
 from daskgp.assess import scores as scoring
 from daskgp.assess import weighing
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import flags, place, refuse_unknown, shown, unknown_setting, whole
+from daskgp.checks import flags, place, refuse_unknown, shown, text_of, unknown_setting, whole
 from daskgp.data import axes, named_beside, named_targets, reading
 from daskgp.data import encoding as encodings
 from daskgp.data.kinds import (
@@ -65,6 +65,7 @@ from daskgp.predict.paths import Paths
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import begin_call
 from daskgp.runtime.progress import ShowProgress
+from daskgp.typing import Path
 
 
 class FittedGP(RegressorMixin, BaseEstimator):
@@ -72,7 +73,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     kernel: Kernel | str | None
     progress: ShowProgress
-    store: str | None
+    store: Path | None
     fill_values: Any
     geographic: Any
 
@@ -161,7 +162,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
     @contextmanager
     def _rows_of(
-        self, X: Any, y: Any, features: Any, mask: str | None, beside: Beside
+        self, X: Any, y: Any, features: Any, mask: Path | None, beside: Beside
     ) -> Iterator[tuple[Any, Any, Beside]]:
         """Yield rows and what is beside y; named columns are converted for as long as it takes."""
         settings = self.geographic, self.fill_values
@@ -644,7 +645,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         resume: bool = False,
         *,
         group: str | None = None,
-        mask: str | None = None,
+        mask: Path | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
         exceedance: float | Sequence[float] | None = None,
@@ -670,11 +671,11 @@ class FittedGP(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        source : str, DataArray or Dataset
+        source : str, path, DataArray or Dataset
             Dataset store, which need not have a ``y``; or a grid that has the features by name, a
             Zarr group, a netCDF file or an xarray object, among them a DataTree of which one node
             has the features; or a csv with a column per feature.
-        output : str or icechunk.Session
+        output : str, path or icechunk.Session
             Prediction store to create; or, on this machine, a csv from a csv, or a GeoTIFF (.tif)
             from a grid.  A name that ends in .icechunk is that of an Icechunk repository, and what
             follows after a slash, or ``group``, the group in it.  Into a repository, or a writable
@@ -686,7 +687,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
             predicted.
         group : str, optional
             Group of a session that the predictions are in; default its root.
-        mask : str, optional
+        mask : str or path, optional
             Variable of the grid; cells where it is NaN, or False or 0 if it holds booleans or
             integers, are not predicted.  Nor are cells without a feature.  Or the path of a
             GeoJSON file, outside whose polygons cells are not predicted.
@@ -749,7 +750,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
-        given = resume, None, verify, mask, wanted, self._windows
+        given = resume, None, verify, text_of(mask), wanted, self._windows
         job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
         if encoding is not None:
             job = job._replace(encoding=encodings.checked(encoding))
@@ -772,7 +773,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         output: Any,
         *,
         group: str | None = None,
-        mask: str | None = None,
+        mask: Path | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
         exceedance: float | Sequence[float] | None = None,
@@ -811,7 +812,7 @@ trials, exposure, offset
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
         place = outputs.place_of(output, group)
-        job = Job(self.solved_, source, place, mask=mask, outputs=wanted, beside=beside)
+        job = Job(self.solved_, source, place, mask=text_of(mask), outputs=wanted, beside=beside)
         return to_store.is_done(job)
 
     def make_grid(
@@ -831,7 +832,7 @@ trials, exposure, offset
             lower end and does not go beyond the other.  Others have the multiples of their step
             that cover the training data; longitudes may go across the date line or all round.  A
             feature without a step has a single value, ``{"depth": (10, 10)}``.
-        like : str, DataArray or Dataset, optional
+        like : str, path, DataArray or Dataset, optional
             Grid, or its address, whose coordinates are the axes of features that neither
             ``resolution`` nor ``extent`` names.
 
@@ -871,7 +872,7 @@ trials, exposure, offset
         output: Any,
         *,
         group: str | None = None,
-        mask: str | None = None,
+        mask: Path | None = None,
         variance: bool = False,
         quantiles: Sequence[float] | None = None,
         exceedance: float | Sequence[float] | None = None,
@@ -909,7 +910,7 @@ trials, exposure, offset, verify
         wanted = outputs.wanted(self.solved_, *asked)
         columns = {"trials": trials, "exposure": exposure, "offset": offset}
         beside = outputs.checked_beside(self.solved_, **columns)
-        given = True, None, verify, mask, wanted
+        given = True, None, verify, text_of(mask), wanted
         job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
         return to_store.needs_cluster(job, chosen)
 
@@ -1028,7 +1029,7 @@ trials, exposure, offset, verify
         lower: Any = None,
         upper: Any = None,
         features: Any = None,
-        mask: str | None = None,
+        mask: Path | None = None,
     ) -> float:
         """Return the coefficient of determination R² of the mean at X against y; 1 is perfect.
 
@@ -1046,7 +1047,7 @@ trials, exposure, offset, verify
         trials, exposure, offset, lower, upper : float, array-like (n,) or (n, 1), or str, optional
             What the likelihood takes of each row beside y, as for ``fit``; default those of a
             dataset store that y lies in.
-        features, mask : sequence of str and str, optional
+        features, mask : sequence of str and str or path, optional
             As for `convert`, where ``y`` is a name; the features of the model by default.
 
         Raises
@@ -1205,7 +1206,7 @@ def given_rows(
     X: Any,
     y: Any,
     beside: Beside,
-    store: str | None,
+    store: Path | None,
     progress: ShowProgress,
 ) -> Iterator[tuple[Any, Any, Beside]]:
     """Yield rows and what is beside y: those of named columns while they are converted, if any."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskgp import models
+from daskgp.checks import text_of
 from daskgp.data import grids, remove
 from daskgp.data.polygons import geojson_of
 from daskgp.data.rows import REFERENCE
@@ -65,8 +66,8 @@ def save(model: Model, url: str) -> Fit:
             "registered: decorate the class with daskgp.estimators.register, or pickle the model"
         )
     model, content = _stored(model)
-    stores.write(str(url), content, _notes(model), partial(_write_rows, parts) if parts else None)
-    return _at(model.fit, str(url), content)
+    stores.write(url, content, _notes(model), partial(_write_rows, parts) if parts else None)
+    return _at(model.fit, url, content)
 
 
 def save_into(model: Model, group: groups.Group, url: str) -> None:
@@ -222,7 +223,7 @@ def _settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.nd
     settings: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, value in given.items():
-        value = value.item() if isinstance(value, np.generic) else value
+        value = value.item() if isinstance(value, np.generic) else text_of(value)
         if isinstance(value, str | bool | int | float | None):
             settings[name] = value
         elif isinstance(value, Kernel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -23,6 +24,7 @@ from daskgp.fit.recipe import Recipe, Traits
 from daskgp.fit.training import OnRows
 from daskgp.models.markov.conditionals import MOST_COMPILED
 from daskgp.models.markov.vecchia import Vecchia
+from daskgp.typing import Path
 
 LEAST_ROWS, MULTIPLE = 2_048, 8
 """Rows around a cell among which the neighbours of its places are looked for: at least so many, and
@@ -79,7 +81,7 @@ class VecchiaGP(LMA):
         support inputs too, which can be 256 together with the neighbours.
     varying_over : sequence of str, optional
         Features that they vary over; default all.
-    barriers : str or mapping, optional
+    barriers : str, path or mapping, optional
         Path of a GeoJSON file of polygons over longitude and latitude, or x and y, such as those of
         land; what such a file says; or an object with ``__geo_interface__``.  Rows and places are
         conditioned on the nearest rows that they see: those to which no polygon lies on the way, on
@@ -135,7 +137,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
     n_neighbours: int = 30
     predict_neighbours: int = 100
     training_rows: int | Literal["auto"] | None = "auto"
-    barriers: str | Mapping[str, Any] | None = None
+    barriers: Path | Mapping[str, Any] | None = None
     train_support: bool = field(default=False, init=False)
     markov_order: int | None = field(default=None, init=False)
     neighbours: Literal["nearest", "order"] = field(default="nearest", init=False)
@@ -193,7 +195,7 @@ progress, geographic, fill_values, fixed, limits, prior, target_transform, calib
         given = self.barriers
         if given is None:
             return
-        if not isinstance(given, str) and geojson_of(given) is None:
+        if not isinstance(given, str | os.PathLike) and geojson_of(given) is None:
             raise SettingError(
                 f"barriers={shown(given)}: give the path of a GeoJSON file of polygons, what it "
                 "says, or an object with __geo_interface__"

@@ -18,6 +18,7 @@ from daskgp.fit.arrange import Home
 from daskgp.models import place_ranges, repeats, scaling
 from daskgp.models.columns import Columns
 from daskgp.posterior.posterior import Posterior
+from daskgp.typing import Path
 
 Ranges: TypeAlias = list[list[float] | None]
 Known: TypeAlias = Sequence[Sequence[float] | None] | None
@@ -106,7 +107,7 @@ class Fit:
         pairs = zip(self.each, posterior.each, strict=True)
         return replace(self, posterior=posterior, each=tuple(one.of(own) for one, own in pairs))
 
-    def lying_at(self, store: str | None) -> Self:
+    def lying_at(self, store: Path | None) -> Self:
         """Return the same whose targets, if each has a fit, note the store of their rows."""
         each = (replace(one, seen=[one.seen[0] | {"store": store}]) for one in self.each)
         return replace(self, each=tuple(each))
@@ -140,7 +141,7 @@ def note(
     what: What,
     sums: scaling.Sums,
     rows: Rows,
-    store: str | None = None,
+    store: Path | None = None,
     values: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return a note of rows that a model has seen: how many, which, when, and where they lie.

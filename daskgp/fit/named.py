@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskgp import data
-from daskgp.checks import shown
+from daskgp.checks import shown, text_of
 from daskgp.data import gridded
 from daskgp.data.categories import Levels
 from daskgp.data.convert import sources
@@ -22,6 +22,7 @@ from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import Columns
 from daskgp.runtime.progress import ShowProgress
+from daskgp.typing import Path
 
 logger = logging.getLogger("daskgp")
 
@@ -165,7 +166,7 @@ def columns_of(
     X: Any,
     y: Any,
     features: Any,
-    mask: str | None,
+    mask: Path | None,
     beside: Beside,
     geographic: Any = None,
     fill_values: Any = "auto",
@@ -203,7 +204,7 @@ def columns_of(
             )
     own: dict[str, Any] = {name: value or None for name, value in beside.items()}
     own["geographic"] = geographic
-    return Named(X, y, features, mask, fill_values=fill_values, **own)
+    return Named(X, y, features, text_of(mask), fill_values=fill_values, **own)
 
 
 def _are_names(y: Any) -> bool:

@@ -36,7 +36,7 @@ from daskgp.posterior.posterior import VARIABLE
 from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.progress import ShowProgress
 from daskgp.train import newton
-from daskgp.typing import Device, DtypeName, Mean, OptimizerName, UnseenName
+from daskgp.typing import Device, DtypeName, Mean, OptimizerName, Path, UnseenName
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Recipe:
     fill_values: Any
     unseen: UnseenName
     block_rows: int | None
-    store: str | None
+    store: Path | None
     dtype: DtypeName
     device: Device
     progress: ShowProgress

@@ -14,7 +14,7 @@ import xarray as xr
 from sklearn.base import clone
 
 from daskgp import data
-from daskgp.checks import meant, positive, shown, whole
+from daskgp.checks import meant, positive, shown, text_of, whole
 from daskgp.data import crs, feature_units, gridded, grids
 from daskgp.data.convert import sources
 from daskgp.data.convert.table import Table
@@ -29,6 +29,7 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.maps import background as backgrounds
 from daskgp.maps import reach, region, rows
 from daskgp.models.columns import KILOMETRES, kind_of_name
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from daskgp.kernels import Kernel
@@ -80,7 +81,7 @@ def interpolate(
     features: Any = ...,
     method: str | GaussianProcess = ...,
     kernel: Kernel | str | None = ...,
-    background: xr.DataArray | str | None = ...,
+    background: xr.DataArray | Path | None = ...,
     mask: Any = ...,
     barriers: Any = ...,
     max_std: float | None = ...,
@@ -105,7 +106,7 @@ def interpolate(
     features: Any = ...,
     method: str | GaussianProcess = ...,
     kernel: Kernel | str | None = ...,
-    background: xr.DataArray | str | None = ...,
+    background: xr.DataArray | Path | None = ...,
     mask: Any = ...,
     barriers: Any = ...,
     max_std: float | None = ...,
@@ -129,7 +130,7 @@ def interpolate(
     features: Any = None,
     method: str | GaussianProcess = "auto",
     kernel: Kernel | str | None = None,
-    background: xr.DataArray | str | None = None,
+    background: xr.DataArray | Path | None = None,
     mask: Any = None,
     barriers: Any = None,
     max_std: float | None = None,
@@ -153,10 +154,10 @@ def interpolate(
 
     Parameters
     ----------
-    source : DataFrame, Dataset, DataArray, DataTree, str or other source of `convert`
+    source : DataFrame, Dataset, DataArray, DataTree, str, path or other source of `convert`
         Scattered rows or a grid with gaps, in memory, lazy or in files.  Each node of a DataTree
         that has the target is a source of its own.
-    like : Dataset, DataArray, mapping of str to array, or str, optional
+    like : Dataset, DataArray, mapping of str to array, str or path, optional
         Grid of the map: its coordinates, and those of its variables that the source has too, such
         as an elevation, are features.  A map is lazy where the grid is chunked.  Default the grid
         of the source itself.
@@ -169,18 +170,18 @@ def interpolate(
         2,000 values, and `VecchiaGP` for more.
     kernel : Kernel or str, optional
         Kernel of the method.
-    background : DataArray or str, optional
+    background : DataArray, str or path, optional
         First guess: a field on a grid of some of the features, which is interpolated linearly to
         rows and cells, or the path of a file with that field alone, or the name of a variable that
         both source and grid have.  It is subtracted from the target before, and added to the mean
         after; rows and cells outside it are left out.
-    mask : DataArray, str, mapping or polygons, optional
+    mask : DataArray, str, path, mapping or polygons, optional
         Where the map is wanted: a field of booleans over some of the features, whose nearest value
         counts, up to half a step away; the name of such a variable of the grid, in which NaN is
         outside, too; or polygons over longitude and latitude, or x and y: the path of a GeoJSON
         file, what one says, or an object with ``__geo_interface__``.  Rows and cells outside are
         left out.
-    barriers : str or mapping, optional
+    barriers : str, path or mapping, optional
         What rows and cells do not see one another across, such as land between two seas: the path
         of a GeoJSON file of polygons over longitude and latitude, or x and y, what such a file
         says, or an object with ``__geo_interface__``.  It is a setting of `VecchiaGP`, which "auto"
@@ -260,7 +261,7 @@ def mapped(
     features: Any = None,
     method: str | GaussianProcess = "auto",
     kernel: Kernel | str | None = None,
-    background: xr.DataArray | str | None = None,
+    background: xr.DataArray | Path | None = None,
     mask: Any = None,
     max_std: float | None = None,
     min_neighbours: int | None = None,
@@ -274,6 +275,7 @@ def mapped(
     ``columns`` are those that rows have beside the target, and ``dates``, as `Named` has them.
     """
     _check(method, kernel, max_std, min_neighbours, settings)
+    like, background, mask = map(text_of, (like, background, mask))
     if isinstance(source, xr.DataTree):
         given = {key: value for key, value in locals().items() if key not in ("source", "settings")}
         return _of_tree(source, {**given, **settings})

@@ -37,10 +37,10 @@ def to_geotiff(
 
     Parameters
     ----------
-    maps : Dataset, DataArray or str
+    maps : Dataset, DataArray, str or path
         Maps over two dimensions, evenly spaced longitude and latitude, or x and y, such as those of
         `interpolate`; or the path of a prediction store, a Zarr group or a netCDF file with such.
-    path : str
+    path : str or path
         New file, which ends in .tif or .tiff.
     bands : str or sequence of str
         Further dimensions, such as "time", of whose values each is a band; those of targets,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
 import numpy as np
 
 from daskgp.errors import InputError
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Path: TypeAlias = str | os.PathLike[str]
 Drawn = TypeVar("Drawn", "Axes", np.ndarray)
 INK = "#35456b"
 ALARM = "#c8102e"

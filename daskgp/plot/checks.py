@@ -23,7 +23,6 @@ from daskgp.plot.canvas import (
     GREY,
     INK,
     LINES,
-    Path,
     check_matplotlib,
     finished,
     panel_on,
@@ -32,6 +31,7 @@ from daskgp.plot.canvas import (
 )
 from daskgp.plot.curves import calibration, counts_of
 from daskgp.plot.fields import residuals
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,6 @@ from daskgp.plot.canvas import (
     GREY,
     INK,
     LINES,
-    Path,
     finished,
     finite_values,
     panel_on,
@@ -23,6 +22,7 @@ from daskgp.plot.canvas import (
 )
 from daskgp.plot.fields import maps
 from daskgp.plot.places import columns_on_a_map
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,8 +18,8 @@ from daskgp.checks import shown
 from daskgp.data import crs, polygons
 from daskgp.errors import InputError
 from daskgp.plot import places
-from daskgp.plot.canvas import Path
 from daskgp.plot.places import Places
+from daskgp.typing import Path
 
 Coast: TypeAlias = bool | Path | Iterable[Any]
 

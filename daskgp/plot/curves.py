@@ -23,7 +23,6 @@ from daskgp.plot.canvas import (
     INK,
     LINES,
     MARKS,
-    Path,
     draw_reference,
     finished,
     finite_values,
@@ -33,6 +32,7 @@ from daskgp.plot.canvas import (
     tidy,
 )
 from daskgp.plot.places import squared, with_unit
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

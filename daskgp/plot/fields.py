@@ -14,13 +14,13 @@ from daskgp.plot import places
 from daskgp.plot.canvas import (
     ALARM,
     BAR,
-    Path,
     finished,
     finite_values,
     panels_on,
 )
 from daskgp.plot.coasts import Coast, lines_given, lines_on
 from daskgp.plot.places import Places
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

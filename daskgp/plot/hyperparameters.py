@@ -10,11 +10,11 @@ import numpy as np
 from daskgp.data import grids
 from daskgp.errors import InputError
 from daskgp.plot import places
-from daskgp.plot.canvas import Path
 from daskgp.plot.coasts import Coast
 from daskgp.plot.fields import maps
 from daskgp.plot.places import with_unit
 from daskgp.predict.hyperparameter_map import ERROR
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

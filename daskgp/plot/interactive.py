@@ -15,10 +15,10 @@ from daskgp.data import crs, grids
 from daskgp.data.stores import objects
 from daskgp.errors import InputError
 from daskgp.plot import places
-from daskgp.plot.canvas import Path
 from daskgp.plot.coasts import Coast, lines_given, lines_on
 from daskgp.plot.fields import FIELD_COLOURS, STD_COLOURS, range_of
 from daskgp.plot.places import Places
+from daskgp.typing import Path
 
 if TYPE_CHECKING:
     from holoviews import Layout

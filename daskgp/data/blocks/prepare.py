@@ -22,6 +22,7 @@ from daskgp.errors import InputError
 from daskgp.models import scaling
 from daskgp.runtime.executor import Executor
 from daskgp.runtime.progress import ShowProgress
+from daskgp.typing import Path
 
 __all__ = ["Prepared", "arrange", "prepare"]
 
@@ -58,7 +59,7 @@ class Prepared(NamedTuple):
 
 def prepare(
     source: Any,
-    store: str,
+    store: Path,
     order: str | Sequence[str] = "auto",
     block_rows: int | None = None,
     lengthscales: Sequence[float] | None = None,

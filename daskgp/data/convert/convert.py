@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from daskgp import checks, data
-from daskgp.checks import shown
+from daskgp.checks import shown, text_of
 from daskgp.data import crs, feature_units, grids, polygons, whole_dates
 from daskgp.data.categories import CATEGORIES, Coding, Levels
 from daskgp.data.categories import check as check_levels
@@ -49,6 +49,7 @@ from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
 from daskgp.models.fills import SURE
 from daskgp.runtime.progress import Amount, ShowProgress, progress_line
+from daskgp.typing import Path
 
 __all__ = ["Conversion", "convert"]
 
@@ -87,13 +88,13 @@ class Conversion(NamedTuple):
 
 def convert(
     source: Source,
-    destination: str,
+    destination: Path,
     target: str | Sequence[str] | None = None,
     features: str | Sequence[str] | None = None,
     block_rows: int | None = None,
     *,
     append: bool = False,
-    like: str | None = None,
+    like: Path | None = None,
     y_std: str | Sequence[str] | None = None,
     y_variance: str | Sequence[str] | None = None,
     weight: str | None = None,
@@ -102,7 +103,7 @@ def convert(
     offset: str | None = None,
     lower: str | None = None,
     upper: str | None = None,
-    mask: str | None = None,
+    mask: Path | None = None,
     geographic: Sequence[str] | str | bool | None = None,
     dates: Sequence[str] | str | bool | None = None,
     fill_values: Literal["auto"] | Sequence[float] | float | None = "auto",
@@ -159,7 +160,7 @@ def convert(
         Columns of numbers that likelihoods take beside the target, see `fit`: trials of a binomial
         one, exposure or offset of counts, bounds of a censored one.  They are kept as arrays of
         these names, which `fit` takes where its likelihood does.
-    mask : str, optional
+    mask : str or path, optional
         Variable of a grid. Points where it is NaN, or False or 0 if it holds booleans or integers,
         are left out.  Or, for any source, the path of a GeoJSON file (.geojson, .json) over
         longitude and latitude, or x and y, outside whose polygons rows are left out.
@@ -219,30 +220,30 @@ def convert(
     ((4, 2), array([10., 12., 11., 14.]))
     >>> folder.cleanup()
     """
-    destination = str(destination)
-    beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": mask}
+    url = str(destination)
+    beside = {"y_std": y_std, "y_variance": y_variance, "weight": weight, "mask": text_of(mask)}
     beside |= {"trials": trials, "exposure": exposure, "offset": offset}
     beside |= {"lower": lower, "upper": upper}
     asked = _Asked.of(source, target, features, geographic, dates, beside)
     asked = asked._replace(fills=numbers_of(fill_values))
-    addresses = (*sources.addresses(source), destination)
+    addresses = (*sources.addresses(source), url)
     places = remote.chosen(
         ("storage_options", storage_options, addresses),
-        ("destination_options", destination_options, (destination,)),
+        ("destination_options", destination_options, (url,)),
     )
     with remote.given(places):
         if append:
             own = {"block_rows": block_rows, "like": like, "geographic": geographic}
             _refuse_idle("append", **own, dates=dates)
-            groups.open_group(destination, "dataset")  # before its lock makes a folder
-            with locks.hold(destination, wait, clear_lock, resume=True) as claim:
-                return _append(asked, destination, claim, progress)
+            groups.open_group(url, "dataset")  # before its lock makes a folder
+            with locks.hold(url, wait, clear_lock, resume=True) as claim:
+                return _append(asked, url, claim, progress)
         _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
         if like is not None:
             _refuse_idle("like", dates=dates)
         kept = None if like is None else layout.layout_of(str(like))
         step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
-        return _made(asked, destination, step, progress, kept, str(like))
+        return _made(asked, url, step, progress, kept, str(like))
 
 
 def convert_for(

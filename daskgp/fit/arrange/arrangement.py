@@ -13,6 +13,7 @@ from daskgp.models.values import Theta
 from daskgp.posterior.posterior import Posterior
 from daskgp.posterior.training_rows import TrainingRows
 from daskgp.runtime.executor import Executor
+from daskgp.typing import Path
 
 
 class Home(NamedTuple):
@@ -24,7 +25,7 @@ class Home(NamedTuple):
 
     own: str | None = None
     spare: str | None = None
-    store: str | None = None
+    store: Path | None = None
 
 
 class SoFar(NamedTuple):
