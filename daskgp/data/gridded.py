@@ -90,6 +90,9 @@ PLAIN = {
     ),
     r"No columns to parse": "it is empty: choose another file",
     r"Not a gzipped file": "it is not compressed: give it a name without .gz",
+    r"found the following matches": (
+        "it is netCDF 4, which needs h5netcdf: pip install 'daskgp[io]'"
+    ),
     r"IO backends|unrecognized engine": (
         "it is not a whole netCDF or HDF5 file: fetch or write it again"
     ),

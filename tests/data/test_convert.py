@@ -390,6 +390,22 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, frame, monkeypatch):
     assert "pip install 'daskgp[io]'" in refused(source, tmp_path / "o.zarr", "temp")
 
 
+def test_netcdf_4_without_h5netcdf_names_the_extra(tmp_path, monkeypatch):
+    plugins = xr.backends.plugins
+    grid = xr.Dataset({"temp": ("x", [1.0, 2.0])}, {"x": [0.0, 1.0]})
+    grid.to_netcdf(tmp_path / "g.nc", engine="h5netcdf")
+    for name in ("h5netcdf", "netcdf4"):
+        reader = xr.backends.common.BACKEND_ENTRYPOINTS[name][1]
+        monkeypatch.setitem(xr.backends.common.BACKEND_ENTRYPOINTS, name, ("not_here", reader))
+    plugins.refresh_engines()
+    try:
+        line = refused(tmp_path / "g.nc", tmp_path / "o.zarr", "temp")
+    finally:
+        monkeypatch.undo()
+        plugins.refresh_engines()
+    assert line.endswith("it is netCDF 4, which needs h5netcdf: pip install 'daskgp[io]'")
+
+
 @pytest.mark.parametrize(
     ("url", "command"),
     [
