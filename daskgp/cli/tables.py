@@ -315,7 +315,8 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     table.add_row("iterations", f"{len(estimator.history_)}")
     last = estimator.history_[-1] if estimator.history_ else {}
     if "predicted_gain" in last:
-        gain, enough = last["predicted_gain"], estimator.tol * len(estimator.hyperparameters_)
+        gain, tol = last["predicted_gain"], estimator.recipe().tol
+        enough = tol * len(estimator.hyperparameters_)
         said = "has converged" if gain <= enough else "has not converged: raise max_iter"
         label = "gain of one more step of training"
         table.add_row(label, f"{gain:.2g} nats of the objective; training {said}")

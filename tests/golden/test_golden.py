@@ -1,11 +1,13 @@
-"""Models of earlier versions predict what they did: see write.py beside this file."""
+"""Models of earlier versions predict what they did, and info shows them: see write.py here."""
 
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from daskgp.cli.__main__ import main
 from tests.golden.answers import answers
 from tests.golden.write import MODELS, load
 
@@ -28,6 +30,8 @@ def test_a_model_of_an_earlier_version_predicts_the_same(name, tmp_path):
     with np.load(tmp_path / "answers.npz") as kept, np.load(tmp_path / "rows.npz") as rows:
         wanted, rows = dict(kept), dict(rows)
     assert wanted
+    shown = CliRunner().invoke(main, ["info", f"{tmp_path}/model.zarr"])
+    assert shown.exit_code == 0, shown.output
     for question in dict.fromkeys(key.split("/")[0] for key in wanted):
         near = DRAWN if question == "samples" else EXACT
         near = BY_SINES if name.startswith("geographic") else near

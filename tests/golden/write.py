@@ -174,6 +174,7 @@ MODELS = {
     **{f"method-{name}": (cases.fixed(name), "plain") for name in cases.SETTINGS},
     "trained-sgpr": (cases.make("sgpr", n_inducing=6), "coarse"),
     "trained-lma": (cases.make("lma"), "coarse"),
+    "trained-experts": (cases.make("experts"), "coarse"),
     "lma-order": (lma(neighbours="order", markov_order=2, prediction="paper"), "plain"),
     "lma-blocks": (lma(predict_rows=None), "plain"),
     **{
