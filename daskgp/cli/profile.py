@@ -13,7 +13,7 @@ from daskgp.data import prediction_store
 from daskgp.data.blocks.layout import read_layout
 from daskgp.data.rows import GEOGRAPHIC, GIVEN
 from daskgp.data.stores import groups, locks, models, remote, run_records, transactions
-from daskgp.errors import StoreError
+from daskgp.errors import SettingError, StoreError
 from daskgp.kernels.registry import unknown
 from daskgp.kernels.units import in_users_units
 from daskgp.models.scaling import Scaling
@@ -234,6 +234,14 @@ def counted(posterior: Posterior) -> str:
     return "values" if posterior.joint or posterior.each else "rows"
 
 
+def evidence(estimator: GaussianProcess) -> float | None:
+    """Return the log evidence or its bound, None for a model that has none in units of y."""
+    try:
+        return estimator.log_marginal_likelihood()
+    except (SettingError, StoreError):
+        return None
+
+
 def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
     from daskgp.posterior.layers import Tails
 
@@ -243,11 +251,9 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         posterior.scaling.transform,
         posterior.layer(Tails),
     )
-    method, bayes = posterior.method, None
+    method = posterior.method
     first = posterior.each[0] if posterior.each else posterior
     has_noise = posterior.likelihood is None and method.shows_noise
-    if estimator.objective_ is not None and method.has_evidence:
-        bayes = estimator.log_marginal_likelihood()
     return {
         "model": estimator.model_name,
         counted(posterior): estimator.n_rows_,
@@ -265,7 +271,7 @@ def _fitted(estimator: GaussianProcess) -> dict[str, Any]:
         "spread": posterior.spread,
         "tails": None if tails is None else tails.described,
         "objective": estimator.objective_,
-        "log_evidence_or_bound": bayes,
+        "log_evidence_or_bound": evidence(estimator),
         "iterations": len(estimator.history_),
         "hyperparameters": [row._asdict() for row in estimator.hyperparameters_],
         "varying": varying_of(estimator),

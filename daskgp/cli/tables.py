@@ -310,8 +310,8 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     if estimator.objective_ is None:
         return
     table.add_row("objective", f"{estimator.objective_:.8g}")
-    if estimator.solved_.method.has_evidence:
-        table.add_row("log evidence or bound", f"{estimator.log_marginal_likelihood():.8g}")
+    if (evidence := profile.evidence(estimator)) is not None:
+        table.add_row("log evidence or bound", f"{evidence:.8g}")
     table.add_row("iterations", f"{len(estimator.history_)}")
     last = estimator.history_[-1] if estimator.history_ else {}
     if "predicted_gain" in last:

@@ -30,8 +30,9 @@ def test_a_model_of_an_earlier_version_predicts_the_same(name, tmp_path):
     with np.load(tmp_path / "answers.npz") as kept, np.load(tmp_path / "rows.npz") as rows:
         wanted, rows = dict(kept), dict(rows)
     assert wanted
-    shown = CliRunner().invoke(main, ["info", f"{tmp_path}/model.zarr"])
-    assert shown.exit_code == 0, shown.output
+    for form in ([], ["--json"]):
+        shown = CliRunner().invoke(main, ["info", *form, f"{tmp_path}/model.zarr"])
+        assert shown.exit_code == 0, shown.output
     for question in dict.fromkeys(key.split("/")[0] for key in wanted):
         near = DRAWN if question == "samples" else EXACT
         near = BY_SINES if name.startswith("geographic") else near
