@@ -349,7 +349,7 @@ def structures(
         and noise_variance is not None
         and base.targets != "joint"
     ):
-        begun |= {"lengthscale": first.lengthscale, "variance": first.variance}
+        begun |= {name: getattr(first, name) for name in ("lengthscale", "variance", "active_dims")}
         noise = {"noise_variance": noise_variance}
     found = []
     if profile.varying > 1 and profile.alike:
@@ -367,12 +367,12 @@ def structures(
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
     if profile.series.cycles:
-        own = _of_cycles(profile)
         name = f"matern32 + {len(profile.series.cycles)} periodic * rbf"
-        found.append(tried(own, name, max_iter=CYCLE_STEPS))
+        own = {"noise_variance": profile.series.noise, "max_iter": CYCLE_STEPS}
+        found.append(tried(_of_cycles(profile), name, **own))
         if trends:
             name = f"{name}, linear trend"
-            found.append(tried(own, name, mean="linear", max_iter=CYCLE_STEPS))
+            found.append(tried(_of_cycles(profile), name, mean="linear", **own))
     return found
 
 

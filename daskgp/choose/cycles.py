@@ -23,6 +23,8 @@ GAIN = 0.02
 CLIPPED = 5.0
 """Normal standard deviations of a residual beyond which it is an outlier."""
 LEAST_ROWS = 50
+LEAST_LEFT = 0.1
+"""Least variance of what is left beside noise, in that of the noise."""
 ZOOM = 41
 """Frequencies among which that of a line is found at last."""
 
@@ -37,14 +39,15 @@ class Cycle(NamedTuple):
 class Series(NamedTuple):
     """Cycles of a series, the strongest first, and what is left without them.
 
-    ``reach`` is the range of x, ``variance`` that of the rest, and ``length`` the distance at which
-    half of it is reached.
+    ``reach`` is the range of x, ``variance`` that of the rest but noise, ``length`` the distance at
+    which half of it is reached, and ``noise`` its variance as a share of that of y.
     """
 
     cycles: tuple[Cycle, ...] = ()
     reach: float = 0.0
     variance: float = 0.0
     length: float = 0.0
+    noise: float = 0.0
 
 
 def of_series(x: np.ndarray, y: np.ndarray) -> Series:
@@ -61,7 +64,7 @@ def of_series(x: np.ndarray, y: np.ndarray) -> Series:
     turns /= reach
     gaps = np.diff(np.unique(turns))
     fastest = min(0.5 / float(gaps.min()), MOST_TURNS) if len(gaps) else 0.0
-    trend = np.vander(turns - 0.5, 3)
+    trend, spread = np.vander(turns - 0.5, 3), float(y.var())
     left = _clipped(_rest(trend, y))
     y, found = left, list[float]()
     while len(found) < MOST and (line := _line(turns, left, fastest, found)) is not None:
@@ -82,18 +85,21 @@ def of_series(x: np.ndarray, y: np.ndarray) -> Series:
     ]
     rest = y - design @ values
     ordered = tuple(sorted(cycles, key=lambda one: -one.variance))
-    return Series(ordered, reach, float(rest.var()), reach * _length(turns, rest))
+    length, noise = _variogram(turns, rest)
+    left = max(float(rest.var()) - noise, LEAST_LEFT * noise)
+    return Series(ordered, reach, left, reach * length, noise / spread)
 
 
-def _length(turns: np.ndarray, rest: np.ndarray) -> float:
-    """Return the distance at which differences are half of what they grow to, beyond noise."""
+def _variogram(turns: np.ndarray, rest: np.ndarray) -> tuple[float, float]:
+    """Return the distance at which differences are half of what they grow to, and the noise."""
     order = np.argsort(turns)
     x, values = turns[order], rest[order]
     lags = 2 ** np.arange(max(int(np.log2(len(x) / 4)), 1))
     apart = np.array([np.median(x[lag:] - x[:-lag]) for lag in lags])
     half = np.array([np.mean((values[lag:] - values[:-lag]) ** 2) / 2 for lag in lags])
     beyond = half >= (half[0] + half.max()) / 2
-    return float(max(apart[np.argmax(beyond)], apart[0], np.finfo(float).tiny))
+    tiny = float(np.finfo(float).tiny)
+    return max(float(apart[np.argmax(beyond)]), float(apart[0]), tiny), max(float(half[0]), tiny)
 
 
 def _clipped(rest: np.ndarray) -> np.ndarray:

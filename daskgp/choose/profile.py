@@ -175,7 +175,7 @@ def of_rows(
     share, per_place = repeats.of_sketch(sums.inputs)
     telling = repeats.telling(sums.inputs, sums.rows, X)
     constant = tuple(names[j] for j in np.flatnonzero(flat) if j not in rows.columns.sphere)
-    discrete = tuple(names[j] for j in few)
+    discrete = tuple(names[j] for j in few if names[j] not in rows.categories)
     kind: Kind = "measured" if told == "gaussian" else _kind(sums, y, rows)
     times = times_of(rows) if time is None else (time,)
     token, scatters = str(dask.base.tokenize(*sums.parts)), False

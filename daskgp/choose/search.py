@@ -246,8 +246,9 @@ class Search:
 
     @property
     def _share_of_structure(self) -> float:
-        """Share of the budget for kernels: that of all trials where methods need none."""
-        return SEARCH if self.trials.most_rows <= STRUCTURE_ROWS else STRUCTURE
+        """Share of the budget for kernels: that of all trials where methods may need none."""
+        few = self.trials.most_rows <= STRUCTURE_ROWS or self.profile.series.cycles
+        return SEARCH if few else STRUCTURE
 
     def _as_method(self, start: Tried | None, several: Sequence[Candidate]) -> list[Tried]:
         """Return the trial of a kernel as that of a method, if the exact GP has seen all rows."""

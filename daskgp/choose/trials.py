@@ -322,7 +322,7 @@ class Trials:
         now = time.monotonic()
         late, by_clock = now >= self.end_of_search, self.kept_back is not None
         for candidate in candidates:
-            played = _key(candidate, rows) in self._played
+            played = self._key(candidate, rows) in self._played
             if late and not played:
                 continue
             if self.plan(candidate, rows) is None:  # said when its last fit is looked at
@@ -397,7 +397,7 @@ class Trials:
     def _pace(self, made: Sequence[Tried], rows: int, expected: float, took: float) -> None:
         """Remember how long trials took, if they were made now and none was cut short."""
         whole = all(not (one.trial.failed or one.trial.stopped) for one in made)
-        if whole and not any(_key(one.candidate, rows) in self._played for one in made):
+        if whole and not any(self._key(one.candidate, rows) in self._played for one in made):
             methods = frozenset(one.trial.method for one in made)
             self._paces.append(Pace(methods, expected, took))
 
@@ -531,8 +531,7 @@ class Trials:
         self, fold: Fold, work: Callable[..., Any], *given: Any, nodes: Sequence[Any] = ()
     ) -> list[HeldOut]:
         """Return what tasks make of the held-out rows that trials are scored on."""
-        wanted = min(TEST_ROWS, max(LEAST_TEST_ROWS, int(PER_SECOND * self.rules.seconds)))
-        share = wanted / len(self.parts.folds) / max(self.parts.tested(fold), 1)
+        share = self._wanted_rows / len(self.parts.folds) / max(self.parts.tested(fold), 1)
         task = partial(work, self.parts, fold, share, self.rules.seed, *given)
         found = map_all(task, self.parts.spans, self._quiet, "held-out", nodes)
         return [one for one in found if len(one.y)]
@@ -558,7 +557,7 @@ class Trials:
 
     def _keep(self, one: Tried, rows: int) -> None:
         """Keep a trial for a search that goes on, unless it is kept already."""
-        key = _key(one.candidate, rows)
+        key = self._key(one.candidate, rows)
         if self.kept is None or key in self._played or not one.lasting:
             return
         notes = {
@@ -573,9 +572,9 @@ class Trials:
 
     def _again(self, candidate: Candidate, rows: int) -> Tried | None:
         """Return the trial that is kept of a candidate, if there is one."""
-        if _key(candidate, rows) not in self._played:
+        if self._key(candidate, rows) not in self._played:
             return None
-        notes, arrays = self._played[_key(candidate, rows)]
+        notes, arrays = self._played[self._key(candidate, rows)]
         none = np.full(arrays["y"].shape, np.nan)  # of earlier versions
         found = HeldOut(**{"ranked": none, "right": none, **arrays})
         kernel = None if notes["kernel"] is None else kernel_from_dict(notes["kernel"])
@@ -583,6 +582,22 @@ class Trials:
         loss = loss_of(found, self.rules.metric)
         noise, cells = notes["noise_variance"], self._cells(found)
         return Tried(trial, candidate, loss, found, kernel, noise, cells=cells)
+
+    def _key(self, candidate: Candidate, rows: int) -> str:
+        """Return text that tells trials apart, by all settings and by the rows that are held out.
+
+        Other versions may have held out others.
+        """
+        own = candidate.estimator.get_params(deep=False).items()
+        settings = {name: identity_of(value) for name, value in own if name not in NOT_OF_TRIALS}
+        sizes = [self.parts.tested(fold) for fold in self.parts.folds]
+        token = dask.base.tokenize(settings, sizes, self._wanted_rows, self.profile.at_places)
+        return f"{candidate.stage}|{candidate.method}|{candidate.structure}|{rows}|{token}"
+
+    @property
+    def _wanted_rows(self) -> int:
+        """Held-out rows that trials are scored on."""
+        return min(TEST_ROWS, max(LEAST_TEST_ROWS, int(PER_SECOND * self.rules.seconds)))
 
     def _named(self, candidate: Candidate, kernel: Kernel | None) -> str:
         """Return the structure of the kernel that a trial has found."""
@@ -611,14 +626,6 @@ def whole(tried: Sequence[Tried]) -> list[Tried]:
     """Return the trials that have predicted as many held-out rows as any of them."""
     most = max((len(one.loss) for one in tried), default=0)
     return [one for one in tried if len(one.loss) == most]
-
-
-def _key(candidate: Candidate, rows: int) -> str:
-    """Return text that tells trials of a search apart, by all settings of the estimator."""
-    own = candidate.estimator.get_params(deep=False).items()
-    settings = {name: identity_of(value) for name, value in own if name not in NOT_OF_TRIALS}
-    token = dask.base.tokenize(settings)
-    return f"{candidate.stage}|{candidate.method}|{candidate.structure}|{rows}|{token}"
 
 
 def _placeholder(rows: data.Rows, n: int) -> data.Rows:

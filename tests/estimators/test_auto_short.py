@@ -1,6 +1,7 @@
 """Promises of AutoGP with little time: few rows go to the exact GP, methods are told by many."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import daskgp
@@ -61,7 +62,7 @@ def test_many_features_are_given_neighbours_too():
 
 
 def test_a_kernel_of_one_column_may_repeat_and_others_begin_where_the_first_has_ended():
-    series = Series((Cycle(365.25, 2.0), Cycle(7.0, 0.5)), 1_500.0, 0.3, 20.0)
+    series = Series((Cycle(365.25, 2.0), Cycle(7.0, 0.5)), 1_500.0, 0.3, 20.0, 0.1)
     profile = profiling.Profile(500, ("t",), (), (), "measured", 0.0, series=series)
     first = kernels.Matern32(lengthscale=(2.0,), variance=3.0, ard=True)
     several = structures(daskgp.ExactGP(), profile, first, 0.2)
@@ -181,3 +182,42 @@ def test_rows_of_a_place_that_is_held_out_err_alike():
     alone = board.best.scores
     assert board.best.error > 2 * np.sqrt(0.5 / 1_200)
     assert np.isfinite(alone["rmse"])
+
+
+def test_kernels_on_the_sphere_begin_where_the_first_has_ended():
+    first = kernels.Matern32((2.0,), 3.0, ard=True, active_dims=((0, 1),))
+    profile = profiling.Profile(500, ("lon", "lat"), (), (), "measured", 0.0)
+    for one in structures(daskgp.ExactGP(geographic=[0, 1]), profile, first, 0.2):
+        kernel = one.estimator.kernel
+        assert getattr(kernel, "lengthscale", None) is None or kernel.active_dims == ((0, 1),)
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-180, 180, 150), rng.uniform(-80, 80, 150)])
+    y = np.sin(np.radians(X[:, 0])) + 0.1 * rng.standard_normal(150)
+    model = daskgp.AutoGP(time_budget=20, progress=False, geographic=[0, 1]).fit(X, y)
+    assert model.chosen_.scores["rmse"] < 0.4
+
+
+def test_a_category_is_not_called_a_number():
+    X = pd.DataFrame({"a": np.arange(90.0), "kind": np.tile(["u", "v", "w"], 30)})
+    rows = data.rows_of(X, np.arange(90.0), None, True)
+    profile = profiling.of_rows(rows, None, Executor.current(False))
+    assert "kind" in rows.categories
+    assert profile.discrete == ()
+
+
+def test_trials_of_other_held_out_rows_are_made_again(monkeypatch, tmp_path):
+    X, y, _ = waves(1_500)
+    own = {"candidates": [daskgp.SGPR("matern52", n_inducing=15, max_iter=2)], "progress": False}
+    url, made, run = str(tmp_path / "c"), [], trying.Trials._run
+    monkeypatch.setattr(trying.Trials, "_run", lambda *given: made.append(1) or run(*given))
+
+    def stopped(*given):
+        raise KeyboardInterrupt
+
+    for least, trials in ((1_000, 1), (1_000, 1), (500, 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(trying, "LEAST_TEST_ROWS", least)
+            patch.setattr(daskgp.AutoGP, "_last", stopped)
+            with pytest.raises(KeyboardInterrupt):
+                daskgp.AutoGP(time_budget=5, **own).fit(X, y, checkpoint=url)
+        assert len(made) == trials
