@@ -306,7 +306,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, profile)
             own = float(self.time_budget), self._bytes(), self.metric, self.random_state
-            rules = Rules(*own, regions=self.task != "interpolate")
+            rules = Rules(*own, self.task != "interpolate", self.task == "forecast")
             with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
                 trials = Trials(rules, rows, parts, profile, url, executor, began, kept, advance)
                 running.append(trials)

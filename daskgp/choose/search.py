@@ -299,20 +299,22 @@ class Search:
         best = self._compared[0]
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
         simple = [*shared, first, *found]
-        return next(one for one in simple if not one.surely_worse(best))
+        heavy = self.profile.heavy
+        return next(one for one in simple if not one.surely_worse(best, heavy))
 
     def _trials_of_structures(
         self, first: Tried, others: Sequence[Candidate], rows: int, share: float
     ) -> list[Tried]:
         """Return the trials of kernels, the simplest first.
 
-        Where cycles are found, what has none is not tried beside it.
+        Where cycles are found, what has none is not tried beside it, and a trend only in forecasts.
         """
         cyclic = [one for one in others if one.cyclic]
-        found = self._trials(cyclic, min(rows, CYCLE_ROWS), share)
+        known = [one for one in cyclic if self.trials.rules.forecast or one is cyclic[0]]
+        found = self._trials(known, min(rows, CYCLE_ROWS), share)
         if found and rows > CYCLE_ROWS:
-            found = self._holding([one.next() for one in found], rows, share)
-        if any(first.surely_worse(one) for one in found):
+            found = self._holding([one.next() for one in found], rows, share) or found
+        if any(first.surely_worse(one, self.profile.heavy) for one in found):
             return found
         return [*self._trials([one for one in others if not one.cyclic], rows, share), *found]
 
@@ -489,7 +491,9 @@ class Search:
         Few rows may prefer a kernel that many do not.
         """
         own, rows = best.candidate, best.trial.rows
-        if rows <= STRUCTURE_ROWS or not own.holds or own.coded:  # which keeps its own kernel
+        if (
+            rows <= STRUCTURE_ROWS or not own.holds or own.coded or own.cyclic
+        ):  # which keeps its own kernel
             return best
         others = [one for one in self._compared if one.candidate.structure != own.structure]
         other = [self._begun(replace(own, stage="structure"), one) for one in others]

@@ -95,16 +95,19 @@ class Tried(NamedTuple):
         """Mean of the loss."""
         return float(np.nanmean(self.loss))
 
-    def surely_worse(self, other: Tried) -> bool:
+    def surely_worse(self, other: Tried, heavy: bool = False) -> bool:
         """Return True if the loss is greater than that of another beyond chance, row by row.
 
-        Rows of a region that is held out err together, so that chance is that of regions.
+        Rows of a region that is held out err together, so that chance is that of regions.  Where
+        tails are ``heavy`` the differences of a tenth of the rows at either end count as the next.
         """
         n = min(len(self.loss), len(other.loss))
         difference = self.loss[:n] - other.loss[:n]
         known = np.isfinite(difference)
         cells = None if self.cells is None else self.cells[:n][known]
         difference = difference[known]
+        if heavy and len(difference):
+            difference = np.clip(difference, *np.quantile(difference, [0.1, 0.9]))
         error = error_of(difference, cells)
         return bool(len(difference) and difference.mean() > SURELY * error)
 
@@ -157,8 +160,8 @@ class Rules:
         Most memory of a process.
     metric : {"nlpd", "crps", "rmse"}
     seed : int
-    regions : bool
-        Whether whole regions, or the last part of time, are held out.
+    regions, forecast : bool
+        Whether whole regions, or the last part of time, are held out; and whether it is time.
     """
 
     seconds: float
@@ -166,6 +169,7 @@ class Rules:
     metric: str
     seed: int
     regions: bool = False
+    forecast: bool = False
 
 
 @dataclass
