@@ -227,7 +227,7 @@ def test_where_tails_are_heavy_a_few_rows_do_not_hide_what_is_worse():
     rng = np.random.default_rng(0)
     loss = rng.standard_normal(1_000)
     better = loss - 0.2 - 0.1 * rng.standard_normal(1_000)
-    better[:5] += 100 * rng.standard_normal(5)
+    better[0] += 300
     one, other = (trying.Tried(None, None, own, None, None, None) for own in (loss, better))
     assert not one.surely_worse(other)
     assert one.surely_worse(other, heavy=True)
