@@ -43,7 +43,7 @@ SMALL, FEW_FEATURES = 5_000, 3
 """Rows up to which the exact GP is taken where it is as good as others, and features up to which it
 is not tried beyond them."""
 SCALES_FEATURES = 4
-"""Most features with which a sum of two scales is tried."""
+"""Most features with which a sum of two scales is tried, and hyper-parameters that vary."""
 SLOWLY, CYCLE_STEPS = 0.5, 15
 """Lengthscale over which cycles begin to change, in the range of the data, and most iterations of
 their training, which begins near its end."""

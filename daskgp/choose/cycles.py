@@ -86,8 +86,8 @@ def of_series(x: np.ndarray, y: np.ndarray) -> Series:
     rest = y - design @ values
     ordered = tuple(sorted(cycles, key=lambda one: -one.variance))
     length, noise = _variogram(turns, rest)
-    left = max(float(rest.var()) - noise, LEAST_LEFT * noise)
-    return Series(ordered, reach, left, reach * length, noise / spread)
+    variance = max(float(rest.var()) - noise, LEAST_LEFT * noise)
+    return Series(ordered, reach, variance, reach * length, noise / spread)
 
 
 def _variogram(turns: np.ndarray, rest: np.ndarray) -> tuple[float, float]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from daskgp.assess.leaderboard import HeldOut, Leaderboard
 from daskgp.choose.candidates import (
+    SCALES_FEATURES,
     SMALL,
     Candidate,
     methods,
@@ -193,7 +194,8 @@ class Search:
     def _variants(self, best: Tried | None, several: Sequence[Candidate]) -> list[Candidate]:
         """Return what has hyper-parameters that vary, if residuals spread as if they did."""
         alike = best is not None and best.candidate.gaussian and not best.candidate.varies
-        if best is None or not alike or not spread_varies(best.held_out):
+        few = self.profile.varying <= SCALES_FEATURES
+        if best is None or not (alike and few) or not spread_varies(best.held_out):
             return []
         local = [self._begun(one, best) for one in several if one.method == "vecchia"]
         return [one.having(varying="auto") for one in local if one.gaussian and not one.varies]
@@ -519,6 +521,8 @@ class Search:
         return [one for one in candidates if self._possible_one(one)]
 
     def _possible_one(self, candidate: Candidate) -> bool:
+        if candidate.varies and self.profile.varying > SCALES_FEATURES:
+            return False  # their training takes long there, and no deadline ends it
         try:
             return bool(self._possible([candidate]))
         except DaskgpError:
