@@ -16,7 +16,7 @@ PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest $(PARALLEL)
 
 # Methods that changed since then, by default within the last day, are tested with their whole contract.
-BASE ?= $(shell git rev-list -1 --before=$$(($$(git show -s --format=%ct) - 86400)) HEAD 2>/dev/null)
+BASE ?= $(shell { git rev-list -1 --before=$$(($$(git show -s --format=%ct) - 86400)) HEAD; } 2>/dev/null)
 
 LOWEST := .venv-lowest
 # Quick tests: mathematics, methods, stores, sources and estimators, without clusters to speak of.

@@ -57,6 +57,14 @@ def test_links_lead_somewhere(page):
     assert not broken(page)
 
 
+def test_links_elsewhere_are_encrypted():
+    links = {link for page in ALL for link in re.findall(r"\]\((http[^)\s]+)", prose(page))}
+    assert len(links) > 20
+    assert not [
+        link for link in links if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/\S*)?", link)
+    ]
+
+
 def test_what_leads_nowhere_is_found(tmp_path):
     (tmp_path / "other.md").write_text("# A heading, `with` code\n")
     page = tmp_path / "page.md"
