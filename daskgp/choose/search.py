@@ -45,6 +45,8 @@ logger = logging.getLogger("daskgp")
 
 STRUCTURE = 0.2
 """Share of the budget that the comparison of kernels may take."""
+ROBUST = 0.2
+"""Share of the budget that the first trial with Student-t noise may take."""
 STRUCTURE_ROWS, FIRST_ROWS, GROWTH = 2_000, 4_000, 4
 """Rows of the trials of kernels, of the first round of methods, and growth from round to round."""
 HELD = 0.5
@@ -142,7 +144,9 @@ class Search:
         """
         if start is None:
             return None
-        found = self._trials(self._if_possible(candidates[:1]), start.trial.rows, SEARCH)
+        left = self.trials.left / self.trials.rules.seconds
+        with self.trials.within(1 - left + ROBUST if math.isfinite(left) else SEARCH):
+            found = self._trials(self._if_possible(candidates[:1]), start.trial.rows, SEARCH)
         better = [one for one in found if one.median_error < start.median_error]
         return next((one for one in better if start.surely_worse(one)), None)
 
