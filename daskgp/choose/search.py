@@ -140,15 +140,15 @@ class Search:
     def _robust(self, start: Tried | None, candidates: Sequence[Candidate]) -> Tried | None:
         """Return the trial with Student-t noise of the first method, if Gaussian noise is worse.
 
-        It is to be in the median of errors too, as a few rows of huge loss do not count.
+        It is to be so by the CRPS too, as the density alone says much of a few rows.
         """
         if start is None:
             return None
         left = self.trials.left / self.trials.rules.seconds
         with self.trials.within(1 - left + ROBUST if math.isfinite(left) else SEARCH):
             found = self._trials(self._if_possible(candidates[:1]), start.trial.rows, SEARCH)
-        better = [one for one in found if one.median_error < start.median_error]
-        return next((one for one in better if start.surely_worse(one)), None)
+        better = [one for one in found if start.surely_worse(one)]
+        return next((one for one in better if one.surely_closer(start)), None)
 
     # -- what time is left for -------------------------------------------------------------------
 

@@ -111,10 +111,15 @@ class Tried(NamedTuple):
         error = error_of(difference, cells)
         return bool(len(difference) and difference.mean() > SURELY * error)
 
-    @property
-    def median_error(self) -> float:
-        """Median absolute error of the held-out rows."""
-        return float(np.nanmedian(np.abs(self.held_out.y - self.held_out.mean)))
+    def surely_closer(self, other: Tried) -> bool:
+        """Return True if the CRPS is less than that of another beyond chance."""
+        n = min(len(self.loss), len(other.loss))
+        difference = (other.held_out.crps[:n] - self.held_out.crps[:n]).mean(axis=1)
+        known = np.isfinite(difference)
+        cells = None if self.cells is None else self.cells[:n][known]
+        difference = difference[known]
+        error = error_of(difference, cells)
+        return bool(len(difference) and difference.mean() > SURELY * error)
 
     def mostly_better(self, other: Tried) -> bool:
         """Return True if the loss is less than that of another, a tenth of either end left out.
