@@ -300,6 +300,15 @@ def test_growth_measures_commands_and_steps(tmp_path):
 
 
 @pytest.mark.slow
+def test_overheads_are_those_of_commands_and_of_graphs(tmp_path):
+    records, printed = run(tmp_path, "overheads")
+    commands = [r for r in records if r["key"]["part"] == "commands"]
+    assert all(r["wall_s"] > 0 and r["cpu_s"] > 0 for r in commands)
+    assert {r["key"]["chunks"] for r in records if r not in commands} == {100, 400}
+    assert printed.count("| processor seconds |") == 2
+
+
+@pytest.mark.slow
 def test_linear_methods_pass_over_the_rows_and_predict(tmp_path):
     records, printed = run(tmp_path, "linear", "--threads", 1)
     assert [r["key"]["rows"] for r in records if r["key"]["method"] == "sgpr"] == [2_000, 4_000]
