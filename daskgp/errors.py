@@ -130,6 +130,10 @@ class MemoryRunError(RunError):
     a worker died on one task, most likely out of memory: choose smaller blocks
     """
 
+    seen: str
+    where: str
+    remedy: str
+
     def __init__(
         self,
         seen: str,

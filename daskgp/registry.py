@@ -32,6 +32,9 @@ class Registry(dict[str, T]):
         Those of the package.
     """
 
+    what: str
+    group: str
+
     def __init__(self, what: str, group: str, known: Mapping[str, T]) -> None:
         super().__init__(known)
         self.what, self.group = what, group

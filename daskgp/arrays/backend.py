@@ -25,7 +25,7 @@ from daskgp.checks import shown
 from daskgp.errors import DeviceError, DeviceMemoryError, SettingError
 from daskgp.typing import Array
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 NO_GPU = "install daskgp[gpu] on a machine with an NVIDIA GPU, or ask for device='cpu'"
 _announced: set[str] = set()

@@ -19,7 +19,7 @@ from daskgp.arrays.backend import namespace, number
 from daskgp.errors import InputError, NumericalError
 from daskgp.typing import Array
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Told:

@@ -28,7 +28,7 @@ from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
 from daskgp.runtime.process import single_blas_thread
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 FEW = 50
 """Held-out values, below which the standard error of the factor is above a tenth."""

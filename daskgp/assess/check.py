@@ -50,7 +50,7 @@ from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 from daskgp.typing import Path
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SAMPLE_ROWS = 2_000
 """Rows of the sample."""

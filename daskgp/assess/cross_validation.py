@@ -38,7 +38,7 @@ from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import single_blas_thread
 from daskgp.typing import Path
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 MOST_SHOWN = 20
 """Most folds that a table shows one by one."""

@@ -38,7 +38,7 @@ from daskgp.predict.stored import Node, check_visible, opened
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.runtime.process import single_blas_thread
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 BINS = 200
 """Classes of the distribution function that observations are counted by."""

@@ -55,7 +55,7 @@ from daskgp.typing import Device, LikelihoodName, Mean, Path, UnseenName
 if TYPE_CHECKING:
     from daskgp.data.folds import Parts
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Task = Literal["interpolate", "gaps", "forecast"]
 Metric = Literal["nlpd", "crps", "rmse"]

@@ -299,8 +299,8 @@ def hyperparameters_of(candidate: Candidate, rows: data.Rows) -> int:
 
 def drawn_share(candidate: Candidate, n: int, rows: data.Rows) -> float:
     """Return the share of n rows whose conditionals hyper-parameters are trained on."""
-    asked = candidate.estimator.training_rows
-    number = conditionals.wanted(asked, n, hyperparameters_of(candidate, rows))
+    local: Any = candidate.estimator
+    number = conditionals.wanted(local.training_rows, n, hyperparameters_of(candidate, rows))
     return min(1.0, number / max(n, 1))
 
 

@@ -41,7 +41,7 @@ from daskgp.choose.trials import SEARCH, Trials, Tried, whole
 from daskgp.errors import DaskgpError, PlanError, RunError
 from daskgp.estimators.exact import ExactGP
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 STRUCTURE = 0.2
 """Share of the budget that the comparison of kernels may take."""

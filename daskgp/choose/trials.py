@@ -55,7 +55,7 @@ from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import Advance
 from daskgp.train.callbacks import Deadline, calling, until
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SEARCH = 0.6
 """Share of the budget that trials may take; the rest is for the last fit."""

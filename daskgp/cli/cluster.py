@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daskgp.runtime.executor import Executor
     from daskgp.typing import Device
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 
 class Workers(NamedTuple):

@@ -91,7 +91,7 @@ def cross_validate(
     asked = Wanted(1 if isinstance(number, str) else number, _blocks(blocks), groups, time, seed)
     asked.check()
     method = _method(data, columns, described)
-    model = build_estimator(*described._replace(model=method), settings_in(columns))
+    model: Any = build_estimator(*described._replace(model=method), settings_in(columns))
     more: dict[str, Any] = {} if metrics is None else {"metrics": names_or_none(metrics)}
     rows = _rows(data, columns | {name: getattr(model, name) for name in SETTINGS})
     with cluster.executor(model.device):

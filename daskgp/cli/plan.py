@@ -64,8 +64,9 @@ def plan(
         training(url) as (X, y, _),
         cluster.executor(device, started) as executor,
     ):
-        auto = isinstance(estimator, AutoGP)
-        estimator, others = estimator._costliest(X, y) if auto else (estimator, [])
+        others: list[Any] = []
+        if isinstance(estimator, AutoGP):
+            estimator, others = estimator._costliest(X, y)
         rows, remedy = estimator.recipe().rows_of(X, y, spill="", shared_memory=True), None
         threads = executor.threads() if started else cluster.workers or executor.threads()
         limit = local_memory_limit(cluster.memory_limit or "auto") or None

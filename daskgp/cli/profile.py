@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daskgp.estimators import GaussianProcess
     from daskgp.posterior.posterior import Posterior
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 DATASET, MODEL, PREDICTIONS = "dataset", "model", "predictions"
 

@@ -20,7 +20,7 @@ import click
 
 from daskgp.errors import DaskgpError, InputError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 RESUMABLE = "predict"

@@ -41,7 +41,7 @@ def score(
 
     began = time.perf_counter()
     cluster.check()
-    model = load(model_store, device)
+    model: Any = load(model_store, device)
     estimator = model if isinstance(model, GaussianProcess) else model.parts_[0]
     rows = rows_to_compare(estimator, test, columns)
     posterior = estimator.solved_

@@ -17,7 +17,7 @@ from daskgp.errors import InputError
 from daskgp.models import categories
 from daskgp.models.categories import is_number, numbers_of, shown, unseen
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 CATEGORIES = "categories"
 """Attribute of a dataset store with the levels of its features that are categories."""

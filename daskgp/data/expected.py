@@ -16,7 +16,7 @@ from daskgp.data.feature_units import Count
 from daskgp.errors import InputError
 from daskgp.models.columns import ENDS, KINDS, RADIANS, kind_of_name
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 APART = 5.0
 """Least ratio of the sizes of numbers in different units."""

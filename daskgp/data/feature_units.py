@@ -16,7 +16,7 @@ import numpy as np
 from daskgp.data import whole_dates
 from daskgp.errors import InputError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 DAYS = "days since 1970-01-01"
 """Units of times that are not numbers, wherever they are read."""

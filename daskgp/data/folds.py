@@ -35,7 +35,7 @@ from daskgp.models.columns import LATITUDES, LONGITUDES, RADIUS
 from daskgp.runtime.executor import Executor, map_all, map_reduce, mapped
 from daskgp.runtime.process import single_blas_thread
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SHARE = 5
 """Parts that a single fold holds out one of."""
@@ -310,7 +310,7 @@ class Parts:
     rows : Rows
     spans : list of Span
         Rows that a task reads, with whole chunks of ``number``.
-    number : zarr.Array (n,)
+    number : zarr.Array[Any] (n,)
         Part of each row.
     counts : ndarray (spans, parts)
         Rows of each part.
@@ -319,7 +319,7 @@ class Parts:
 
     rows: Rows
     spans: list[Span]
-    number: zarr.Array
+    number: zarr.Array[Any]
     counts: np.ndarray
     folds: list[Fold]
 
@@ -370,7 +370,9 @@ def even_spans(rows: Rows) -> list[Span]:
     return [Span(i, min(i + step, n)) for i in range(0, n, step)]
 
 
-def _number(rows: Rows, scheme: Scheme, count: int, number: zarr.Array, span: Span) -> list[Any]:
+def _number(
+    rows: Rows, scheme: Scheme, count: int, number: zarr.Array[Any], span: Span
+) -> list[Any]:
     X = rows.values("X", *span)
     parts = scheme.of(X, span)
     number[span.start : span.stop] = parts.astype(np.int16)
@@ -382,7 +384,7 @@ def _copy(
     fold: Fold,
     ends: np.ndarray,
     drawn: tuple[int, int, int],
-    targets: Mapping[str, zarr.Array],
+    targets: Mapping[str, zarr.Array[Any]],
     chunk: Span,
 ) -> None:
     """Write a chunk of a fold's training rows, whose numbers among these ``ends`` locate."""

@@ -22,7 +22,7 @@ from daskgp.data.rasters import packages
 from daskgp.data.stores import groups
 from daskgp.errors import FullDiskError, InputError, StoreError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -37,7 +37,7 @@ BLOCK = 2**20
 TILES = (512, 256, 128, 64)
 """Sides of tiles, of which the largest is taken whose bands are at most TILE_BYTES."""
 TILE_BYTES = 2**26
-ENV = {"GDAL_CACHEMAX": 2**26, "GDAL_PAM_ENABLED": "NO"}
+ENV: dict[str, int | str] = {"GDAL_CACHEMAX": 2**26, "GDAL_PAM_ENABLED": "NO"}
 """Bytes of tiles that GDAL holds, and that it writes no file beside another."""
 WHILE_WRITTEN = 2.4
 """Most bytes for each of the maps, without compression, as the plain file is copied."""

@@ -393,6 +393,12 @@ class Stored:
     It is not read as a whole, as ``variable.data`` would be.
     """
 
+    variable: xr.Variable
+    shape: tuple[int, ...]
+    how: feature_units.Change | None
+    valid: valid.Valid | None
+    dtype: np.dtype[Any]
+
     def __init__(self, variable: xr.Variable, how: feature_units.Change | None = None) -> None:
         self.variable, self.shape, self.how = variable, variable.shape, how
         self.valid = measured(variable)

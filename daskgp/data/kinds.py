@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 import dask.array as da
 import numpy as np
@@ -14,7 +14,10 @@ from typing_extensions import TypeVar
 DataArray: TypeAlias = xr.DataArray
 Dataset: TypeAlias = xr.Dataset
 DataTree: TypeAlias = xr.DataTree
-Stored: TypeAlias = zarr.Array[Any]
+if TYPE_CHECKING:
+    Stored: TypeAlias = zarr.Array[Any]
+else:  # which has no parameters in earlier versions
+    Stored = zarr.Array
 
 Kind = TypeVar("Kind", np.ndarray, da.Array, xr.DataArray, xr.DataTree, default=np.ndarray)
 """Kind of what comes back: that of the rows, an ndarray for those of a list."""

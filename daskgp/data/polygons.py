@@ -19,7 +19,7 @@ from daskgp.data.stores import remote
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 ENDINGS = (".geojson", ".json")

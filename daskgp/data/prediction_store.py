@@ -247,7 +247,7 @@ def of_rows(
     X: da.Array,
     outputs: Outputs,
     beside: Mapping[str, float | str],
-    arrays: Sequence[zarr.Array] = (),
+    arrays: Sequence[zarr.Array[Any]] = (),
 ) -> Inputs:
     """Describe the inputs X of the dataset store at a URL, and the arrays that are wanted of them.
 
@@ -290,8 +290,8 @@ class ChunkWriter(NamedTuple):
     """Predicted arrays by name, and those with one entry per chunk, which travel to the tasks."""
 
     url: Place
-    values: dict[str, zarr.Array]
-    flags: dict[str, zarr.Array]
+    values: dict[str, zarr.Array[Any]]
+    flags: dict[str, zarr.Array[Any]]
 
     @property
     def changes(self) -> Any:
@@ -421,7 +421,7 @@ class Target:
         counts = counts_of(self.shape, self.steps)
         return np.asarray(groups.array_of(self.flags, name)[tuple(map(slice, counts))])
 
-    def _flags(self) -> dict[str, zarr.Array]:
+    def _flags(self) -> dict[str, zarr.Array[Any]]:
         return {name: groups.array_of(self.flags, name) for name in (CHECKSUM, MARK, DONE)}
 
     def writer(self) -> ChunkWriter:

@@ -38,7 +38,7 @@ if da.Array is not dask.array.core.Array:  # decided when dask.array is first im
         " before dask.array is imported"
     )
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 HELD_BYTES = 64 << 20
 """Bytes of decoded chunks that a process caches for small slices of them."""
@@ -431,7 +431,7 @@ def all_of(array: Any) -> np.ndarray:
     return read(array, slice(0, int(array.shape[0])))
 
 
-def read_part(array: zarr.Array, key: Any) -> np.ndarray:
+def read_part(array: zarr.Array[Any], key: Any) -> np.ndarray:
     """Read any part of a Zarr array, as tasks of a lazy one ask for it; errors as for ``read``."""
     return _read(array, key, _rows_in(key, array.shape[0]))
 
@@ -484,7 +484,9 @@ def _what(array: Any, rows: slice | tuple[int, slice]) -> str:
     return f"array {where}, rows {span.start} to {span.stop - 1}"
 
 
-def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exception) -> StoreError:
+def _damaged(
+    array: zarr.Array[Any], rows: slice | tuple[int, slice], error: Exception
+) -> StoreError:
     """Return the error of the first damaged chunk among some rows."""
     span = rows[1] if isinstance(rows, tuple) else rows
     step = groups.written_together(array)[isinstance(rows, tuple)]
@@ -502,7 +504,7 @@ def _damaged(array: zarr.Array, rows: slice | tuple[int, slice], error: Exceptio
     )
 
 
-def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarray:
+def read_held(array: zarr.Array[Any], rows: slice, key: tuple[str, str]) -> np.ndarray:
     """Read rows of a Zarr array that never changes, by way of its cached decoded chunks.
 
     Without the cache, each small slice of a chunk would pay for all of it.  ``key`` tells the
@@ -516,7 +518,7 @@ def read_held(array: zarr.Array, rows: slice, key: tuple[str, str]) -> np.ndarra
     return parts[0] if len(parts) == 1 else np.concatenate(parts or [read(array, rows)])
 
 
-def _chunk(array: zarr.Array, key: tuple[str, str, int], rows: slice) -> np.ndarray:
+def _chunk(array: zarr.Array[Any], key: tuple[str, str, int], rows: slice) -> np.ndarray:
     chunks = _held()
     try:
         values: np.ndarray = chunks[key]
@@ -539,7 +541,12 @@ in_children(_held.cache_clear)
 class Source:
     """A Zarr array as the tasks of a Dask array read it."""
 
-    def __init__(self, array: zarr.Array) -> None:
+    array: zarr.Array[Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    ndim: int
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
         self.array, self.shape, self.dtype = array, array.shape, np.dtype(array.dtype)
         self.ndim = len(self.shape)
 
@@ -547,7 +554,7 @@ class Source:
         return read_part(self.array, key)
 
 
-def from_zarr(array: zarr.Array, chunks: Any = None, name: str | None = None) -> da.Array:
+def from_zarr(array: zarr.Array[Any], chunks: Any = None, name: str | None = None) -> da.Array:
     """Return a Dask array of a Zarr array, in its chunks and with the name that Dask gives it.
 
     Where there are shards, they take the place of chunks: results that are written to an array

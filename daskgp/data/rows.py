@@ -35,7 +35,7 @@ from daskgp.models import fills
 from daskgp.models.columns import Columns, chosen
 from daskgp.typing import Path
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 CONVERTIBLE = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".parquet", ".npz", ".nc", ".tif", ".tiff")
 """Suffixes of the files that ``daskgp convert`` reads."""
@@ -337,7 +337,7 @@ def is_dataset(url: str) -> bool:
         return False
 
 
-def _as_dask(array: zarr.Array) -> da.Array:
+def _as_dask(array: zarr.Array[Any]) -> da.Array:
     """Return a dask array in the chunks of a store; a rewritten store gets another name."""
     group = groups.parent_of(array)
     identity = {} if group is None else group.attrs.asdict()
@@ -353,7 +353,7 @@ def _as_dask(array: zarr.Array) -> da.Array:
     return reading.from_zarr(array, chunks, f"dataset-{token}")
 
 
-def warn_of_lost(array: zarr.Array) -> None:
+def warn_of_lost(array: zarr.Array[Any]) -> None:
     """Warn of chunks on disk that are absent and read as a number; buckets are not asked."""
     fill = array.fill_value
     if np.dtype(array.dtype).kind != "f":
@@ -369,7 +369,7 @@ def warn_of_lost(array: zarr.Array) -> None:
         )
 
 
-def _lost(array: zarr.Array) -> tuple[int, int]:
+def _lost(array: zarr.Array[Any]) -> tuple[int, int]:
     """Return how many chunks on disk are absent, of how many; buckets are not asked."""
     if not isinstance(array.store, LocalStore):
         return 0, 0
@@ -455,7 +455,7 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
     return group
 
 
-def dataset_arrays(url: str, number: int | None = None) -> tuple[zarr.Array, zarr.Array]:
+def dataset_arrays(url: str, number: int | None = None) -> tuple[zarr.Array[Any], zarr.Array[Any]]:
     """Open and check the Zarr arrays X and y of a dataset store.
 
     With a ``number`` they are its first rows, and others may be being added.
@@ -473,7 +473,7 @@ def dataset_arrays(url: str, number: int | None = None) -> tuple[zarr.Array, zar
     return X, y
 
 
-def check_aligned(arrays: Mapping[str, zarr.Array], what: str) -> None:
+def check_aligned(arrays: Mapping[str, zarr.Array[Any]], what: str) -> None:
     """Raise StoreError unless arrays have the same rows as X in the same chunks."""
     rows, step = arrays["X"].shape[0], row_step(arrays["X"])
     for name, a in arrays.items():
@@ -492,7 +492,9 @@ def check_aligned(arrays: Mapping[str, zarr.Array], what: str) -> None:
             )
 
 
-def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]) -> zarr.Array:
+def _numeric_array(
+    group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
+) -> zarr.Array[Any]:
     try:
         array = group[name]
     except KeyError as error:
@@ -519,7 +521,7 @@ def _numeric_array(group: zarr.Group, name: str, url: str, ndim: tuple[int, ...]
     return array
 
 
-def _check_chunks(array: zarr.Array, what: str) -> None:
+def _check_chunks(array: zarr.Array[Any], what: str) -> None:
     """Raise StoreError if the chunks are too many or too large to work through."""
     rows, step = array.shape[0], row_step(array)
     if step < 1 or rows // step > MOST_CHUNKS:
@@ -597,7 +599,7 @@ def rows_of(
 
 def beside_in_store(
     y: Any, names: Iterable[str] = (Y_VARIANCE, WEIGHT, *COLUMNS)
-) -> dict[str, zarr.Array]:
+) -> dict[str, zarr.Array[Any]]:
     """Return what rows have beside y in the store that y lies in, by its names there."""
     group = store_behind(getattr(y, "array", y), "y")
     if group is None:

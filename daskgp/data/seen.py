@@ -21,7 +21,7 @@ from daskgp.data.stores.groups import row_step
 from daskgp.errors import StoreError
 from daskgp.runtime.executor import Executor, map_reduce
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 AFRESH = "fit a model to all rows again, or give the new rows as a store of their own"
 

@@ -13,7 +13,7 @@ from daskgp.checks import shown
 from daskgp.errors import SettingError
 from daskgp.models.fills import CLOSE, matches
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 MOST = 100
 """Most fill values that are given."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 
 class Form(NamedTuple):
@@ -44,7 +44,7 @@ LIKELY = (1700, 2299)
 """First and last year of numbers that are taken for dates."""
 GREGORIAN = (1583, 9999)
 """First and last whole year that a unit may say, before which calendars differ."""
-MONTHS = {
+MONTHS: dict[str, tuple[int, ...]] = {
     "noleap": (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31),
     "all_leap": (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31),
     "360_day": (30,) * 12,

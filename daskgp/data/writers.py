@@ -24,7 +24,7 @@ from daskgp.data.stores.locks import Claim
 from daskgp.errors import InputError
 from daskgp.runtime.executor import Executor
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 DEFAULT_BLOCK_ROWS = 65_536
 NOISE = "y_variance", "weight"
@@ -124,7 +124,7 @@ def dataset_appender(
         )  # what is cached of the store is out of date
 
 
-def _cut(arrays: Sequence[zarr.Array], rows: int) -> None:
+def _cut(arrays: Sequence[zarr.Array[Any]], rows: int) -> None:
     """Leave out the rows after some, which may be in part of the arrays alone."""
     for array in arrays:
         if array.shape[0] != rows:
@@ -151,7 +151,7 @@ class DatasetWriter:
 
     def __init__(
         self,
-        arrays: Sequence[zarr.Array],
+        arrays: Sequence[zarr.Array[Any]],
         step: int,
         rows: int = 0,
         check: Callable[[], None] = lambda: None,
@@ -189,7 +189,7 @@ class DatasetWriter:
         self._pending, self._held = [tuple(a[rows:] for a in whole)], len(whole[0]) - rows
 
 
-def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Array]:
+def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Array[Any]]:
     """Write dask and NumPy arrays to a new dataset store in chunks of ``step`` rows.
 
     Tasks write the chunks of a dask array, one each; this process writes those of a NumPy array,
@@ -220,7 +220,7 @@ def spill(url: str, arrays: Mapping[str, Any], step: int) -> dict[str, zarr.Arra
 
 def create_rows(
     group: zarr.Group, name: str, shape: tuple[int, ...], step: int, dtype: Any
-) -> zarr.Array:
+) -> zarr.Array[Any]:
     """Create an array (n, ...) in chunks of ``step`` whole rows; unwritten values read as NaN.
 
     Each chunk has a checksum, without which almost any damage would read as other numbers.

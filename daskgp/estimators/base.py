@@ -60,7 +60,7 @@ from daskgp.train.stochastic import Stopped
 from daskgp.typing import Device, DtypeName, LikelihoodName, Mean, OptimizerName, Path, UnseenName
 from daskgp.update import changing, growing
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 DEFAULT_TOL = 0.1
 

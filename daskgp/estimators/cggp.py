@@ -52,8 +52,8 @@ class CGGP(GaussianProcess):
     True
     """
 
-    residual_ = Learned[float](lambda fit: fit.left[1])
-    n_iter_ = Learned[int](lambda fit: fit.left[0])
+    residual_: ClassVar[Learned[float]] = Learned(lambda fit: fit.left[1])
+    n_iter_: ClassVar[Learned[int]] = Learned(lambda fit: fit.left[0])
 
     model_name: ClassVar[str] = "cggp"
     requirements: ClassVar[Requirements] = {}

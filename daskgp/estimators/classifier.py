@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, overload
 
 import dask.array as da
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,6 +21,7 @@ from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.bases import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from daskgp.estimators.settings import check_settings
 from daskgp.estimators.trees import of_nodes
 from daskgp.estimators.vecchia import VecchiaGP

@@ -16,7 +16,7 @@ from daskgp.data import grids, reading
 from daskgp.data.rows import ARGUMENTS, WEIGHT, store_behind
 from daskgp.errors import InputError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 
 class Named:

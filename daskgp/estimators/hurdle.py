@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, overload
 import dask
 import dask.array as da
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -22,6 +22,7 @@ from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
+from daskgp.estimators.bases import BaseEstimator, MetaEstimatorMixin, RegressorMixin
 from daskgp.estimators.settings import check_settings
 from daskgp.estimators.trees import of_nodes
 from daskgp.estimators.vecchia import VecchiaGP

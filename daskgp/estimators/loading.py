@@ -8,10 +8,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
-from typing_extensions import TypeVar
 
 from daskgp import kernels, likelihoods, models
 from daskgp.assess.leaderboard import Leaderboard
@@ -49,11 +48,9 @@ from daskgp.predict import stored
 from daskgp.registry import Registry
 from daskgp.typing import Device, Path
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 E = TypeVar("E", bound=type[GaussianProcess])
-Loaded = TypeVar("Loaded", bound=GaussianProcess | GPClassifier | HurdleGP, default=GaussianProcess)
-"""What is loaded, as its variable is annotated; one model by default."""
 
 ESTIMATORS: Registry[type[GaussianProcess]] = Registry(
     "model",
@@ -130,7 +127,7 @@ def register(kind: E) -> E:
     return kind
 
 
-def load(url: Path, device: Device | None = None, mean: Any = None) -> Loaded:  # type: ignore[type-var]
+def load(url: Path, device: Device | None = None, mean: Any = None) -> GaussianProcess | Any:
     """Read a fitted estimator from a model store.
 
     Parameters
@@ -171,14 +168,14 @@ def load(url: Path, device: Device | None = None, mean: Any = None) -> Loaded:  
     url = str(url)
     described = stores.read_parts(url)
     if described is None:
-        return cast(Loaded, load_one(url, device, mean))
+        return load_one(url, device, mean)
     if mean is not None:
         raise SettingError(
             f"mean={shown(mean)}: model store {url} was fitted without a regressor, leave mean out"
         )
     parts = [load_one(stores.part_url(url, name), device) for name in described["parts"]]
     with _reading(url):
-        return cast(Loaded, COMPOSED[described["kind"]]._of_parts(described, parts))
+        return COMPOSED[described["kind"]]._of_parts(described, parts)
 
 
 COMPOSED: dict[str, type[GPClassifier] | type[HurdleGP]] = {

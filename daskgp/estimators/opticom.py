@@ -20,7 +20,7 @@ from daskgp.models import scaling
 from daskgp.models.sparse import sparse_grid
 from daskgp.models.sparse.opticom import OptiCom
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 WIDEST = 1e6
 """Half-width of bounds, in ranges of the data, beyond which a grid cannot resolve the data."""

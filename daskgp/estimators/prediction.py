@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self, Unpack, overload
 
 import dask.array as da
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -44,6 +43,7 @@ from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import SettingError
 from daskgp.estimators import nested, settings_of_fit
 from daskgp.estimators.attributes import Learned
+from daskgp.estimators.bases import BaseEstimator, RegressorMixin
 from daskgp.estimators.pickling import carried
 from daskgp.estimators.trees import of_nodes
 from daskgp.fit import named
@@ -85,13 +85,17 @@ class FittedGP(RegressorMixin, BaseEstimator):
         refuse_unknown(cls, settings)
         return super().__new__(cls)
 
-    objective_ = Learned[float | None](lambda fit: fit.objective)
-    n_rows_ = Learned[int](lambda fit: fit.n)
-    history_ = Learned[list[dict[str, Any]]](lambda fit: fit.history)
-    kernel_ = Learned[Kernel | tuple[Kernel, ...]](lambda fit: fit.posterior.users_kernel)
-    noise_variance_ = Learned[float | np.ndarray](lambda fit: fit.posterior.noise_of_y)
-    n_features_in_ = Learned[int](lambda fit: fit.posterior.n_features)
-    feature_names_in_ = Learned[np.ndarray](
+    objective_: ClassVar[Learned[float | None]] = Learned(lambda fit: fit.objective)
+    n_rows_: ClassVar[Learned[int]] = Learned(lambda fit: fit.n)
+    history_: ClassVar[Learned[list[dict[str, Any]]]] = Learned(lambda fit: fit.history)
+    kernel_: ClassVar[Learned[Kernel | tuple[Kernel, ...]]] = Learned(
+        lambda fit: fit.posterior.users_kernel
+    )
+    noise_variance_: ClassVar[Learned[float | np.ndarray]] = Learned(
+        lambda fit: fit.posterior.noise_of_y
+    )
+    n_features_in_: ClassVar[Learned[int]] = Learned(lambda fit: fit.posterior.n_features)
+    feature_names_in_: ClassVar[Learned[np.ndarray]] = Learned(
         lambda fit: np.array(fit.posterior.feature_names, dtype=object)
     )
 
@@ -420,8 +424,10 @@ class FittedGP(RegressorMixin, BaseEstimator):
     ) -> tuple[np.ndarray | da.Array, np.ndarray | da.Array]: ...
     @overload
     def loo(
-        self, X: da.Array | Stored, y: Any, **beside: Unpack[OfTraining]
+        self, X: da.Array, y: Any, **beside: Unpack[OfTraining]
     ) -> tuple[da.Array, da.Array]: ...
+    @overload
+    def loo(self, X: Stored, y: Any, **beside: Unpack[OfTraining]) -> tuple[da.Array, da.Array]: ...
     @overload
     def loo(
         self, X: InMemory, y: Any, **beside: Unpack[OfTraining]

@@ -29,7 +29,7 @@ from daskgp.posterior.training_rows import TrainingRows
 from daskgp.predict import stored
 from daskgp.priors import Prior
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SETTING, REGRESSOR, BARRIERS = "setting_", "regressor", "barriers"
 

@@ -27,7 +27,7 @@ from daskgp.models.variational.decoupled import Decoupled
 from daskgp.typing import LikelihoodName, OptimizerName
 from daskgp.update import streaming
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Chosen = Literal["greedy", "kmeans", "random", "stream"]
 STREAM = "stream"

@@ -34,7 +34,7 @@ from daskgp.posterior import action_points
 from daskgp.runtime.executor import FAN_IN
 from daskgp.train import Evaluate
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 PACE = 10.0
 """Factor on steps of weights, relative to kernel parameters: weights of an action are many."""

@@ -38,7 +38,7 @@ from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import freed_memory_is_kept, solve_threads
 from daskgp.train.stochastic import Ascent, Run, Stopped, ascend
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 History = list[dict[str, Any]]
 POWERS = {"noise_variance": 1.0, "scale": 0.5, "sigma": 0.5}

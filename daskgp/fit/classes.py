@@ -37,7 +37,7 @@ from daskgp.runtime.executor import Executor, node
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train import callbacks
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SHARE = 0.6
 """Share of new sites in those that follow, which is halved where the bound falls although

@@ -41,7 +41,7 @@ from daskgp.runtime.executor import mapped, node, tree_sum
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train.callbacks import calling
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 EACH, LEAST, MOST = 10_000, 20_000, 100_000
 """Rows drawn for each hyper-parameter, and the least and most of them."""

@@ -23,7 +23,7 @@ from daskgp.fit.training import OnBlocks
 from daskgp.models.experts.ensemble import Ensemble
 from daskgp.models.values import Objective, Theta
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 EXACT_PROBE_ROWS = 2_048
 """Maximum rows of an exact expert in a short run."""

@@ -32,7 +32,7 @@ from daskgp.models.values import Theta
 from daskgp.train import callbacks, newton
 from daskgp.train.callbacks import calling
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 NOISE_BOUNDS = (1e-6, 1e2)
 TOLERATED = 25.0

@@ -16,7 +16,7 @@ from daskgp.kernels import Kernel
 from daskgp.models import inducing, scaling
 from daskgp.models.scaling import usable_rows
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 WAYS = inducing.WAYS
 OUTSIDE = 0.1

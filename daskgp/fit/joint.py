@@ -46,7 +46,7 @@ from daskgp.runtime.executor import Executor, map_all, map_reduce, node
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train import callbacks
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 MOST = 30
 """Most turns."""

@@ -22,7 +22,7 @@ from daskgp.models.scaling import Scaling
 from daskgp.models.trend import collinear
 from daskgp.typing import MeanName
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 WORDS: tuple[str, ...] = get_args(MeanName)
 LEAST_SQUARES = ("zero", "constant", "ols")

@@ -24,7 +24,7 @@ from daskgp.models.columns import Columns
 from daskgp.runtime.progress import ShowProgress
 from daskgp.typing import Path
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 
 class Named(NamedTuple):

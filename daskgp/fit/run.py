@@ -54,7 +54,7 @@ from daskgp.runtime.executor import Executor
 from daskgp.runtime.process import ProcessSetting
 from daskgp.train.stochastic import Stopped
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 _JITTER_ONCE = ProcessSetting(linalg.jitter_told_once)
 

@@ -33,7 +33,7 @@ from daskgp.posterior.separate import Separate
 from daskgp.runtime.executor import Executor, map_reduce
 from daskgp.train.stochastic import Stopped
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Run: TypeAlias = Callable[..., tuple[Fit, scaling.Sums]]
 """Returns the fit to rows of one target, see ``daskgp.fit.run.run``, and sums over them."""

@@ -49,7 +49,7 @@ from daskgp.runtime.executor import Executor, map_all, node
 from daskgp.runtime.process import single_blas_thread
 from daskgp.train import callbacks
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 NO_NOISE = 1e-10
 """Noise variance that rows have beside that of their sites, which is less by it."""

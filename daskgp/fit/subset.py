@@ -24,7 +24,7 @@ from daskgp.runtime.progress import ShowProgress
 from daskgp.train import callbacks, newton
 from daskgp.train.callbacks import calling
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 ROWS = 768
 """Rows of the subset: half of them drawn at random, half the nearest to some of those."""

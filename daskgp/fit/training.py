@@ -20,7 +20,7 @@ from daskgp.models.markov.vecchia import Vecchia
 from daskgp.models.method import Summed
 from daskgp.models.values import Theta
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 PROBE_ROWS = (1_536, 3_072)
 """Rows of the short runs by which iterations with all rows are timed."""

@@ -36,7 +36,7 @@ from daskgp.models.method import Pass
 from daskgp.models.values import Block, Piece, Theta
 from daskgp.models.varying import Varying
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 EACH, MOST = 200, 64
 """Rows drawn for each knot, and most knots, where no number is asked for."""

@@ -20,7 +20,7 @@ from daskgp.models import scaling
 from daskgp.models.values import Theta
 from daskgp.posterior.posterior import Posterior
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 
 class Other(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
@@ -109,6 +109,9 @@ class Pullback(Protocol):
         >>> pull(2 * np.ones_like(K)).Z.round(4)
         array([[-1.2131]])
         """
+
+
+_Refusal: TypeAlias = Callable[..., NoReturn]
 
 
 def _refusing(sign: str, remedy: str) -> Callable[..., NoReturn]:
@@ -514,6 +517,10 @@ class Kernel(ABC):
     def __rmul__(self, other: float) -> Kernel:
         return OPERATORS["*"](other, self)
 
-    __pow__ = __rpow__ = _refusing("**", "for a square write kernel * kernel")
-    __truediv__ = __rtruediv__ = _refusing("/", "for a half of one write 0.5 * kernel")
-    __sub__ = __rsub__ = __neg__ = _refusing("-", "leave out what is to be subtracted")
+    __pow__: ClassVar[_Refusal] = _refusing("**", "for a square write kernel * kernel")
+    __truediv__: ClassVar[_Refusal] = _refusing("/", "for a half of one write 0.5 * kernel")
+    __sub__: ClassVar[_Refusal] = _refusing("-", "leave out what is to be subtracted")
+    __rpow__: ClassVar[_Refusal] = __pow__
+    __rtruediv__: ClassVar[_Refusal] = __truediv__
+    __rsub__: ClassVar[_Refusal] = __sub__
+    __neg__: ClassVar[_Refusal] = __sub__

@@ -15,7 +15,7 @@ from daskgp.kernels.rotated import Rotated
 from daskgp.registry import Registry
 
 _LONGEST = 4000
-WORDS = {"true": True, "false": False, "none": None}
+WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 _NUMBERS = (int, float)
 HOLDING: tuple[type[Kernel], ...] = (Rotated, Averaged)
 """Classes whose first setting is a kernel."""

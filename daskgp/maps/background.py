@@ -16,7 +16,7 @@ from daskgp.errors import InputError
 from daskgp.maps.rows import along, check_axes, turned, without_fills
 from daskgp.models.columns import KINDS, kind_of_name
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 

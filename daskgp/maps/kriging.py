@@ -34,7 +34,7 @@ from daskgp.typing import Path
 if TYPE_CHECKING:
     from daskgp.kernels import Kernel
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 EXACT = 2_000
 """Most values of which "auto" takes the exact Gaussian process."""

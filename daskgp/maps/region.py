@@ -17,7 +17,7 @@ from daskgp.data.polygons import Polygons, geojson_of, polygons_in
 from daskgp.errors import InputError
 from daskgp.maps.rows import along, check_axes, turned
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Names: TypeAlias = tuple[str, ...]
 

@@ -26,7 +26,7 @@ from daskgp.kernels.columns import Where, of_features, on_columns, rescaled
 from daskgp.models import categories
 from daskgp.models.fills import KNOWN, Fills, Limits, far, without
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 RADIUS = 6371.0088
 """Mean radius of the Earth in km."""

@@ -10,7 +10,7 @@ from scipy.linalg import solve
 
 from daskgp.errors import NumericalError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 CANCELLING = 30.0
 """Sum of the weights' sizes, relative to their sum or 1, above which they are said to cancel."""

@@ -28,7 +28,7 @@ from daskgp.models.trend import Trend, by_column, uncorrelated
 from daskgp.models.values import Block, Moments, Observed
 from daskgp.typing import Array, MeanName
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 LARGEST_SCALED = {"float32": 1e15, "float64": 1e50}
 """Largest value in the model's units, by dtype; sums of such values are squared again."""

@@ -50,7 +50,7 @@ from daskgp.runtime.executor import FAN_IN, Executor
 from daskgp.runtime.process import single_blas_thread
 from daskgp.runtime.progress import Amount
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SMALL = 5e10
 """Most operations that this process does itself: they take as long as a cluster takes to start."""

@@ -12,7 +12,7 @@ from daskgp.models.actions.passes import Paired
 from daskgp.posterior.action_points import ActionPoints
 from daskgp.posterior.posterior import Posterior
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SETTLED, STEPS = 1e-3, 500
 """Share of the variance by which its computational part may fall short, and maximum steps."""

@@ -66,6 +66,9 @@ class Sent:
     In the process that made the graph it is the method itself, whatever becomes of the store.
     """
 
+    origin: Origin
+    device: Device
+
     def __init__(self, origin: Origin, device: Device, posterior: Posterior | None = None) -> None:
         self.origin, self.device, self._posterior = origin, device, posterior
 

@@ -18,7 +18,7 @@ from daskgp.errors import DeviceMemoryError
 from daskgp.models.method import Method
 from daskgp.models.values import Shape, move
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 SHARE = 0.7
 """Share of a GPU's free memory that a task plans for."""

@@ -36,7 +36,7 @@ from daskgp.runtime.process import freed_memory_is_kept, single_blas_thread, thi
 from daskgp.runtime.progress import TASKS, Advance, Amount, Counting, ShowProgress, progress_line
 from daskgp.typing import Device
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 FAN_IN = 8
 """Neighbours that a node of a sum adds up."""

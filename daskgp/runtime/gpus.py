@@ -21,7 +21,7 @@ from daskgp.runtime import recovery
 from daskgp.runtime.forked import in_children
 from daskgp.typing import Device
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 RESOURCE = "GPU"
 """Resource that ``dask worker --resources GPU=1`` declares."""

@@ -19,7 +19,7 @@ from distributed.config import defaults
 from distributed.spans import SpansSchedulerExtension
 from tornado.ioloop import PeriodicCallback
 
-RECORDS = {
+RECORDS: dict[str, int] = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.admin.log-length": 100,
     "distributed.diagnostics.computations.max-history": 10,

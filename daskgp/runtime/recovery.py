@@ -22,7 +22,7 @@ from distributed.comm.core import CommClosedError
 
 from daskgp.errors import RunError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 RETRIES = 3
 """Times that the scheduler runs a task again."""

@@ -25,7 +25,7 @@ from daskgp.fit import means, run, work
 from daskgp.fit.arrange import AsStored, Blocks
 from daskgp.models.values import Want
 from daskgp.posterior.neighbour_rows import Nearby
-from daskgp.testing.check import Check, promised
+from daskgp.testing.check import Check, Register, promised
 from daskgp.testing.computing import agree, no_compute
 
 CHECKS: list[Check] = []
@@ -35,7 +35,7 @@ FEW, MANY = 25, 250
 NEW = 100
 """The row from which on rows are new to a fit of the first ones."""
 
-promise = partial(promised, CHECKS)
+promise: Callable[..., Register] = partial(promised, CHECKS)
 
 # -- rows, and what a fit gives ------------------------------------------------------------------
 

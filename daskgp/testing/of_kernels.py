@@ -13,7 +13,7 @@ import numpy as np
 
 from daskgp.kernels import REGISTRY, Kernel, from_dict
 from daskgp.kernels.weights import Weights
-from daskgp.testing.check import Check, promised
+from daskgp.testing.check import Check, Register, promised
 from daskgp.testing.computing import agree, central_differences
 
 CHECKS: list[Check] = []
@@ -26,7 +26,7 @@ WIDTHS = (3, 2, 1, 4, 5, 6, 7, 8)
 LEVELS = (4, 3, 2, 1)
 """Numbers of levels of categories that are tried."""
 
-promise = partial(promised, CHECKS)
+promise: Callable[..., Register] = partial(promised, CHECKS)
 
 
 def check_kernel(kernel: Kernel, X: np.ndarray, Z: np.ndarray, rtol: float = RTOL) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -11,13 +12,13 @@ import numpy as np
 from daskgp.models.values import Moments
 from daskgp.posterior.layers import Layer, Places
 from daskgp.posterior.layers.base import REGISTRY, Distribution
-from daskgp.testing.check import Check, promised
+from daskgp.testing.check import Check, Register, promised
 from daskgp.testing.computing import agree
 
 CHECKS: list[Check] = []
 LEVELS = (0.05, 0.3, 0.5, 0.9)
 
-promise = partial(promised, CHECKS)
+promise: Callable[..., Register] = partial(promised, CHECKS)
 
 
 def inside(further: int = 0) -> tuple[Moments, Places]:

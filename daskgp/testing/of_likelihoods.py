@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,13 +11,13 @@ from scipy.special import ndtri
 
 from daskgp.errors import InputError
 from daskgp.likelihoods import REGISTRY, Likelihood, by_name
-from daskgp.testing.check import Check, promised
+from daskgp.testing.check import Check, Register, promised
 from daskgp.testing.computing import agree, central_differences
 
 CHECKS: list[Check] = []
 DRAWS = 40_000
 
-promise = partial(promised, CHECKS)
+promise: Callable[..., Register] = partial(promised, CHECKS)
 
 
 def values(

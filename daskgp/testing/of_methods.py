@@ -17,14 +17,14 @@ from daskgp.models.additive import Additive
 from daskgp.models.experts.ensemble import Ensemble, HeldExperts
 from daskgp.models.method import Method
 from daskgp.models.values import Block, Footprint, Moments, Shape, Theta, Want, variances
-from daskgp.testing.check import Check, promised
+from daskgp.testing.check import Check, Register, promised
 from daskgp.testing.computing import central_differences
 from daskgp.testing.of_kernels import rows as rows_of_kernel
 
 CHECKS: list[Check] = []
 N = 24
 
-promise = partial(promised, CHECKS)
+promise: Callable[..., Register] = partial(promised, CHECKS)
 
 
 Near: TypeAlias = Callable[[Any, Theta, Any, Sequence[Block]], Any]

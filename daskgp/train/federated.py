@@ -30,7 +30,7 @@ from daskgp.train.federated_rounds import (
 )
 from daskgp.train.optimizers import OTHER_RUN, Describe, Diary, Tape, keep_diary
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 WINDOW = 10
 """Rounds that the objective of FedAvg and FedProx is averaged over to see whether it moves."""

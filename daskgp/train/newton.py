@@ -25,7 +25,7 @@ FLOOR = 1e-3
 """Least curvature, in nats per squared coordinate: below it a direction is flat."""
 NEAR = 0.3
 """Distance, in coordinates, within which a curvature from differences is good."""
-STEPS = {"float64": (1e-3, 1e-2, 1e-1), "float32": (3e-2, 1e-1)}
+STEPS: dict[str, tuple[float, ...]] = {"float64": (1e-3, 1e-2, 1e-1), "float32": (3e-2, 1e-1)}
 """Steps of differences, in coordinates, by the precision of the objective; the first that will do.
 """
 NOISY = 0.005

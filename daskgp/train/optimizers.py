@@ -19,7 +19,7 @@ from daskgp.runtime.progress import Amount, ShowProgress, progress_line
 from daskgp.train import callbacks, newton
 from daskgp.typing import OptimizerName
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Describe = Callable[[np.ndarray], dict[str, Any]]

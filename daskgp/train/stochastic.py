@@ -20,7 +20,7 @@ from daskgp.runtime.progress import ShowProgress
 from daskgp.train.callbacks import StopTraining
 from daskgp.train.optimizers import Describe, Diary, Moments, adam_step, keep_diary
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 PARTS = ("parameters", "first", "second", "ages")
 """Fields of a run that are tuples with an array for each parameter."""
@@ -215,6 +215,8 @@ class Stopped(NumericalError):
     """
 
     outcome: Any = None
+    run: Run
+    history: list[dict[str, Any]]
 
     def __init__(self, message: str, run: Run, history: list[dict[str, Any]]) -> None:
         super().__init__(message)

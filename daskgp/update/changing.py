@@ -31,7 +31,7 @@ from daskgp.posterior.posterior import check_columns, checksum_of, refuse_other_
 from daskgp.runtime.executor import Executor
 from daskgp.update import forgetting, site_rows
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 WORTH = 0.02
 """Nats per value that other variances would gain on new rows, above which training is advised."""

@@ -19,7 +19,7 @@ from daskgp.errors import InputError
 from daskgp.fit.fitted import Fit
 from daskgp.models import repeats, scaling
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 ROUNDING = 1e-6
 """Share of the range of a feature by which rows of single precision go on beyond it."""

@@ -24,7 +24,7 @@ from daskgp.fit.scratch import scratch_rows
 from daskgp.runtime.executor import Executor
 from daskgp.update import changing
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 HERE = Executor(None)
 """This process, where little work is done."""

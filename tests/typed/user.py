@@ -1,6 +1,7 @@
 """A user's script, which type checkers read and nobody runs: every public name, as it is used."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, assert_type
 
 import dask.array as da
@@ -86,7 +87,7 @@ def rows_in_memory(X: np.ndarray, y: np.ndarray) -> daskgp.SGPR:
 
 def lazy_rows(X: da.Array, y: da.Array) -> None:
     """Fit and predict lazy arrays."""
-    model = daskgp.VecchiaGP().fit(X, y, checkpoint="progress.zarr", start=daskgp.SGPR())
+    model = daskgp.VecchiaGP().fit(X, y, checkpoint=Path("progress.zarr"), start=daskgp.SGPR())
     assert_type(model.predict(X), da.Array)
     mean, std = model.predict(X, return_std=True)
     assert_type(std, da.Array)
@@ -123,7 +124,10 @@ def one_line_maps(fields: xr.Dataset, tree: xr.DataTree) -> None:
     assert_type(maps, xr.Dataset)
     maps, model = daskgp.interpolate(fields, fields, kernel="rbf", return_model=True)
     assert_type(model, GaussianProcess)
-    assert_type(daskgp.interpolate("stations.csv", "grid.nc", max_std=1.0), xr.Dataset)
+    assert_type(
+        daskgp.interpolate(Path("stations.csv"), Path("grid.nc"), background=Path("first.nc")),
+        xr.Dataset,
+    )
     assert_type(daskgp.interpolate(tree, target="t"), xr.DataTree)
     trees, models = daskgp.interpolate(tree, target="t", return_model=True)
     assert_type(models, dict[str, GaussianProcess])
@@ -165,15 +169,19 @@ def stores() -> None:
     """Convert, prepare, save and load."""
     converted = daskgp.convert("parts/*.csv", "train.zarr", "height", block_rows=10_000)
     assert_type(converted, Conversion)
-    daskgp.convert(["a.csv", "b.csv"], "train.zarr", ["u", "v"], like="old.zarr", y_std=["a", "b"])
-    assert_type(daskgp.prepare("train.zarr", "blocks.zarr", order=["time"]), Prepared)
-    X, y = daskgp.open_dataset("blocks.zarr")
+    daskgp.convert(
+        ["a.csv", "b.csv"], Path("train.zarr"), ["u", "v"], like=Path("old.zarr"), y_std=["a", "b"]
+    )
+    assert_type(daskgp.prepare("train.zarr", Path("blocks.zarr"), order=["time"]), Prepared)
+    X, y = daskgp.open_dataset(Path("blocks.zarr"))
     assert_type(X, da.Array)
-    daskgp.SGPR().fit(X, y).save("model.zarr", wait=10.0)
+    daskgp.SGPR(store=Path("rows")).fit(X, y).save(Path("model.zarr"), wait=10.0)
     model = daskgp.load("model.zarr", device="cpu")
-    assert_type(model, GaussianProcess)
     mean, std = model.predict(X, return_std=True)
-    classifier: daskgp.GPClassifier = daskgp.load("classifier.zarr")
+    assert isinstance(model, daskgp.SGPR)
+    assert_type(model.predict(X), da.Array)
+    classifier = daskgp.load(Path("classifier.zarr"))
+    assert isinstance(classifier, daskgp.GPClassifier)
     assert_type(classifier.classes_, np.ndarray)
     with daskgp.storage_options({"s3://bucket": {"anon": True}}), daskgp.connect(n_workers=2):
         model.predict_store("s3://bucket/test.zarr", "predictions.zarr")
@@ -339,7 +347,7 @@ def figures(model: daskgp.SGPR, X: np.ndarray, y: np.ndarray, ax: Axes) -> None:
         assert_type(panels, np.ndarray)
     plot.explore(xr.Dataset())
     assert_type(plot.check(found, "figures"), list[str])
-    plot.pit(y, mean, std**2, path="pit.png")
+    plot.pit(y, mean, std**2, path=Path("pit.png"))
 
 
 @testing.parametrize_with_checks([kernels.RBF(0.5)], {"in_other_units": "it has no unit"})

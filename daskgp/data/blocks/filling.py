@@ -20,7 +20,7 @@ from daskgp.models import fills
 from daskgp.models.fills import Ends, Fill, Fills, Limits
 from daskgp.runtime.executor import Executor, map_reduce, mapped, tree_sum
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Known: TypeAlias = Sequence[Limits | None] | None
 """Lowest and highest value of each column of X, then of y, where they are known from other rows."""

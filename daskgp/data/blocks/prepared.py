@@ -30,7 +30,7 @@ def stored_dtype(array: Any) -> np.dtype[Any]:
 class Runs:
     """Sorted runs of rows with their keys on disk; a task writes whole runs."""
 
-    array: zarr.Array
+    array: zarr.Array[Any]
     """Bytes (runs, rows, bytes of a row), one shard per run, of which slices are read."""
     record: np.dtype[Any]
     """Type of the bytes of a row: key, X, y."""
@@ -292,7 +292,7 @@ def append(url: str, more: Rows, at: int) -> None:
                 array[at + start : at + stop] = values.reshape(-1, *array.shape[1:])
 
 
-def _by_row(url: str) -> dict[str, zarr.Array]:
+def _by_row(url: str) -> dict[str, zarr.Array[Any]]:
     group = groups.open_group(url, "dataset", mode="r+")
     return {name: groups.array_of(group, name) for name in writers.BY_ROW if name in group}
 

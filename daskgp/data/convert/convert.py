@@ -53,7 +53,7 @@ from daskgp.typing import Path
 
 __all__ = ["Conversion", "convert"]
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 Options = Mapping[str, Any]
 

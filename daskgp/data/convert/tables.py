@@ -43,7 +43,7 @@ from daskgp.data.reading import COMMAS, POINTS
 from daskgp.data.stores import remote
 from daskgp.errors import InputError, StoreError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 WRITE_ROWS = 65_536
 """Rows of a csv that are written together."""

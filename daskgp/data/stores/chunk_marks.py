@@ -26,7 +26,7 @@ TELLING = (
 """Fields of fsspec's file information that change when an object is written."""
 
 
-def chunk_marks(url: str, array: zarr.Array) -> np.ndarray:
+def chunk_marks(url: str, array: zarr.Array[Any]) -> np.ndarray:
     """Return marks (chunks,) of the objects that hold each chunk, or shard, of rows.
 
     ``url`` is that of the store that the array is in.
@@ -37,7 +37,7 @@ def chunk_marks(url: str, array: zarr.Array) -> np.ndarray:
     return np.array(marks, np.uint64)
 
 
-def box_marks(url: str, array: zarr.Array) -> np.ndarray:
+def box_marks(url: str, array: zarr.Array[Any]) -> np.ndarray:
     """Return the mark of the object of every chunk, or shard, along all dimensions of an array."""
     counts, found = _objects(url, array)
     marks = np.zeros(counts, np.uint64)
@@ -54,7 +54,7 @@ def file_mark(url: str) -> int:
 
 
 def _objects(
-    url: str, array: zarr.Array
+    url: str, array: zarr.Array[Any]
 ) -> tuple[list[int], Callable[[tuple[int, ...]], dict[str, Any] | None]]:
     """Return the number of chunks along each dimension, and what is known of each one's object."""
     fs, path = remote.filesystem(url)

@@ -180,7 +180,7 @@ def names_in(url: Place) -> set[str]:
     return {name.rstrip("/").rpartition("/")[2] for name in folders}
 
 
-def parent_of(array: zarr.Array) -> zarr.Group | None:
+def parent_of(array: zarr.Array[Any]) -> zarr.Group | None:
     """Open the group that an array is in, as it is at this moment; None if it is in none."""
     parent, form = array.path.rpartition("/")[0], array.metadata.zarr_format
     try:
@@ -361,7 +361,7 @@ REMEDIES = {
 """Remedies by the number of an error of the system."""
 
 
-def array_of(group: zarr.Group, name: str) -> zarr.Array:
+def array_of(group: zarr.Group, name: str) -> zarr.Array[Any]:
     """Return an array of a group by its name; StoreError if there is none."""
     try:
         return member_of(group, name)
@@ -369,7 +369,7 @@ def array_of(group: zarr.Group, name: str) -> zarr.Array:
         raise StoreError(f"{remote.address(group)} is damaged: {error}") from error
 
 
-def member_of(group: zarr.Group, name: str) -> zarr.Array:
+def member_of(group: zarr.Group, name: str) -> zarr.Array[Any]:
     """Return an array of a group, which the StoreError does not name if there is none."""
     try:
         array = group.get(name)
@@ -380,7 +380,7 @@ def member_of(group: zarr.Group, name: str) -> zarr.Array:
     return array
 
 
-def values_of(array: zarr.Array, where: str | None = None) -> np.ndarray:
+def values_of(array: zarr.Array[Any], where: str | None = None) -> np.ndarray:
     """Return all values of a small array of numbers.
 
     Errors begin with ``where`` it is, by default its address.
@@ -410,7 +410,7 @@ def refuse_larger(size: int, what: str) -> None:
         )
 
 
-def reopened(array: zarr.Array) -> zarr.Array:
+def reopened(array: zarr.Array[Any]) -> zarr.Array[Any]:
     """Open an array anew, as its store describes it at this moment and in this process."""
     with remote.plainly(remote.address(array), "the array"):
         return zarr.open_array(
@@ -418,7 +418,7 @@ def reopened(array: zarr.Array) -> zarr.Array:
         )
 
 
-def first_rows(array: zarr.Array, number: int) -> zarr.Array:
+def first_rows(array: zarr.Array[Any], number: int) -> zarr.Array[Any]:
     """Return the first rows of an array that may get more after them; all if it has fewer."""
     if array.shape[0] <= number:
         return array
@@ -447,7 +447,7 @@ def write_array(
     array[...] = values
 
 
-def dims_in(array: zarr.Array) -> tuple[Any, ...]:
+def dims_in(array: zarr.Array[Any]) -> tuple[Any, ...]:
     """Return the names of the dimensions of an array in either format of Zarr, () for none."""
     own = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
     return tuple(own) if isinstance(own, list | tuple) else ()
@@ -493,12 +493,12 @@ def checksum(arrays: Mapping[str, np.ndarray], attributes: Attributes) -> str:
     return digest.hexdigest()
 
 
-def row_step(array: zarr.Array) -> int:
+def row_step(array: zarr.Array[Any]) -> int:
     """Return the rows that are read in one go: those of a shard where there are shards."""
     return int(written_together(array)[0])
 
 
-def written_together(array: zarr.Array) -> tuple[int, ...]:
+def written_together(array: zarr.Array[Any]) -> tuple[int, ...]:
     """Return the sizes of what lies in one object, which two tasks must not write at once."""
     return tuple(array.shards or array.chunks)
 

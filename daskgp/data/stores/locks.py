@@ -24,7 +24,7 @@ from daskgp.data.stores import groups, objects, remote
 from daskgp.data.stores.lock_owner import Holder
 from daskgp.errors import DaskgpError, RunError, SettingError, StoreError
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 MISSED = 3.5
 """Heartbeats without a change after which a run on another host counts as dead."""

@@ -35,7 +35,7 @@ MODELS, PLACE, ROWS_IN, BESIDE = "models", "place", "rows_in", "beside"
 its rows, if it is not ROWS, and the checksums of groups beside its arrays."""
 CHECKPOINT = "checkpoint"
 """Group where a model store that is being made keeps the evaluations of its training."""
-DIMS = {
+DIMS: dict[str, tuple[str, ...]] = {
     "scaling_x_shift": (groups.FEATURE,),
     "scaling_x_scale": (groups.FEATURE,),
     "scaling_intercept": (groups.TARGET,),

@@ -84,7 +84,7 @@ EXTRAS = {
     **dict.fromkeys(("abfs", "abfss", "adl", "az"), "azure"),
 }
 """Extras that bring the libraries of object stores, by the protocols of addresses."""
-S3_OPTIONS = {"use_listings_cache": False, "max_concurrency": 1}
+S3_OPTIONS: dict[str, bool | int] = {"use_listings_cache": False, "max_concurrency": 1}
 """Listings are never cached; an object is read without asking for its size first."""
 
 REMEDIES = {
@@ -295,7 +295,7 @@ def local_folder(url: str) -> Path | None:
     return next(folder for folder in (place, *place.parents) if folder.is_dir())
 
 
-def address(member: zarr.Group | zarr.Array) -> str:
+def address(member: zarr.Group | zarr.Array[Any]) -> str:
     """Return the location of a group or an array, as a user writes it."""
     store = member.store
     if not isinstance(store, FsspecStore):

@@ -81,7 +81,7 @@ class Transaction(remote.Inside):
             ) from error
 
 
-def changes_in(array: zarr.Array) -> Any:
+def changes_in(array: zarr.Array[Any]) -> Any:
     """Return what was written to the store of an array, to be merged; None for plain stores."""
     return getattr(array.store, "session", None)
 

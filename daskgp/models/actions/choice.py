@@ -13,7 +13,7 @@ from daskgp.models.actions import krylov
 from daskgp.models.actions.passes import Paired
 from daskgp.models.values import Theta
 
-logger = logging.getLogger("daskgp")
+logger: logging.Logger = logging.getLogger("daskgp")
 
 
 def normalised(values: np.ndarray, owner: np.ndarray, count: int) -> tuple[Weights, np.ndarray]:

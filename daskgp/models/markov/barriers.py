@@ -88,6 +88,11 @@ class Sight:
         Distance within which a place is on an edge.
     """
 
+    edges: np.ndarray
+    at: np.ndarray
+    points: np.ndarray
+    rounding: float
+
     def __init__(
         self, edges: np.ndarray, at: np.ndarray, points: np.ndarray, rounding: float
     ) -> None:

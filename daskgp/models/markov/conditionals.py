@@ -46,7 +46,7 @@ from daskgp.models.values import Theta, add, variances
 from daskgp.models.varying import Varying
 from daskgp.typing import Array
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MOST_COMPILED = 256
 """Most earlier rows of compiled code; windows beyond it are left to LAPACK."""
