@@ -52,7 +52,12 @@ $(VENV)/.installed-bench: pyproject.toml $(VENV)/.installed
 	$(PIP) install --quiet --editable '.[bench]'
 	@touch $@
 
-demo: $(VENV)/.installed
+# Without what tests and documentation need, which is most of it.
+$(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --quiet --editable '.[io,plot]'
+	@touch $@
+
+demo: $(VENV)/.installed-demo
 	$(BIN)/python workflows/demo.py
 
 test: $(VENV)/.installed

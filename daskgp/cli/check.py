@@ -48,8 +48,8 @@ def check(
     """Compare the predictions of MODEL with the rows of TEST: scores and calibration.
 
     Scores are those of all rows, by region and by distance to the training data.  Rows that MODEL
-    was fitted to say nothing.  TEST is a dataset store, or with --target any source of `daskgp
-    convert`, from which the features of MODEL are taken by default.
+    was fitted to say nothing.  TEST is a dataset store or any source of `daskgp convert`, from
+    which the features and targets of MODEL are taken by default.
     """
     from daskgp.assess.check import refuse
     from daskgp.cli.sources import rows_to_compare

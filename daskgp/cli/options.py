@@ -454,7 +454,9 @@ new_grid_options = _as_one(
     "grid",
     NewGrid,
     click.option(
-        "--like", metavar="GRID", help="Predict on a grid with the coordinates of this one."
+        "--like",
+        metavar="GRID",
+        help="Predict on a grid with the coordinates of this one, and its features.",
     ),
     click.option(
         "--resolution",

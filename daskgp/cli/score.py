@@ -12,7 +12,7 @@ from daskgp.cli.options import cluster_options, column_options, device_option, s
 from daskgp.cli.run import command, result, since
 from daskgp.typing import Device
 
-TARGET = "Column to compare with, or several: a,b; TEST then is a grid or a table."
+TARGET = "Column of a grid or a table to compare with, or several: a,b.  [default: of MODEL]"
 
 
 @command()
@@ -31,8 +31,8 @@ def score(
 ) -> None:
     """Score the predictions of MODEL on TEST: one line of JSON.
 
-    TEST is a dataset store, or with --target any source of `daskgp convert`, from which the
-    features of MODEL are taken by default.  MODEL may be a saved GPClassifier or HurdleGP.
+    TEST is a dataset store or any source of `daskgp convert`, from which the features and targets
+    of MODEL are taken by default.  MODEL may be a saved GPClassifier or HurdleGP.
     """
     from daskgp.assess.scores import scores
     from daskgp.cli.sources import rows_to_compare

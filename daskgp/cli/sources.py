@@ -63,15 +63,18 @@ def training_rows(
 
 
 def rows_to_compare(model: GaussianProcess, source: str, columns: dict[str, Any]) -> Rows:
-    """Return rows to compare predictions with, by default with the features of the model.
+    """Return rows to compare predictions with, by default features and targets of the model.
 
     The model reads as missing what ``--fill`` gives, too.
     """
     from daskgp.data import beside_in_store, open_dataset
+    from daskgp.fit import named
     from daskgp.models.columns import refuse_other
 
     posterior = read_fills(model, columns["fill_values"])
     columns = columns | {"fill_values": model.fill_values}
+    if columns["target"] is None and named.is_table_or_grid(source):
+        columns |= {"target": list(posterior.target_names)}
     names = columns["features"] or posterior.feature_names
     refuse_other(columns["geographic"], names, posterior.columns)
     rows = training_rows(source, columns, until="again", model=posterior)

@@ -64,7 +64,8 @@ def make(
         Ranges of the features that ``extent`` does not name: their axes have the multiples of the
         step that cover them, and no meridian twice.
     like : str, DataArray or Dataset, optional
-        Grid whose coordinates are the axes of features without a step or an extent.
+        Grid whose coordinates are the axes of features without a step or an extent, and whose
+        variables are their values, such as an elevation.
     units : tuple of str
         Units of the features, which new axes say in their attributes; none if they are not known.
     geographic : tuple of str
@@ -101,8 +102,11 @@ def make(
     found, dims, said = ({}, (), {}) if like is None else _coordinates(features, like)
     crs.refuse_other(said, reference, "the grid", "the data")
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
+    variables = {name: taken.pop(name) for name in [*taken] if name not in found[name].coords}
+    _check_dims(variables, {*resolution, *extent})
+    axial = [name for name in features if name not in taken and name not in variables]
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
-    _check_ends({name: ends[name] for name in features if name not in taken}, resolution)
+    _check_ends({name: ends[name] for name in axial}, resolution)
     for name, (least, most) in zip(geographic, (LONGITUDES, LATITUDES), strict=bool(geographic)):
         low, high = extent.get(name, (least, most))
         if low < least or high > most:
@@ -117,13 +121,13 @@ def make(
             attributes[name],
         )
         for name, unit in zip(features, units, strict=True)
-        if name not in taken
+        if name in axial
     }
     known: dict[str, Any] = axes | taken
     order = _ordered([name for name in axes if name not in dims], dims, geographic)
     made = xr.Dataset(coords={name: known[name] for name in (*order, *known) if name in known})
     for name in geographic:
-        if name not in taken and name not in extent and made.sizes[name] > 1:
+        if name in axial and name not in extent and made.sizes[name] > 1:
             limits = LATITUDES
             if name == geographic[0]:
                 limits = HALVES if ranges[name][1] <= HALVES[1] else LONGITUDES
@@ -132,7 +136,19 @@ def make(
             kept &= axis < axis[kept].min(initial=limits[1]) + 360.0  # no meridian twice
             made = made.sel({name: kept})
     system = dict(reference) or said
-    return made.assign_coords({crs.NAME: ((), 0, system)}) if system else made
+    made = made.assign_coords({crs.NAME: ((), 0, system)}) if system else made
+    return made.assign_coords(variables)
+
+
+def _check_dims(variables: Mapping[str, xr.Variable], given: set[str]) -> None:
+    """Raise SettingError for a variable of another grid along an axis that is made anew."""
+    for name, values in variables.items():
+        anew = sorted(given & {*map(str, values.dims)})
+        if anew:
+            raise SettingError(
+                f"like has {name!r} along {_listed(values.dims)}, and a resolution or extent of "
+                f"{_listed(anew)} makes another axis: leave it out, or give the extent of {name!r}"
+            )
 
 
 def _check_ends(ends: Mapping[str, Limits | None], resolution: Mapping[str, float]) -> None:
@@ -167,9 +183,10 @@ def _listed(names: Sequence[str]) -> str:
 def _coordinates(
     features: tuple[str, ...], like: Any
 ) -> tuple[dict[str, xr.DataArray], Names, dict[str, Any]]:
-    """Return the coordinates of another grid that are features, and its dimensions in order.
+    """Return the coordinates and variables of another grid that are features, and its dimensions.
 
-    And what says its coordinate reference system.
+    The latter are in order.  And what says its coordinate reference system.  Variables of an
+    address are read.
     """
     with ExitStack() as stack:
         grid = like
@@ -177,6 +194,11 @@ def _coordinates(
             stack.enter_context(gridded.readable(str(like)))
             grid = stack.enter_context(gridded.open_grid(str(like), features))
         found = {name: grid.coords[name].load() for name in features if name in grid.coords}
+        if isinstance(grid, xr.Dataset):
+            inside = [name for name in features if name in grid.data_vars]
+            found |= {
+                name: grid[name].load() if grid is not like else grid[name] for name in inside
+            }
         system = crs.carried(grids.reference_of(grid)[1])
         return found, tuple(map(str, grids.dims_of(grid))), system
 

@@ -840,11 +840,13 @@ trials, exposure, offset
             feature without a step has a single value, ``{"depth": (10, 10)}``.
         like : str, path, DataArray or Dataset, optional
             Grid, or its address, whose coordinates are the axes of features that neither
-            ``resolution`` nor ``extent`` names.
+            ``resolution`` nor ``extent`` names, and whose variables are their values, such as an
+            elevation.
 
         Returns
         -------
-        grid : xarray.Dataset of coordinates
+        grid : xarray.Dataset
+            Of coordinates, and of the variables of ``like`` that are features.
 
         Raises
         ------

@@ -212,10 +212,15 @@ def _are_names(y: Any) -> bool:
     return isinstance(y, list | tuple) and bool(y) and all(isinstance(name, str) for name in y)
 
 
+def is_table_or_grid(source: str) -> bool:
+    """Return whether a source is no dataset store, and so does not name its own columns."""
+    table = str(source).lower().endswith(data.CONVERTIBLE) and data.exists(source)
+    return bool(remote.is_pattern(source) or table or gridded.is_grid(source))
+
+
 def refuse_unnamed(source: str) -> None:
     """Raise InputError for a source that is no dataset store and needs a target to be fitted."""
-    table = str(source).lower().endswith(data.CONVERTIBLE) and data.exists(source)
-    if remote.is_pattern(source) or table or gridded.is_grid(source):
+    if is_table_or_grid(source):
         raise InputError(
             f"{source} is not a dataset store: name the column to fit with --target NAME, or "
             "convert it first"

@@ -48,6 +48,30 @@ def test_counts_with_an_exposure_become_rates(tmp_path):
     assert "exposure is given, and SGPR with likelihood='gaussian' does not take it" in line
 
 
+def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.uniform(size=(60, 2)), columns=["u", "v"])
+    table = table.assign(site="S1", heat=np.sin(6 * table.u))
+    table[:40].drop(columns="site").to_csv(tmp_path / "a.csv", index=False)
+    table[40:].to_csv(tmp_path / "b.csv", index=False)
+    model, test = tmp_path / "m.zarr", tmp_path / "b.csv"
+    succeed("fit", tmp_path / "a.csv", model, "--target", "heat", "--model", "exact")
+    for command in (("score",), ("check", "--json")):
+        named = succeed(*command, model, test, "--target", "heat")
+        found = succeed(*command, model, test)
+        assert np.isclose(named["rmse"], found["rmse"], rtol=1e-9)
+    rmse = daskgp.load(str(model)).predict(table[["u", "v"]][40:].to_numpy()) - table.heat[40:]
+    assert np.isclose(found["rmse"], np.sqrt(np.mean(rmse**2)))
+    table.drop(columns="heat").to_csv(test, index=False)
+    assert "'heat'" in refused("score", model, test)
+    line = refused("fit", tmp_path / "b.csv", tmp_path / "no.zarr", "--model", "exact")
+    assert "name the column to fit with --target NAME" in line
+    table.to_csv(test, index=False)
+    line = refused("fit", test, tmp_path / "no.zarr", "--model", "exact", "--target", "heat")
+    assert "row 1 holds 'S1'" in line
+    assert line.endswith("with --features or features=; named among them, it is a category")
+
+
 @pytest.fixture
 def rates(tmp_path):
     """A model of rates, places with a number of people in a csv, and what these are."""

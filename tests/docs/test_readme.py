@@ -52,6 +52,7 @@ def test_commands_exist():
     assert check_commands(README) == {
         "convert",
         "cross-validate",
+        "examples",
         "interpolate",
         "plan",
         "fit",

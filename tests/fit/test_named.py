@@ -291,7 +291,8 @@ def test_commands_plan_and_score_columns_by_name(files):
     assert {**named, "seconds": 0} == pytest.approx({**stored, "seconds": 0}, rel=1e-9)
     planned = succeed("plan", files / "g.nc", *FIT, *names, "--json")
     assert planned == succeed("plan", files / "d.zarr", *FIT, "--json")
-    for command in (("score", files / "m.zarr", files / "g.nc"), ("plan", files / "g.nc", *FIT)):
-        assert "name the column to fit with --target NAME" in refused(*command)
-    told = refused("score", files / "m.zarr", files / "g.nc", "--mask", "sea")
+    assert "name the column to fit with --target NAME" in refused("plan", files / "g.nc", *FIT)
+    own = succeed("score", files / "m.zarr", files / "part-*.nc", *names[2:], "--workers", 1)
+    assert {**own, "seconds": 0} == {**named, "skipped": own["skipped"], "seconds": 0}
+    told = refused("plan", files / "g.nc", *FIT, "--mask", "sea")
     assert "--mask names a column of a grid or a table: give its --target too" in told

@@ -529,6 +529,36 @@ def test_a_grid_that_does_not_exist_yet_has_multiples_of_its_steps(model, saved,
     assert succeed("predict", saved, output, *steps, "--resume")["rows"] == 0
 
 
+def test_a_grid_like_another_has_its_features_on_another_day(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(0, 3, (40, 3)), columns=["lon", "lat", "height"])
+    X["day"] = pd.date_range("2024-06-01", periods=40)
+    model = daskgp.ExactGP("matern32()", optimizer=None).fit(X, X["height"] + X["lon"])
+    axes_of = {"lat": np.arange(3.0), "lon": np.arange(4.0)}
+    height = rng.uniform(0, 3, (3, 4))
+    terrain = xr.Dataset({"height": (("lat", "lon"), height), "other": 1.0}, axes_of)
+    terrain.to_netcdf(tmp_path / "terrain.nc")
+    made = model.make_grid(like=terrain, extent={"day": "2024-06-05"})
+    wanted = terrain[["height"]].assign_coords(day=pd.to_datetime(["2024-06-05"]))
+    expected = model.predict(wanted)
+    assert model.predict(made).dims == ("day", "lat", "lon")
+    np.testing.assert_array_equal(model.predict(made), expected.transpose("day", "lat", "lon"))
+    lazy = model.make_grid(like=terrain.chunk(lat=1), extent={"day": "2024-06-05"})
+    assert lazy["height"].chunks[0] == (1, 1, 1)
+    model.save(str(tmp_path / "m.zarr"))
+    like = ("--like", tmp_path / "terrain.nc", "--extent")
+    succeed("predict", tmp_path / "m.zarr", tmp_path / "map.nc", *like, "day=2024-06-05")
+    found = xr.open_dataset(tmp_path / "map.nc")["mean"]
+    np.testing.assert_allclose(found, model.predict(made), rtol=1e-12)
+    ends = {"day": "2024-06-05", "lon": (0, 2)}
+    with pytest.raises(
+        SettingError, match=r"like has 'height' along 'lat', 'lon', and .* of 'lon'"
+    ):
+        model.make_grid({"lon": 0.5}, ends, like=terrain)
+    flat = model.make_grid({"lon": 0.5}, ends | {"height": 1.0}, like=terrain)
+    assert dict(flat.sizes) == {"height": 1, "day": 1, "lat": 3, "lon": 5}
+
+
 DATES = ("2020-01-08", "2020-01-10")
 
 

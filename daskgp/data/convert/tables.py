@@ -412,7 +412,7 @@ def _parsed(column: Any, kind: Kind, start: int) -> tuple[np.ndarray, Other | No
     held, what = str(column.iloc[bad[0]]), "a time" if kind == TIMES else "numeric"
     remedy = WRITE_TIMES if kind == TIMES or _is_time(held) else REMEDY
     if kind != TIMES and names_of([held]):
-        remedy += ", or name it among them: text without numbers is a category"
+        remedy += "; named among them, it is a category"
     if re.fullmatch(COMMAS, held.strip()):
         remedy = f"{POINTS}, or {REMEDY}"
     row = int(start + bad[0] + 1)
