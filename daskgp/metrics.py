@@ -75,29 +75,6 @@ Multioutput: TypeAlias = Pooled | Each
 ROOT_PI = math.sqrt(math.pi)
 
 
-class Lazy(Protocol):
-    """A lazy array, such as Dask's."""
-
-    def compute(self) -> Any:
-        """Return the values."""
-
-
-class Column(Protocol):
-    """A column of a data frame."""
-
-    def to_numpy(self) -> np.ndarray:
-        """Return the values."""
-
-
-T = TypeVar("T")
-Score = TypeVar("Score", bound=Lazy | float, default=float)
-"""A score, lazy where what is scored is."""
-Scores = TypeVar("Scores", bound=Lazy | np.ndarray, default=np.ndarray)
-"""A score of each output."""
-Values: TypeAlias = np.ndarray | Sequence[Any] | Column | T
-"""Numbers in memory, or lazy ones of the kind of the score."""
-
-
 @overload
 def rmse(y_true: Values[Score], mean: Values[Score], *, multioutput: Pooled = ...) -> Score: ...
 @overload

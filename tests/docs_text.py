@@ -29,7 +29,7 @@ def check_commands(text: str) -> set[str]:
         command = main.commands[words[1]]
         seen.add(words[1])
         context = command.make_context(words[1], [], resilient_parsing=True)
-        if "[--" in line or words[2].isupper():
+        if "[--" in line or "".join(words[2:3]).isupper():
             options = {
                 name
                 for parameter in command.params

@@ -551,9 +551,7 @@ def test_a_grid_like_another_has_its_features_on_another_day(tmp_path):
     found = xr.open_dataset(tmp_path / "map.nc")["mean"]
     np.testing.assert_allclose(found, model.predict(made), rtol=1e-12)
     ends = {"day": "2024-06-05", "lon": (0, 2)}
-    with pytest.raises(
-        SettingError, match=r"like has 'height' along .* of 'lon'"
-    ):
+    with pytest.raises(SettingError, match=r"like has 'height' along .* of 'lon'"):
         model.make_grid({"lon": 0.5}, ends, like=terrain)
     flat = model.make_grid({"lon": 0.5}, ends | {"height": 1.0}, like=terrain)
     assert dict(flat.sizes) == {"height": 1, "day": 1, "lat": 3, "lon": 5}
