@@ -143,10 +143,11 @@ def make(
 def _check_dims(variables: Mapping[str, xr.Variable], given: set[str]) -> None:
     """Raise SettingError for a variable of another grid along an axis that is made anew."""
     for name, values in variables.items():
-        anew = sorted(given & {*map(str, values.dims)})
+        dims = [*map(str, values.dims)]
+        anew = sorted(given & {*dims})
         if anew:
             raise SettingError(
-                f"like has {name!r} along {_listed(values.dims)}, and a resolution or extent of "
+                f"like has {name!r} along {_listed(dims)}, and a resolution or extent of "
                 f"{_listed(anew)} makes another axis: leave it out, or give the extent of {name!r}"
             )
 
