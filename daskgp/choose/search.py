@@ -104,7 +104,9 @@ class Search:
                 start = self._best_structure(common)
             several = [one for one in several if one.method not in out]
             heavy = robust(self.profile, common, rows)
-            if best := self._robust(start, heavy):
+            if rows > SMALL:  # few of them do not tell how methods compare
+                several = [*several, *heavy]
+            elif best := self._robust(start, heavy):
                 return self._with_time_left(best, heavy)
             exact = self._as_method(start, several)
             if exact:  # what approximates it cannot be better

@@ -232,3 +232,19 @@ def test_where_tails_are_heavy_a_few_rows_do_not_hide_what_is_worse():
     assert not one.surely_worse(other)
     assert one.surely_worse(other, heavy=True)
     assert not other.surely_worse(one, heavy=True)
+
+
+def test_with_many_rows_student_t_noise_is_compared_as_other_methods_are(monkeypatch):
+    compared = []
+
+    def noted(self, candidates, *given):
+        compared.extend(candidates)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching.Search, "_rounds", noted)
+    monkeypatch.setattr(searching, "SMALL", 100)
+    X, y, _ = waves(200)
+    y[::12] += 6
+    with pytest.raises(KeyboardInterrupt):
+        daskgp.AutoGP(time_budget=40, progress=False, kernel="matern52").fit(X, y)
+    assert any(one.robust for one in compared)
