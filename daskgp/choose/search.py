@@ -189,8 +189,9 @@ class Search:
         """Return what may be better than a trial, the most promising first."""
         own, alike = best.candidate, best.candidate.gaussian or best.candidate.robust
         others = [one for one in self._compared if one.candidate.structure != own.structure]
-        other = [self._begun(replace(best.next(), stage="structure"), one) for one in others]
-        able = own.holds and own.gaussian and not own.cyclic
+        base = best.next().having(varying=None) if own.varies else best.next()
+        other = [self._begun(replace(base, stage="structure"), one) for one in others]
+        able = (own.holds or own.varies) and own.gaussian and not own.cyclic
         other = other[:OTHER_KERNELS] if able else []
         larger = sizes(best.next(), best.trial.rows)
         same = [one for one in several if alike and one.robust == own.robust]
