@@ -210,8 +210,8 @@ class Search:
     def _time_of_last(self, candidate: Candidate) -> float:
         """Return the seconds that the last fit of a candidate takes, by those of its trials."""
         rules, rows = self.trials.rules, self.trials.rows
-        plan, threads = plan_of(candidate.estimator, rows, self.trials.executor), 1
         threads = self.trials.executor.threads()
+        plan = plan_of(candidate.estimator, rows, self.trials.executor)
         seconds = candidate.seconds(plan, threads, rows)
         seconds += candidate.left_out_seconds(plan, threads)
         usual = (1 - SEARCH) * rules.seconds
