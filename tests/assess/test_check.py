@@ -184,7 +184,7 @@ def test_columns_of_a_table_are_taken_by_their_names(tmp_path):
     assert told["skipped"] == 0
     refused = invoke("check", tmp_path / "model.zarr", tmp_path / "test.csv")
     assert refused.exit_code == 2
-    assert "--target NAME" in refused.output
+    assert "target 'y' is not in" in refused.output
 
 
 def test_constant_values_have_no_share_that_is_explained(fitted):

@@ -197,7 +197,6 @@ def test_what_cannot_be_is_told_in_one_line(model, tmp_path):
         ((model, "--target", "temp"), "--target is for the rows of TEST"),
         ((model, "--fill", "-9"), "--fill is for the rows of TEST"),
         ((model, "--workers", 2), "are for the rows of TEST"),
-        ((model, test), "--target"),
         ((model, test, "--target", "tmep"), "tmep"),
         ((model, tmp_path / "no.csv", "--target", "temp"), "no.csv"),
     ):

@@ -326,7 +326,7 @@ def test_other_likelihoods_have_scores_of_their_own(likelihood):
     )
     found = daskgp.cross_validate(model, X, y, folds=1)
     of_kind = {
-        "student-t": ["coverage_95"],
+        "student-t": ["crps", "coverage_95"],
         "poisson": ["crps", "coverage_95", "ranked_probability"],
         "bernoulli": ["brier", "accuracy"],
     }
