@@ -557,5 +557,5 @@ def _columns(array: Any, part: slice, vector: bool) -> Any:
         drop_axis=[array.ndim - 1] * vector,
         dtype=array.dtype,
         meta=np.empty((0,) * len(chunks)),
-        token="columns",
+        name=f"columns-{dask.base.tokenize(array.name, part, vector)}",
     )
