@@ -276,3 +276,13 @@ def test_figures_of_a_check_and_a_coast_take_paths(made, drawn, tmp_path):
 def test_an_output_that_is_a_path_is_written(ending, made, model, tmp_path):
     model.predict_store(made / "grid.nc", tmp_path / f"map{ending}")
     assert Path(tmp_path / f"map{ending}").exists()
+
+
+def test_a_fit_with_a_path_goes_on_from_the_checkpoint_of_its_text(tmp_path):
+    own = {"n_inducing": 10, "max_iter": 2, "progress": False}
+    at = tmp_path / "store"
+    first, again = (
+        daskgp.SGPR(store=store, **own).fit(X, Y, checkpoint=tmp_path / "kept")
+        for store in (at, str(at))
+    )
+    np.testing.assert_array_equal(first.predict(X), again.predict(X))

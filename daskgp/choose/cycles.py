@@ -98,8 +98,9 @@ def _variogram(turns: np.ndarray, rest: np.ndarray) -> tuple[float, float]:
     apart = np.array([np.median(x[lag:] - x[:-lag]) for lag in lags])
     half = np.array([np.mean((values[lag:] - values[:-lag]) ** 2) / 2 for lag in lags])
     beyond = half >= (half[0] + half.max()) / 2
-    tiny = float(np.finfo(float).tiny)
-    return max(float(apart[np.argmax(beyond)]), float(apart[0]), tiny), max(float(half[0]), tiny)
+    least = float(np.diff(np.unique(x)).min())  # rows may share a place
+    noise = max(float(half[0]), float(np.finfo(float).tiny))
+    return max(float(apart[np.argmax(beyond)]), least), noise
 
 
 def _clipped(rest: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,11 +56,11 @@ def folds_of(
     blocks = (places if places is not None else "auto") if task == "gaps" else None
     column = time if task == "forecast" else None
     together = True if repeated and task == "interpolate" else None
-    stretches = number if column is None or number == 1 else 2 * number - 1
-    wanted = Wanted(stretches, blocks, None, column, seed, FEW, places=together)
+    latter = column is not None and number > 1  # forecasts from half of the rows at least
+    stretches = 2 * number - 1 if latter else number
+    wanted = Wanted(stretches, blocks, None, column, seed, FEW, places=together, latter=latter)
     wanted.check()
-    parts = wanted.made(rows, url, executor)
-    return replace(parts, folds=parts.folds[-number:])  # forecasts from half of the rows at least
+    return wanted.made(rows, url, executor)
 
 
 def _chosen_rows(

@@ -103,7 +103,11 @@ def make(
     crs.refuse_other(said, reference, "the grid", "the data")
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     variables = {name: taken.pop(name) for name in [*taken] if name not in found[name].coords}
-    _check_dims(variables, {*resolution, *extent})
+    kept = {dim for own in taken.values() for dim in own.dims}
+    anew = {name: {name} for name in (*resolution, *extent)}
+    for name in (name for name in anew if name in found and name in found[name].coords):
+        anew[name] |= {*map(str, {*found[name].dims} - kept)}
+    _check_dims(variables, anew)
     axial = [name for name in features if name not in taken and name not in variables]
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
     _check_ends({name: ends[name] for name in axial}, resolution)
@@ -140,15 +144,18 @@ def make(
     return made.assign_coords(variables)
 
 
-def _check_dims(variables: Mapping[str, xr.Variable], given: set[str]) -> None:
-    """Raise SettingError for a variable of another grid along an axis that is made anew."""
+def _check_dims(variables: Mapping[str, xr.Variable], anew: Mapping[str, set[str]]) -> None:
+    """Raise SettingError for a variable of another grid along an axis that is made anew.
+
+    ``anew`` are the dimensions that features with new axes had, and no other has.
+    """
     for name, values in variables.items():
         dims = [*map(str, values.dims)]
-        anew = sorted(given & {*dims})
-        if anew:
+        given = sorted(feature for feature, own in anew.items() if own & {*dims})
+        if given:
             raise SettingError(
                 f"like has {name!r} along {_listed(dims)}, and a resolution or extent of "
-                f"{_listed(anew)} makes another axis: leave it out, or give the extent of {name!r}"
+                f"{_listed(given)} makes another axis: leave it out, or give the extent of {name!r}"
             )
 
 

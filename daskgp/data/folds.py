@@ -430,6 +430,8 @@ class Wanted(NamedTuple):
     beside: Mapping[str, np.ndarray] = MappingProxyType({})
     places: bool | None = None
     """True if rows at one place are in one fold; None as without."""
+    latter: bool = False
+    """Whether folds in time are of the latter half of rows alone, fewer where times are few."""
 
     @property
     def names(self) -> list[str]:
@@ -500,7 +502,8 @@ class Wanted(NamedTuple):
             group.attrs["complete"] = True
         each = np.eye(self.parts, dtype=bool)
         if self.scheme == "time":
-            chosen = range(1, self.parts) if self.folds > 1 else [self.parts - 1]
+            first = 1 if self.folds > 1 else self.parts - 1
+            chosen = self._latter(counts.sum(axis=0)) if self.latter else range(first, self.parts)
             found = [Fold(np.arange(self.parts) < i, each[i]) for i in chosen]
         else:
             chosen = range(self.folds) if self.folds > 1 else [_tested_alone(scheme)]
@@ -511,6 +514,11 @@ class Wanted(NamedTuple):
                 if not count:
                     raise InputError(f"fold {i} has no rows to {what}: {self.remedy}")
         return parts
+
+    def _latter(self, rows: np.ndarray) -> Sequence[int]:
+        """Return the parts of the latter half that have rows and follow some, if any has."""
+        half = range(self.parts // 2, self.parts)
+        return [i for i in half if rows[i] and rows[:i].any()] or half
 
     def _places(self, rows: Rows, url: str, executor: Executor) -> Scheme:
         return self._labelled(OfPlace(), rows, executor, "places")

@@ -285,7 +285,7 @@ def open_dataset(url: Path) -> tuple[da.Array, da.Array]:
 
     Parameters
     ----------
-    url : str or path or path
+    url : str or path
         Zarr group with arrays ``X`` (n, d) and ``y`` (n,) or (n, p) in the same chunks of
         rows; a local path or any fsspec URL.
 

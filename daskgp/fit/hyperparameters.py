@@ -12,7 +12,7 @@ import dask
 import numpy as np
 
 from daskgp import train
-from daskgp.checks import whole
+from daskgp.checks import text_of, whole
 from daskgp.data import feature_units, partition, whole_dates
 from daskgp.data.blocks import sampling
 from daskgp.data.stores import checkpoints
@@ -673,6 +673,7 @@ def identity_of(setting: Any) -> str:
     """Return text that tells settings apart; the repr of a long array leaves out its middle."""
     if isinstance(setting, Kernel):
         return identity(setting)
+    setting = text_of(setting)
     plain = setting is None or isinstance(setting, str | bool | int | float)
     return repr(setting) if plain else str(dask.base.tokenize(setting))
 

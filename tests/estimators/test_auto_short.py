@@ -114,6 +114,15 @@ def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
     assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_left_beside_a_cycle_reaches_to_the_next_place_at_least(seed):
+    t = np.repeat(np.arange(300.0), 20)
+    noise = np.random.default_rng(seed).standard_normal(len(t))
+    found = cycles.of_series(t, 3 * np.sin(2 * np.pi * t / 12) + noise)
+    assert found.length >= 0.999
+    assert found.noise == pytest.approx(1 / 5.5, rel=0.1)
+
+
 def test_noise_has_no_cycle():
     rng = np.random.default_rng(1)
     for x in (np.arange(1_000.0), np.sort(rng.uniform(size=1_000)), np.zeros(1_000)):
@@ -126,6 +135,17 @@ def test_a_forecast_is_learned_from_half_of_the_rows_at_least(tmp_path):
     parts = held_out.folds_of(rows, 300, "forecast", 0, None, 0, str(tmp_path / "f"), here)
     found = [parts.trained(fold) for fold in parts.folds]
     assert found == pytest.approx([150, 180, 210, 240, 270], abs=1)
+
+
+@pytest.mark.parametrize("number", [2, 3, 7, 8])
+def test_forecasts_of_few_times_are_of_as_many_folds_as_these_allow(tmp_path, number):
+    when = np.repeat(np.arange(float(number)), 30)
+    rows, here = data.rows_of(when[:, None], when, None, True), Executor.current(False)
+    parts = held_out.folds_of(rows, len(when), "forecast", 0, None, 0, str(tmp_path / "f"), here)
+    found = [(parts.trained(fold), parts.tested(fold)) for fold in parts.folds]
+    assert found
+    assert all(2 * trained >= len(when) - 60 and tested for trained, tested in found)
+    assert sum(found[-1]) == len(when)
 
 
 def test_a_spread_that_varies_is_told_from_one_that_does_not():

@@ -555,6 +555,10 @@ def test_a_grid_like_another_has_its_features_on_another_day(tmp_path):
         model.make_grid({"lon": 0.5}, ends, like=terrain)
     flat = model.make_grid({"lon": 0.5}, ends | {"height": 1.0}, like=terrain)
     assert dict(flat.sizes) == {"height": 1, "day": 1, "lat": 3, "lon": 5}
+    across = {"lon": ("x", np.arange(4.0)), "lat": ("y", np.arange(3.0))}
+    numbered = xr.Dataset({"height": (("y", "x"), height)}, across)
+    with pytest.raises(SettingError, match=r"like has 'height' along .* of 'lon'"):
+        model.make_grid({"lon": 0.5}, ends, like=numbered)
 
 
 DATES = ("2020-01-08", "2020-01-10")
