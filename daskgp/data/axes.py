@@ -103,10 +103,10 @@ def make(
     crs.refuse_other(said, reference, "the grid", "the data")
     taken = {name: found[name].variable for name in found if name not in {*resolution, *extent}}
     variables = {name: taken.pop(name) for name in [*taken] if name not in found[name].coords}
-    kept = {dim for own in taken.values() for dim in own.dims}
+    remaining = {dim for own in taken.values() for dim in own.dims}
     anew = {name: {name} for name in (*resolution, *extent)}
     for name in (name for name in anew if name in found and name in found[name].coords):
-        anew[name] |= {*map(str, {*found[name].dims} - kept)}
+        anew[name] |= {*map(str, {*found[name].dims} - remaining)}
     _check_dims(variables, anew)
     axial = [name for name in features if name not in taken and name not in variables]
     ends = {name: extent.get(name, ranges.get(name)) for name in features}
