@@ -35,6 +35,7 @@ SETS = {
 }
 METHODS = {
     "lma": "`LMA`",
+    "vecchia": "`VecchiaGP`",
     "sgpr": "`SGPR`",
     "svgp": "`SVGP`",
     "experts": "`ExpertsGP`",
