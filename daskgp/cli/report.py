@@ -45,7 +45,7 @@ def report(
     """Write a report of the fitted MODEL, one HTML page with tables and figures.
 
     With TEST, rows that MODEL was not fitted to, it also has the scores and the calibration of
-    `daskgp check`.  TEST is a dataset store, or with --target any source of `daskgp convert`.
+    `daskgp check`.  TEST is a dataset store or any source of `daskgp convert`.
     """
     from daskgp.assess.check import refuse
     from daskgp.cli import pages
