@@ -50,7 +50,7 @@ InMemory: TypeAlias = np.ndarray | Frame[np.ndarray] | Sequence[Any]
 
 
 class Columns(TypedDict, total=False):
-    """What a likelihood takes of each new observation."""
+    """Columns that a likelihood takes of each new observation."""
 
     trials: Any
     exposure: Any
@@ -58,13 +58,13 @@ class Columns(TypedDict, total=False):
 
 
 class OfRows(Columns, total=False):
-    """What ``predict`` takes of each row besides."""
+    """Columns that ``predict`` takes of each row besides."""
 
     y_variance: Any
 
 
 class OfTraining(OfRows, total=False):
-    """What rows of a fit have besides."""
+    """Columns that rows of a fit have besides."""
 
     sample_weight: Any
     lower: Any
