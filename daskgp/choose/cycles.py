@@ -25,8 +25,10 @@ CLIPPED = 5.0
 LEAST_ROWS = 50
 LEAST_LEFT = 0.1
 """Least variance of what is left beside noise, in that of the noise."""
-ZOOM = 41
-"""Frequencies among which that of a line is found at last."""
+STEPS, SETTLED = 20, 1e-12
+"""Most steps to the frequencies that fit best, and the shortest one, in cycles over the range."""
+ROUNDING = 1e-20
+"""Share of the variance below which what is left is rounding."""
 
 
 class Cycle(NamedTuple):
@@ -53,8 +55,9 @@ class Series(NamedTuple):
 def of_series(x: np.ndarray, y: np.ndarray) -> Series:
     """Return the cycles of values y (n,) along x (n,), and what is left without them.
 
-    One after another is fitted by least squares with a parabola, and the next one is looked for in
-    what is left.
+    One after another is fitted by least squares with a parabola, frequencies with heights, and the
+    next one is looked for in what is left: a frequency that is a little off would leave lines on
+    both sides of its own.
     """
     known = np.isfinite(x) & np.isfinite(y)
     turns, y = x[known] - x[known].min(initial=np.inf), y[known]
@@ -67,14 +70,17 @@ def of_series(x: np.ndarray, y: np.ndarray) -> Series:
     trend, spread = np.vander(turns - 0.5, 3), float(y.var())
     left = _clipped(_rest(trend, y))
     y, found = left, list[float]()
-    while len(found) < MOST and (line := _line(turns, left, fastest, found)) is not None:
+    while len(found) < MOST and left.var() > ROUNDING * spread:
+        line = _line(turns, left, fastest, found)
+        if line is None:
+            break
         # a wave may have been found before the one of which it is a part
         parts = [f for f in found if any(abs(f - k * line) < 0.5 for k in range(2, HARMONICS + 1))]
         others = [f for f in found if f not in parts]
-        rest = _rest(np.hstack([trend, *(_waves(turns, f, fastest) for f in [*others, line])]), y)
+        settled, rest = _settled(turns, y, trend, [*others, line], fastest)
         if rest.var() > (1 - GAIN) * left.var():
             break
-        found, left = [*others, line], rest
+        found, left = settled, rest
     waves = [_waves(turns, f, fastest) for f in found]
     design = np.hstack([*waves, trend])
     values = np.linalg.lstsq(design, y, rcond=None)[0]
@@ -116,9 +122,47 @@ def _rest(design: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _waves(turns: np.ndarray, f: float, fastest: float) -> np.ndarray:
     """Return cosines and sines of a frequency and its multiples up to the fastest one."""
-    several = [k * f for k in range(1, HARMONICS + 1) if k * f <= fastest or k == 1]
-    angles = 2 * np.pi * np.outer(turns, several)
+    angles = 2 * np.pi * np.outer(turns, _multiples(f, fastest))
     return np.hstack([np.cos(angles), np.sin(angles)])
+
+
+def _slope(turns: np.ndarray, f: float, fastest: float, heights: np.ndarray) -> np.ndarray:
+    """Return the derivative (n,) of waves of such heights by their frequency."""
+    numbers = np.array(_multiples(f, fastest)) / f
+    cosines, sines = np.split(_waves(turns, f, fastest), 2, axis=1)
+    a, b = np.split(heights, 2)
+    return np.asarray(2 * np.pi * turns * ((cosines * b - sines * a) @ numbers))
+
+
+def _multiples(f: float, fastest: float) -> list[float]:
+    return [k * f for k in range(1, HARMONICS + 1) if k * f <= fastest or k == 1]
+
+
+def _settled(
+    turns: np.ndarray, y: np.ndarray, trend: np.ndarray, found: list[float], fastest: float
+) -> tuple[list[float], np.ndarray]:
+    """Return the frequencies near given ones that fit best with a trend, and what is left.
+
+    Steps are those of Gauss and Newton, of all frequencies and heights together, and end where they
+    gain nothing.
+    """
+    best, left = found, np.full(len(y), np.inf)
+    for _ in range(STEPS):
+        waves = [_waves(turns, f, fastest) for f in found]
+        design = np.hstack([*waves, trend])
+        values = np.linalg.lstsq(design, y, rcond=None)[0]
+        rest = y - design @ values
+        if not rest @ rest < left @ left:
+            break
+        best, left = found, rest
+        own = np.split(values, np.cumsum([part.shape[1] for part in waves]))
+        pairs = zip(found, own, strict=False)  # the trend is last
+        slopes = np.column_stack([_slope(turns, f, fastest, heights) for f, heights in pairs])
+        steps = np.linalg.lstsq(np.hstack([slopes, design]), rest, rcond=None)[0][: len(found)]
+        found = [float(f + step) for f, step in zip(found, steps, strict=True)]
+        if np.abs(steps).max() < SETTLED or np.abs(steps).max() > 1 / FINENESS:
+            break
+    return best, left
 
 
 def _line(turns: np.ndarray, left: np.ndarray, fastest: float, found: list[float]) -> float | None:
@@ -140,12 +184,5 @@ def _line(turns: np.ndarray, left: np.ndarray, fastest: float, found: list[float
         near = far & (f > f[i] / AROUND) & (f < f[i] * AROUND) & (np.abs(f - f[i]) > 2 * APART)
         near &= f <= fastest
         if near.any() and power[i] > STANDS_OUT * np.median(power[near]):
-            return _zoomed(turns, left, float(f[i]))
+            return float(f[i])
     return None
-
-
-def _zoomed(turns: np.ndarray, left: np.ndarray, f: float) -> float:
-    """Return the frequency near another at which the spectrum is highest."""
-    near = f + np.linspace(-1, 1, ZOOM) / FINENESS
-    power = np.abs(np.exp(-2j * np.pi * np.outer(near, turns)) @ left)
-    return float(near[int(np.argmax(power))])

@@ -166,16 +166,25 @@ def loss_of(found: HeldOut, metric: str) -> np.ndarray:
     """Return the loss (n,) of each held-out row, averaged over targets in their spreads' units."""
     if not len(found.y):
         return np.empty(0)
-    if metric == "rmse":
-        unit = np.nanstd(found.y, axis=0)
-        values = ((found.y - found.mean) / np.where(unit > 0, unit, 1.0)) ** 2
-        values = values * np.mean(unit**2)
-    else:
-        values = -found.density if metric == "nlpd" else found.crps
+    values = -found.density
+    if metric != "nlpd":
+        power, own = (2, (found.y - found.mean) ** 2) if metric == "rmse" else (1, found.crps)
+        unit = _spreads(found.y) ** power
+        values = own / unit * np.nanmean(unit)
     known = np.isfinite(values)
     number = known.sum(axis=1)
     total = np.where(known, values, 0.0).sum(axis=1)
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+def _spreads(y: np.ndarray) -> np.ndarray:
+    """Return the standard deviations (p,) of targets y (n, p); NaN of one that does not vary.
+
+    They are 1 where none varies.
+    """
+    several = [column[np.isfinite(column)] for column in y.T]
+    unit = np.array([own.std() if len(own) and np.ptp(own) else np.nan for own in several])
+    return unit if np.isfinite(unit).any() else np.ones(len(unit))
 
 
 def error_of(values: np.ndarray, cells: np.ndarray | None = None) -> float:

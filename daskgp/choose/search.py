@@ -175,9 +175,10 @@ class Search:
         """Return the first candidate that was not tried and that there is time for."""
         self.trials.kept_back = self._time_of_last(best.next())
         tried = {_label(one.candidate) for one in self.trials.tried}
-        for one in candidates:
-            if _label(one) in tried or not self._possible_one(one):
-                continue
+        new = [one for one in candidates if _label(one) not in tried and self._possible_one(one)]
+        if kept := self.trials.first_kept(new, best.trial.rows):
+            return kept  # a search that goes on makes the same steps
+        for one in new:
             pace, back = self.trials.pace(one.method), self._time_of_last(one)
             if pace * self.trials.expected([one], best.trial.rows) + back > self.trials.left:
                 continue

@@ -114,7 +114,8 @@ class Tried(NamedTuple):
     def surely_closer(self, other: Tried) -> bool:
         """Return True if the CRPS is less than that of another beyond chance."""
         n = min(len(self.loss), len(other.loss))
-        difference = (other.held_out.crps[:n] - self.held_out.crps[:n]).mean(axis=1)
+        ours, theirs = (loss_of(one.held_out, "crps")[:n] for one in (self, other))
+        difference = theirs - ours
         known = np.isfinite(difference)
         cells = None if self.cells is None else self.cells[:n][known]
         difference = difference[known]
@@ -148,7 +149,7 @@ class Late(RunError):
 class Pace(NamedTuple):
     """Expected and real time of trials of some methods."""
 
-    methods: frozenset[str]
+    methods: list[str]
     expected: float
     took: float
 
@@ -206,6 +207,7 @@ class Trials:
         played = self.kept.read() if self.kept else []
         self._played = {notes["key"]: (notes, arrays) for notes, arrays in played}
         self._number = len(played)
+        self._paces = [Pace(**pace) for pace in (self.kept.paces() if self.kept else [])]
         self.earlier = max((float(notes.get("spent", 0.0)) for notes, _ in played), default=0.0)
 
     @property
@@ -302,7 +304,7 @@ class Trials:
 
         Those side by side count together; those that were cut short or kept do not.
         """
-        own = [pace for pace in self._paces if pace.methods & set(methods)] or self._paces
+        own = [pace for pace in self._paces if {*pace.methods} & {*methods}] or self._paces
         expected = sum(pace.expected for pace in own)
         return sum(pace.took for pace in own) / expected if expected else 1.0
 
@@ -345,6 +347,13 @@ class Trials:
             if room:
                 found.append(candidate)
         return found
+
+    def first_kept(self, candidates: Sequence[Candidate], rows: int) -> Candidate | None:
+        """Return the candidate whose trial was the first to be kept; None if none was."""
+        order = {key: number for number, key in enumerate(self._played)}
+        found = [(order.get(self._key(one, rows), math.inf), one) for one in candidates]
+        number, first = min(found, key=lambda pair: pair[0], default=(math.inf, None))
+        return first if math.isfinite(number) else None
 
     def expected(self, candidates: Sequence[Candidate], rows: int) -> float:
         """Return the expected time of trials on so many rows, side by side on a cluster."""
@@ -407,8 +416,10 @@ class Trials:
         """Remember how long trials took, if they were made now and none was cut short."""
         whole = all(not (one.trial.failed or one.trial.stopped) for one in made)
         if whole and not any(self._key(one.candidate, rows) in self._played for one in made):
-            methods = frozenset(one.trial.method for one in made)
+            methods = sorted({one.trial.method for one in made})
             self._paces.append(Pace(methods, expected, took))
+            if self.kept:
+                self.kept.learn([pace._asdict() for pace in self._paces])
 
     def _made(self, batch: Sequence[Candidate], rows: int) -> Iterator[Tried | None]:
         """Yield the trials of candidates, kept ones or new; None for one for which it is late."""

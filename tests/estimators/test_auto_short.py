@@ -114,6 +114,16 @@ def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
     assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
 
 
+@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.3])
+@pytest.mark.parametrize("periods", [(61.3,), (9.67, 9.49), (365.25, 29.53, 7.0)])
+def test_lines_are_found_with_nothing_beside_them_whatever_the_noise(periods, noise):
+    rng = np.random.default_rng(3)
+    for t in (np.linspace(0, 1_500, 1_200), np.sort(rng.uniform(0, 1_500, 1_200))):
+        y = sum(np.sin(2 * np.pi * t / one + one) / i for i, one in enumerate(periods, 1))
+        found = cycles.of_series(t, y + noise * rng.standard_normal(len(t))).cycles
+        assert [one.period for one in found] == pytest.approx(periods, rel=0.02 * noise)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_left_beside_a_cycle_reaches_to_the_next_place_at_least(seed):
     t = np.repeat(np.arange(300.0), 20)
@@ -170,6 +180,53 @@ def test_what_expected_times_have_shut_out_is_tried_in_the_time_that_is_left(mon
     few, more = ({trial.label for trial in board} for board in boards)
     assert few < more
     assert any("varying" in label for label in more)
+
+
+def test_a_search_that_goes_on_knows_how_long_trials_took_and_makes_the_same_last_steps(
+    monkeypatch, tmp_path
+):
+    expected, keep, found = trying.Trials.expected, trying.KeptTrials.append, []
+
+    def late(self, number, said, arrays):
+        keep(self, number, {**said, "spent": 39.0}, arrays)
+
+    def stopped(self, best, rows, trials):
+        found.append(([one.trial.label for one in trials.tried], trials.pace("vecchia")))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trying.Trials, "expected", lambda self, *own: 100 * expected(self, *own))
+    monkeypatch.setattr(trying.KeptTrials, "append", late)
+    monkeypatch.setattr(daskgp.AutoGP, "_last", stopped)
+    X, y, _ = waves(4_100)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            daskgp.AutoGP(time_budget=40, **OWN).fit(X, y, checkpoint=str(tmp_path / "c"))
+    first, again = found
+    assert any("varying" in label for label in first[0])
+    assert again == first
+    assert first[1] != 1
+
+
+def test_targets_count_alike_whatever_their_units():
+    rng = np.random.default_rng(0)
+    y, error = rng.standard_normal((400, 2)), np.abs(rng.standard_normal((400, 2)))
+    y[:, 1] *= 1_000
+
+    def tried(*factors):
+        crps = error * [1, 1_000] * np.array(factors)
+        own = HeldOut(y, y, y + crps, *[crps] * (len(HeldOut._fields) - 3))
+        return trying.Tried(None, None, held_out.loss_of(own, "crps"), own, None, None)
+
+    one, other = tried(1.0, 1.0), tried(0.5, 1.01)
+    assert other.surely_closer(one)
+    assert one.surely_worse(other)
+    assert not one.surely_closer(other)
+
+
+def test_a_target_that_no_held_out_row_has_is_not_counted():
+    y = np.array([[0.0, np.nan], [2.0, np.nan], [4.0, np.nan]])
+    own = HeldOut(y, y, y + 0.5, *[y] * (len(HeldOut._fields) - 3))
+    assert held_out.loss_of(own, "rmse") == pytest.approx([0.25, 0.25, 0.25])
 
 
 def test_the_constant_mean_is_no_method_that_is_trained(monkeypatch):

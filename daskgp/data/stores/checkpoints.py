@@ -5,7 +5,7 @@ A Zarr group holds evaluations, the latest states of a training or the trials of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -231,6 +231,17 @@ class KeptTrials(Kept):
         """Write what is decided of the last fit, which a run that goes on is to fit as well."""
         with self._writing() as group:
             group.attrs["last"] = dict(said)
+
+    def paces(self) -> list[dict[str, Any]]:
+        """Return the expected and real times of trials that were kept."""
+        group = self._begun()
+        said: Any = None if group is None else group.attrs.get("paces")
+        return list(said) if isinstance(said, list) else []
+
+    def learn(self, paces: Sequence[Mapping[str, Any]]) -> None:
+        """Write expected and real times of trials."""
+        with self._writing() as group:
+            group.attrs["paces"] = [dict(pace) for pace in paces]
 
     def append(
         self, number: int, said: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
