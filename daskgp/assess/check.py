@@ -276,6 +276,7 @@ def checked(
             _warn_of_training_rows(near, away)
         task = partial(_summed, test, boxes, near, edges)
         total: Parts = summed(task, test.spans, posterior, executor, "check", _plus)
+    test.check_left_out(total.targets)
     found = _checked(posterior, test.rows.feature_names, total, sample, boxes, near, edges)
     if any(layer.of_observations for layer in posterior.outer(True).layers):
         return found

@@ -10,7 +10,7 @@ import logging
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from daskgp.data.rows import Beside
 from daskgp.errors import InputError
 from daskgp.fit import targets
 from daskgp.fit.scratch import scratch_rows
+from daskgp.models import scaling
 from daskgp.models.fills import without
 from daskgp.models.values import Moments
 from daskgp.posterior.layers.chain import Outer
@@ -47,6 +48,26 @@ Predict = Callable[[Posterior, np.ndarray, np.ndarray], Moments]
 """Means and variances (n, p) of the Gaussian at rows X (n, d), with y as ``Rows.read`` has it."""
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Numbers of values y (n, p) without a score.
+
+    ``unpredicted`` ones are known, where a feature is missing or infinite; ``missing`` ones are
+    NaN, and ``infinite`` (p,) are those of each target.
+    """
+
+    unpredicted: int = 0
+    missing: int = 0
+    infinite: np.ndarray = field(default_factory=lambda: np.zeros(1, int))
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        return LeftOut(
+            self.unpredicted + other.unpredicted,
+            self.missing + other.missing,
+            self.infinite + other.infinite,
+        )
+
+
 class Scores(NamedTuple):
     """Predictions of values y (n, p) and their scores, NaN where there is none.
 
@@ -56,8 +77,8 @@ class Scores(NamedTuple):
     score and ``interval`` the score of its 95 % interval.  Density and CRPS are those of the
     Gaussian or of the likelihood, whatever the tails of y are.  ``ranked`` is the ranked
     probability score of counts and ordered classes, of which it is the CRPS too.  ``right`` says
-    whether a class is the likelier one, ``left_out`` how many known values could not be predicted,
-    and ``steps`` are the ends of the steps of the distribution function at whole numbers y.
+    whether a class is the likelier one, ``left_out`` are numbers of values without a score, and
+    ``steps`` the ends of the steps of the distribution function at whole numbers y.
     """
 
     y: np.ndarray
@@ -71,7 +92,7 @@ class Scores(NamedTuple):
     interval: np.ndarray
     ranked: np.ndarray
     right: np.ndarray
-    left_out: int = 0
+    left_out: LeftOut = LeftOut()
     steps: tuple[np.ndarray, np.ndarray] | None = None
 
 
@@ -108,7 +129,8 @@ def scored(
     m, v = found.mean, found.variance
     assert v is not None
     y = without(np.asarray(y[:, :p], np.float64), posterior.fills[posterior.n_features :])
-    known = np.isfinite(y)
+    known, infinite = np.isfinite(y), np.isinf(y)
+    missing = int((~known & ~infinite).sum())
     y = np.where(known & ~np.isnan(m + v), y, np.nan)
     outer, nothing = posterior.outer(True).of_rows(beside or {}), np.full(y.shape, np.nan)
     outer.refuse(int((~outer.supports(y)).sum()))
@@ -124,9 +146,10 @@ def scored(
         interval = metrics.interval_score_of(y - mean, half, 0.95)
     right = nothing if outer.graded else np.where(np.isnan(y), np.nan, (mean > 0.5) == (y > 0.5))
     below, density = distribution.below(score), distribution.log_density(y)
-    left_out = int(known.sum() - (~np.isnan(y)).sum())
+    unpredicted = int(known.sum() - (~np.isnan(y)).sum())
     own = score, below, density, crps, interval, ranked, right
     ends = distribution.steps(y) if steps else None
+    left_out = LeftOut(unpredicted, missing, infinite.sum(axis=0))
     return Scores(y, mean, variance, y - mean, *own, left_out, ends)
 
 
@@ -157,13 +180,13 @@ class Sums:
         By COLUMNS; NaN in those that the predicted distribution does not have.
     counts : ndarray (groups, BINS)
         Values by classes of their distribution function.
-    left_out : int
-        Known values of all rows, of any group, that could not be predicted.
+    left_out : LeftOut
+        Numbers of values without a score in all rows, of any group.
     """
 
     table: np.ndarray
     counts: np.ndarray
-    left_out: int = 0
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     @classmethod
     def of(cls, scores: Scores, group: np.ndarray | None = None, groups: int = 1) -> Sums:
@@ -269,6 +292,23 @@ class TestRows(NamedTuple):
         X, y = self.rows.raw(*span)
         X, beside = feature_units.converted(X, self.how), self.rows.beside_in(y)
         return X, scored(posterior, X, y, beside=beside, steps=steps)
+
+    def check_left_out(self, total: Sums) -> None:
+        """Warn of values without a score; InputError if some are infinite, or none has a score."""
+        none, dtype = total.left_out, np.dtype(self.rows.arrays["y"].dtype)
+        scaling.refuse_infinite_targets(none.infinite, self.rows.target_names, dtype)
+        if not total.n:
+            raise InputError(
+                f"nothing to score: none of {len(self.rows)} rows has all features and a known "
+                "target: give rows that do"
+            )
+        for count, reason in (
+            (none.unpredicted, "a feature is missing or infinite"),
+            (none.missing, "the target is missing"),
+        ):
+            if count:
+                are = "1 value is" if count == 1 else f"{count:,} values are"
+                logger.warning("%s left out, because %s", are, reason)
 
 
 def rows_to_score(
@@ -378,16 +418,7 @@ def scores(
         rows = rows_to_score(posterior, X, y, fill_values, spill, executor)
         task = partial(_of_span, rows)
         total: Sums = summed(task, rows.spans, posterior, executor, "score")
-    if not total.n:
-        raise InputError(
-            f"nothing to score: none of {len(rows.rows)} rows has all features and a known "
-            "target: give rows that do"
-        )
-    if total.left_out:
-        logger.warning(
-            "%s left out, because a feature is missing",
-            "1 value is" if total.left_out == 1 else f"{total.left_out:,} values are",
-        )
+    rows.check_left_out(total)
     own = partial(_shown, outer=posterior.outer(True))
     each = {name: own(sums) for name, sums in total.named(posterior.target_names).items()}
     return {**({"targets": each} if each else {}), **own(total)}
@@ -439,10 +470,13 @@ def compared(
         executor,
         classes=posterior.likelihood is not None,
     )
-    given = (y, mean) if weight is None else (weight, y.reshape(mean.shape), mean)
+    infinite: Any = np.isinf(y)
+    counts, known = infinite.sum(axis=0), np.where(infinite, np.nan, y)
+    given = (known, mean) if weight is None else (weight, known.reshape(mean.shape), mean)
     found = error(*given)
     if isinstance(mean, da.Array):
-        found = executor.compute(delayed(float)(dask.optimize(found)[0]))
+        found, counts = executor.compute(delayed(tuple)(dask.optimize(found, counts)))
+    scaling.refuse_infinite_targets(np.atleast_1d(counts), posterior.target_names, y.dtype)
     if weight is not None and np.isnan(found):
         raise InputError(
             "no score: no row with a weight has all features and a known target, or their values "

@@ -52,7 +52,7 @@ def check(
     which the features and targets of MODEL are taken by default.
     """
     from daskgp.assess.check import refuse
-    from daskgp.cli.sources import rows_to_compare
+    from daskgp.cli.sources import left_out, rows_to_compare
     from daskgp.estimators import check as run
     from daskgp.estimators import load_one
     from daskgp.fit.scratch import scratch_rows
@@ -72,6 +72,7 @@ def check(
         cluster.executor(estimator.solved_.device),
     ):
         checked = run(estimator, X, y, regions=regions)
+        more = left_out(y, checked.n, more)
     drawn = [] if figures is None else plot.check(checked, figures)
     if as_json:
         result(**checked.to_dict(), **more, figures=drawn)

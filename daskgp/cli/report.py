@@ -85,7 +85,7 @@ def _checked(
     model: Any, test: str, columns: dict[str, Any], cluster: Workers
 ) -> tuple[Any, dict[str, int]]:
     """Return what a check of other rows finds, and what was left out of them."""
-    from daskgp.cli.sources import rows_to_compare
+    from daskgp.cli.sources import left_out, rows_to_compare
     from daskgp.estimators import check
     from daskgp.fit.scratch import scratch_rows
 
@@ -94,4 +94,5 @@ def _checked(
         url = stack.enter_context(scratch_rows(model.store))
         X, y, more = stack.enter_context(rows(url))
         stack.enter_context(cluster.executor(model.solved_.device))
-        return check(model, X, y), more
+        checked = check(model, X, y)
+        return checked, left_out(y, checked.n, more)

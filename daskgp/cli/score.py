@@ -35,7 +35,7 @@ def score(
     of MODEL are taken by default.  MODEL may be a saved GPClassifier or HurdleGP.
     """
     from daskgp.assess.scores import scores
-    from daskgp.cli.sources import rows_to_compare
+    from daskgp.cli.sources import left_out, rows_to_compare
     from daskgp.estimators import GaussianProcess, load
     from daskgp.fit.scratch import scratch_rows
 
@@ -54,4 +54,5 @@ def score(
             figures = scores(posterior, X, y, executor, estimator.fill_values)
         else:
             figures = model.scores(X, y)
+        more = left_out(y, figures["n"], more)
     result(**figures, **more, seconds=since(began))

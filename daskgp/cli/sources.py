@@ -62,6 +62,11 @@ def training_rows(
     return converted
 
 
+def left_out(y: Any, n: int, more: dict[str, int]) -> dict[str, int]:
+    """Return what a result adds about ``n`` values of y that were compared: those that were not."""
+    return more | {"skipped": more.get("skipped", 0) + y.size - n}
+
+
 def rows_to_compare(model: GaussianProcess, source: str, columns: dict[str, Any]) -> Rows:
     """Return rows to compare predictions with, by default features and targets of the model.
 

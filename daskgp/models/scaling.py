@@ -753,11 +753,7 @@ def check_values(
     names = _names(feature_names, target_names)
     types = given.types(len(feature_names), len(target_names))
     for name, infinite, dtype in zip(names, sums.infinite, types, strict=True):
-        if infinite:
-            beyond = ""
-            if dtype == np.float16:
-                beyond = f", as float16 holds none beyond {np.finfo(dtype).max:,.0f}: give float32"
-            raise InputError(f"{name} has {int(infinite)} infinite values{beyond or REMOVE}")
+        _refuse_infinite(name, infinite, dtype)
     if not sums.rows:
         raise InputError(
             f"no usable rows: all {int(sums.dropped)} rows have a missing value (NaN): "
@@ -771,6 +767,23 @@ def check_values(
                 f"{name} has values of up to {size:.3g} in size, which cannot be squared: "
                 f"{UNIT} or set placeholders for missing values to NaN"
             )
+
+
+def refuse_infinite_targets(
+    infinite: np.ndarray, target_names: Sequence[str], dtype: np.dtype[Any]
+) -> None:
+    """Raise InputError for targets with infinite values, of which there are ``infinite`` (p,)."""
+    for name, count in zip(_names((), target_names), infinite, strict=True):
+        _refuse_infinite(name, count, dtype)
+
+
+def _refuse_infinite(name: str, count: float, dtype: np.dtype[Any]) -> None:
+    if count:
+        beyond = ""
+        if dtype == np.float16:
+            beyond = f", as float16 holds none beyond {np.finfo(dtype).max:,.0f}: give float32"
+        values = "value" if count == 1 else "values"
+        raise InputError(f"{name} has {int(count)} infinite {values}{beyond or REMOVE}")
 
 
 def check_range(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -33,7 +34,17 @@ from daskgp.fit.arrange import rewriting
 from daskgp.kernels import RBF, Matern12
 from daskgp.models.additive import Additive
 
-SCORES = ["rmse", "mae", "nlpd", "crps", "coverage_95", "interval_score_95", "n", "seconds"]
+SCORES = [
+    "rmse",
+    "mae",
+    "nlpd",
+    "crps",
+    "coverage_95",
+    "interval_score_95",
+    "n",
+    "skipped",
+    "seconds",
+]
 
 
 @pytest.fixture(scope="module")
@@ -165,16 +176,37 @@ def test_score_leaves_out_what_is_missing_and_says_so(fitted, tmp_path, schedule
     holed[3, 1], known[7] = np.nan, np.nan
     test = dataset(tmp_path / "t.zarr", holed, known)
     result = invoke("score", fitted, test, "--scheduler", scheduler)
-    assert result.stderr == "Warning: 1 value is left out, because a feature is missing\n"
+    assert result.stderr.splitlines() == [
+        "Warning: 1 value is left out, because a feature is missing or infinite",
+        "Warning: 1 value is left out, because the target is missing",
+    ]
     keep = np.setdiff1d(np.arange(150), [3, 7])
     clean = dataset(tmp_path / "clean.zarr", X[keep], y[keep])
     expected = succeed("score", fitted, clean, "--scheduler", scheduler)
     found = json.loads(result.stdout)
-    assert found["n"] == 148
+    assert (found["n"], found["skipped"], expected["skipped"]) == (148, 2, 0)
     assert found["nlpd"] == pytest.approx(expected["nlpd"], rel=1e-10)
+    checked = invoke("check", fitted, test, "--json", "--scheduler", scheduler)
+    assert checked.stderr == result.stderr
+    assert json.loads(checked.stdout)["skipped"] == 2
     dataset(tmp_path / "none.zarr", X, np.full(150, np.nan))
     line = refused("score", fitted, tmp_path / "none.zarr", "--scheduler", scheduler)
     assert "nothing to score" in line
+
+
+def test_infinite_targets_are_refused_by_scores_as_by_a_fit(fitted, tmp_path, scheduler):
+    X, y = rows(150, seed=1)
+    y[[3, 70, 149]] = np.inf, -np.inf, np.inf
+    test = dataset(tmp_path / "t.zarr", X, y, names=["lon", "lat"])
+    line = refused("fit", test, tmp_path / "m.zarr", "--model", "exact")
+    assert "target 'y' has 3 infinite values: remove the rows or set them to NaN" in line
+    for command in ("score", "check", "report"):
+        assert refused(command, fitted, test, "--scheduler", scheduler) == line
+    model = daskgp.load(fitted)
+    for given in (X, y), (da.from_array(X), da.from_array(y)):
+        with pytest.raises(InputError) as caught:
+            model.score(*given)
+        assert f"Error: {caught.value}" == line
 
 
 def shown(*arguments):

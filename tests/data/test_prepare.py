@@ -425,7 +425,7 @@ def test_blocks_are_balanced_and_no_more_than_needed(n, wanted):
 @pytest.mark.parametrize(
     ("change", "given", "words"),
     [
-        (lambda X, y: X.__setitem__((3, 0), np.inf), {}, "'x0' has 1 infinite values"),
+        (lambda X, y: X.__setitem__((3, 0), np.inf), {}, "'x0' has 1 infinite value:"),
         (lambda X, y: X.__setitem__(slice(None), np.nan), {}, "no usable rows: all 50 rows"),
         (lambda X, y: X.__setitem__(slice(None), 2.0), {}, "features are constant"),
         (

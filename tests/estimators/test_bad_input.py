@@ -124,7 +124,7 @@ def changed(column, value, rows_=slice(None)):
 VALUES = {
     "NaN features": (changed(0, np.nan), "all 300 rows have a missing value (NaN)"),
     "NaN targets": (changed(2, np.nan), "all 300 rows have a missing value (NaN)"),
-    "an infinite feature": (changed(1, np.inf, 7), "feature 'lat' has 1 infinite values"),
+    "an infinite feature": (changed(1, np.inf, 7), "feature 'lat' has 1 infinite value:"),
     "infinite targets": (changed(2, -np.inf), "target 'y' has 300 infinite values"),
     "constant columns": (changed(slice(2), 5.0), "in every row, 'lon' (5), 'lat' (5)"),
     "few rows": (changed(0, np.nan, slice(15, None)), "20 inducing inputs for 15 usable rows"),
@@ -457,7 +457,7 @@ ARRAYS = {
     ),
     "zero rows": ((X[:0], Y[:0]), "no rows: the training data has length 0"),
     "all NaN": ((X * np.nan, Y), "all 300 rows have a missing value"),
-    "infinite": (changed(1, np.inf, 7), "feature 'x1' has 1 infinite values"),
+    "infinite": (changed(1, np.inf, 7), "feature 'x1' has 1 infinite value:"),
     "too large to square": (changed(0, -1e308, 7), "feature 'x0' has values of up to 1e+308 in"),
     "few rows": ((X[:9], Y[:9]), "20 inducing inputs for 9 usable rows: choose at most 9"),
     "one column, constant": (

@@ -358,7 +358,7 @@ def test_what_does_not_go_together_is_refused():
     for model, target, beside, error, words in (
         (exact, none, {}, InputError, "target 'y1' has 0 usable values in 50 rows.* leave it out"),
         (exact, few, {}, InputError, "target 'y1' has 1 usable value in 50 rows"),
-        (exact, endless, {}, InputError, "target 'y1' has 1 infinite values"),
+        (exact, endless, {}, InputError, "target 'y1' has 1 infinite value:"),
         (daskgp.SVGP(batch_rows=40, progress=False), y, {}, InputError, "batch_rows=40 for 3"),
         (exact, y, {"y_variance": np.ones(50)}, InputError, r"give y_variance \(50, 2\)"),
         (exact, y, {"y_variance": 0.1}, InputError, r"give y_variance \(50, 2\)"),
