@@ -10,6 +10,7 @@ import click
 from daskgp.cli.cluster import Workers
 from daskgp.cli.options import cluster_options, column_options, device_option, store_options
 from daskgp.cli.run import command, result, since
+from daskgp.errors import SettingError
 from daskgp.typing import Device
 
 TARGET = "Column of a grid or a table to compare with, or several: a,b.  [default: of MODEL]"
@@ -42,6 +43,7 @@ def score(
     began = time.perf_counter()
     cluster.check()
     model: Any = load(model_store, device)
+    _refuse_labels(model_store, model)
     estimator = model if isinstance(model, GaussianProcess) else model.parts_[0]
     rows = rows_to_compare(estimator, test, columns)
     posterior = estimator.solved_
@@ -56,3 +58,13 @@ def score(
             figures = model.scores(X, y)
         more = left_out(y, figures["n"], more)
     result(**figures, **more, seconds=since(began))
+
+
+def _refuse_labels(model_store: str, model: Any) -> None:
+    """Raise SettingError for a classifier of text, as rows of a store or a source hold numbers."""
+    labels = getattr(model, "classes_", None)
+    if labels is not None and labels.dtype.kind not in "biuf":
+        raise SettingError(
+            f"the classes of {model_store} are text, such as {labels[0]}, and targets of TEST are "
+            "numbers: score it in Python, by daskgp.load(MODEL).scores(X, y)"
+        )

@@ -481,7 +481,14 @@ def _classes(y: Any, least: int = 2, weighing: Any = None) -> np.ndarray:
     if len(missing) or infinite:
         what = "NaN" if len(missing) else "infinity"
         raise InputError(f"Input y contains {what}: leave out the rows that have no class")
-    check_classification_targets(classes)
+    try:
+        check_classification_targets(classes)
+    except ValueError as error:
+        raise InputError(
+            f"Unknown label type: y has {len(classes):,} different numbers that are no whole ones, "
+            f"such as {_listed(classes[:1])}: give the class of each row, or take a regressor such "
+            "as ExactGP"
+        ) from error
     if len(classes) < least:
         raise InputError(
             f"y has only one class, {_listed(classes)}: GPClassifier needs rows of two or more"

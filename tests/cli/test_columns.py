@@ -63,7 +63,10 @@ def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
     rmse = daskgp.load(str(model)).predict(table[["u", "v"]][40:].to_numpy()) - table.heat[40:]
     assert np.isclose(found["rmse"], np.sqrt(np.mean(rmse**2)))
     table.drop(columns="heat").to_csv(test, index=False)
-    assert "'heat'" in refused("score", model, test)
+    for command in ("score", "check", "report"):
+        line = refused(command, model, test)
+        assert f"target 'heat' is not in {test}, which has u, v, site: name one of these" in line
+        assert "with --target, or rename a column" in line
     line = refused("fit", tmp_path / "b.csv", tmp_path / "no.zarr", "--model", "exact")
     assert "name the column to fit with --target NAME" in line
     table.to_csv(test, index=False)

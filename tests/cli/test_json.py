@@ -151,3 +151,18 @@ def test_a_model_made_of_several_is_scored(hurdle, rows, tmp_path):
     error = refused("predict", hurdle, test, tmp_path / "out.zarr")
     assert f"or one of its models, such as {hurdle}/occurrence" in error
     assert succeed("predict", f"{hurdle}/amount", test, tmp_path / "out.zarr")["rows"] == 60
+
+
+def test_classes_of_text_are_scored_in_python(rows, tmp_path):
+    X, y = rows
+    base, labels = daskgp.ExactGP(optimizer=None, progress=False), np.where(y > 0, "wet", "dry")
+    model, test = tmp_path / "m.zarr", dataset(tmp_path / "test.zarr", X, (y > 0) * 1.0)
+    daskgp.GPClassifier(base).fit(X, labels).save(str(model))
+    line = refused("score", model, test)
+    assert f"the classes of {model} are text, such as dry" in line
+    assert "daskgp.load(MODEL).scores(X, y)" in line
+    daskgp.GPClassifier(base).fit(X, y > 0).save(str(tmp_path / "bool.zarr"))
+    assert succeed("score", tmp_path / "bool.zarr", test)["n"] == len(y)
+    line = refused("score", tmp_path / "bool.zarr", dataset(tmp_path / "y.zarr", X, y))
+    assert "y has 60 different numbers that are no whole ones" in line
+    assert "give the class of each row" in line

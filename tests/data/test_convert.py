@@ -311,7 +311,11 @@ CSVS = {
     ),
     "nothing in it": ("", {}, "it is empty: choose another file"),
     "no names": ("1,2\n3,4\n", {}, "which has 1, 2: its first line has to name the columns"),
-    "another name": (f"a,b,y\n{THREE}", {"target": "z"}, "name one of these, or rename a column"),
+    "another name": (
+        f"a,b,y\n{THREE}",
+        {"target": "z"},
+        "name one of these with --target, or rename",
+    ),
     "decimal commas": (
         'a,y\n"1,5",2\n"2,5",3\n',
         {},

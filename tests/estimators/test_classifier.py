@@ -334,7 +334,7 @@ def test_settings_of_the_base_are_nested():
         (lambda y: np.where(y == 0, np.nan, y), "Input y contains NaN: leave out the rows"),
         (lambda y: np.where(y == 0, None, "a"), "missing ones such as None: leave rows"),
         (lambda y: np.stack([y, y], axis=1), "several labels a row: GPClassifier takes one"),
-        (lambda y: y + 0.5 * np.arange(len(y)) / len(y), "Unknown label type"),
+        (lambda y: y + 0.5 * np.arange(len(y)) / len(y), "Unknown label type: y has 30 different"),
         (lambda y: "label", "y='label' is a name: give GPClassifier the labels as an array"),
     ],
 )
@@ -342,7 +342,7 @@ def test_labels_that_are_none_are_refused(change, said):
     X, y = blobs(30)
     with pytest.raises(ValueError, match=said) as error:
         GPClassifier(fixed()).fit(X, change(y))
-    assert said.startswith("Unknown") or "\n" not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

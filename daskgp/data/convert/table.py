@@ -176,15 +176,16 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
                     "has decimal commas"
                 )
             else:
-                more += f": {_how_named(name, there)}"
+                more += f": {_how_named(what, name, there)}"
             raise InputError(f"{what} {name!r} is not in {source}, which has {shown}{more}")
 
 
-def _how_named(name: str, there: Collection[str]) -> str:
+def _how_named(what: str, name: str, there: Collection[str]) -> str:
     """Return what to do about a name that is not there."""
     if there and all(map(_is_number, there)):
         return "its first line has to name the columns"
-    return meant(name, there) or "name one of these, or rename a column"
+    option = {"target": " with --target", "feature": " with --features"}.get(what, "")
+    return meant(name, there, f"name one of these{option}, or rename a column")
 
 
 def _is_number(text: str) -> bool:
