@@ -27,6 +27,7 @@ from daskgp.assess.scores import (
     Sums,
     TestRows,
     aligned,
+    check_left_out,
     rows_to_score,
     scored,
     summed,
@@ -276,7 +277,7 @@ def checked(
             _warn_of_training_rows(near, away)
         task = partial(_summed, test, boxes, near, edges)
         total: Parts = summed(task, test.spans, posterior, executor, "check", _plus)
-    test.check_left_out(total.targets)
+    check_left_out(total.targets, test.rows)
     found = _checked(posterior, test.rows.feature_names, total, sample, boxes, near, edges)
     if any(layer.of_observations for layer in posterior.outer(True).layers):
         return found

@@ -28,10 +28,10 @@ from daskgp.data.partition import Span
 from daskgp.data.rows import Beside
 from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError
-from daskgp.fit import named
+from daskgp.fit import named, separate
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.work import refuse_weights
-from daskgp.models.scaling import one_row
+from daskgp.models.scaling import one_row, refuse_infinite_targets, warn_of_missing
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor
@@ -232,11 +232,15 @@ def cross_validated(
         if wanted is None:
             found = [_loo(recipe, known, (X, y, beside), url, output, executor)]
         else:
+            _, usable, _ = separate.values(known, splitting.even_spans(known), executor)
+            warn_of_missing(len(known) - usable, known.weight is not None)
             parts = wanted.made(known, url, executor)
             if most is not None and all(parts.trained(f) <= most for f in parts.folds):
                 logger.info("max_rows=%d is no fewer rows than folds train on", most)
             fold = partial(_of_fold, recipe, parts, url, drawn, output, executor)
             found = [fold(i) for i in range(len(parts.folds))]
+            infinite = reduce(operator.add, (one.sums for one in found)).left_out.infinite
+            refuse_infinite_targets(infinite, known.target_names, known.y.dtype)
     scheme = LOO if wanted is None else wanted.scheme
     whole = _collected(scheme, found, metrics, known.target_names, predictions)
     return replace(whole, feature_names=tuple(known.feature_names), geographic=known.geographic)

@@ -14,6 +14,7 @@ from daskgp.fit import run
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.scratch import scratch_rows
 from daskgp.fit.warm import Other
+from daskgp.models import scaling
 from daskgp.posterior.posterior import Posterior
 from daskgp.runtime.executor import Executor
 from daskgp.train.stochastic import Stopped
@@ -49,7 +50,9 @@ def fitted_to(
         parts.write(training, fold, most, seed, executor)
         # the fold's rows have no fill values left
         own = replace(recipe.changed(fill_values=None), of_part=True)
-        yield fitted(own, *data.open_dataset(training), {}, kept, calibrate, start)
+        with scaling.missing_on_purpose():  # which rows lack values is said of all folds at once
+            posterior = fitted(own, *data.open_dataset(training), {}, kept, calibrate, start)
+        yield posterior
     finally:
         for store in (training, kept):
             data.remove(store)

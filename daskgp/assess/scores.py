@@ -293,22 +293,24 @@ class TestRows(NamedTuple):
         X, beside = feature_units.converted(X, self.how), self.rows.beside_in(y)
         return X, scored(posterior, X, y, beside=beside, steps=steps)
 
-    def check_left_out(self, total: Sums) -> None:
-        """Warn of values without a score; InputError if some are infinite, or none has a score."""
-        none, dtype = total.left_out, np.dtype(self.rows.arrays["y"].dtype)
-        scaling.refuse_infinite_targets(none.infinite, self.rows.target_names, dtype)
-        if not total.n:
-            raise InputError(
-                f"nothing to score: none of {len(self.rows)} rows has all features and a known "
-                "target: give rows that do"
-            )
-        for count, reason in (
-            (none.unpredicted, "a feature is missing or infinite"),
-            (none.missing, "the target is missing"),
-        ):
-            if count:
-                are = "1 value is" if count == 1 else f"{count:,} values are"
-                logger.warning("%s left out, because %s", are, reason)
+
+def check_left_out(total: Sums, rows: data.Rows) -> None:
+    """Warn of values without a score; InputError if some are infinite, or none has a score."""
+    none, dtype = total.left_out, np.dtype(rows.arrays["y"].dtype)
+    scaling.refuse_infinite_targets(none.infinite, rows.target_names, dtype)
+    if not total.n:
+        raise InputError(
+            f"nothing to score: none of {len(rows)} rows has all features and a known "
+            "target: give rows that do"
+        )
+    gaps = len(rows.target_names) > 1  # which are usual, and a fit keeps the other values
+    for count, reason in (
+        (none.unpredicted, "a feature is missing or infinite"),
+        (0 if gaps else none.missing, "the target is missing"),
+    ):
+        if count:
+            are = "1 value is" if count == 1 else f"{count:,} values are"
+            logger.warning("%s left out, because %s", are, reason)
 
 
 def rows_to_score(
@@ -418,7 +420,7 @@ def scores(
         rows = rows_to_score(posterior, X, y, fill_values, spill, executor)
         task = partial(_of_span, rows)
         total: Sums = summed(task, rows.spans, posterior, executor, "score")
-    rows.check_left_out(total)
+    check_left_out(total, rows.rows)
     own = partial(_shown, outer=posterior.outer(True))
     each = {name: own(sums) for name, sums in total.named(posterior.target_names).items()}
     return {**({"targets": each} if each else {}), **own(total)}

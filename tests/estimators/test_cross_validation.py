@@ -288,10 +288,19 @@ def test_weights_count_beside_transformed_targets(tmp_path):
     assert calibrated.fit(X, np.exp(y), sample_weight=weight).spread_ > 0
 
 
-def test_rows_without_a_target_or_a_place_are_left_out(tmp_path):
+@pytest.mark.parametrize("settings", [{"blocks": 0.3}, {"folds": 1, "time": 1}])
+def test_infinite_targets_are_refused(settings, tmp_path):
+    X, y = rows()
+    y[X[:, 1].argmax()] = np.inf  # of the test fold, where the last ones are left out
+    with pytest.raises(InputError, match="target 'y' has 1 infinite value: remove the rows"):
+        run(tmp_path, X, y, **settings)
+
+
+def test_rows_without_a_target_or_a_place_are_left_out(tmp_path, caplog):
     X, y = rows()
     X[3, 0] = y[5] = np.nan
     found, fold, mean, _ = run(tmp_path, X, y, folds=2, blocks=0.3)
+    assert caplog.messages == ["2 rows with missing values are left out"]  # once, not in each fold
     assert found.rows.sum() == N - 2
     assert fold[3] == -1
     assert np.isnan(mean[3])
