@@ -65,6 +65,8 @@ TRIED_ITERATIONS = 12
 """Most iterations of a start on few rows."""
 STREAM = 9
 """Stream of random numbers of the draw."""
+FIRST_ALIKE = 1_000
+"""First rows that count alike where every doubling of the rows counts as much as others."""
 HELD = 5
 """One of so many drawn rows is held out where fits to the others are compared."""
 
@@ -87,15 +89,50 @@ class Question(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Rows that count: those ranked below ``first``, and ``number`` of the others of each unit.
+    """Rows that count: those ranked up to ``first``, and some of the others of some units.
 
-    These count ``weight`` times.
+    Units have ``share`` of the rows, and of theirs each is drawn with probability ``chance``, or
+    all if that is None.  With ``evenly`` half of the weight is even over the doublings of the rows
+    in their order, of ``rows``, each of which is drawn from as often.
     """
 
     first: int
-    number: float
-    weight: float
+    chance: float | None
+    share: float
     seed: int
+    rows: int
+    evenly: bool
+
+    def of_first(self, rank: np.ndarray) -> np.ndarray:
+        """Return the numbers of rows ranked up to ``first``."""
+        return np.flatnonzero(rank <= np.uint64(self.first))
+
+    def of_others(self, rank: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Return the numbers of the other rows that are drawn."""
+        keys = ranks(places, self.seed + STREAM)
+        drawn = keys < (self._chances(rank) * 2.0**63).astype(np.uint64)
+        return np.flatnonzero((rank > np.uint64(self.first)) & drawn)
+
+    def _chances(self, rank: np.ndarray) -> np.ndarray:
+        """Return the probabilities (n,) of other rows with ranks (n,)."""
+        assert self.chance is not None
+        before = rank * 2.0**-63 if self.evenly else np.ones(len(rank))
+        return np.minimum(self.chance / np.maximum(before, 2.0**-63), 1.0)
+
+    def often(self, rank: np.ndarray) -> np.ndarray | None:
+        """Return how often rows with ranks (n,) count, or None for once each."""
+        drawn = self.chance is not None
+        if not (drawn or self.evenly):
+            return None
+        often = np.ones(len(rank))
+        if drawn:
+            others = rank > np.uint64(self.first)
+            often[others] /= self._chances(rank)[others] * self.share
+        if self.evenly:
+            alike = min(FIRST_ALIKE, self.rows)
+            even = self.rows / np.maximum(rank * 2.0**-63 * self.rows, alike)
+            often *= 0.5 + 0.5 * even / (1.0 + np.log(self.rows / alike))
+        return often
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -261,7 +298,9 @@ def best_start(model: Vecchia, problem: Problem) -> subset.Start:
 
     Each kernel is trained on them, from the best of several common scales of its lengthscales:
     the subset cannot tell kernels apart that differ in how near rows explain a row.  They are
-    compared given the neighbours that each of them finds.
+    compared given the neighbours that each of them finds, by all rows and evenly by distances to
+    these: most of dense rows are conditioned on rows close by, where a kernel that says nothing of
+    a gap may be slightly better.
     """
     recipe, stage, begun, *_ = problem
     first, seed = model.first(stage), recipe.seed()
@@ -284,30 +323,41 @@ def best_start(model: Vecchia, problem: Problem) -> subset.Start:
         return begun
     best = found[0]
     if len(found) > 1:
-        own = (draw(model, stage, model.shared(one, first), FIRST + TRIAL, seed) for one in found)
+        every = (model.shared(one, first) for one in found)
+        own = (draw(model, stage, one, FIRST + TRIAL, seed, evenly=True) for one in every)
         evidence = [_value(d, t, t.to_vector(False)) for d, t in zip(own, found, strict=True)]
         best = found[int(np.argmax(evidence))]
     return begun._replace(theta=best, rivals=(), others=())
 
 
-def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed: int) -> Drawn:
-    """Return conditionals of about ``number`` rows, half of which may be first ones."""
+def draw(
+    model: Vecchia,
+    stage: rounds.Rounds,
+    shared: Shared,
+    number: int,
+    seed: int,
+    evenly: bool = False,
+) -> Drawn:
+    """Return conditionals of about ``number`` rows, half of which may be first ones.
+
+    ``evenly`` is as in ``Draw``; rows whose order says more than their hash are not weighed by it.
+    """
     total = stage.n_rows
+    evenly = evenly and not model.tiers
     units, number = stage.units, max(number, 2)
     first = min(FIRST, number // 2)
     rank = np.sort(model.ranks(np.asarray(shared.first.places), shared.first.X))
-    limit = 2**64 - 1 if number >= total else int(rank[:first][-1])
-    each, weight, others = 0.0, 1.0, 0.0
+    plan = Draw(2**64 - 1, None, 1.0, seed, total, evenly)
     if number < total:
         rng = np.random.default_rng([seed, STREAM])
         mean = total / len(stage.units)  # no more than half of the rows of a block on average
         count = max(UNITS, int(np.ceil(2.0 * (number - first) / mean)))
         units = partition.sample(stage.units, count, rng)
         share = sum(unit.own.rows for unit in units) / total  # of all rows, and of the others
-        others = share * (total - first)
-        each = min(1.0, (number - first) / others)
-        weight = 1.0 / (each * share)
-    plan = Draw(limit, each, weight, seed)
+        chance = (number - first) / (share * (total - first))
+        if evenly:
+            chance = (number - first) / (share * total * np.log(total / first))
+        plan = plan._replace(first=int(rank[:first][-1]), chance=min(chance, 1.0), share=share)
     # the first rows come from the sample that all tasks have
     stage = dataclasses.replace(stage, units=units)
     pass_ = Pass(
@@ -316,12 +366,12 @@ def draw(model: Vecchia, stage: rounds.Rounds, shared: Shared, number: int, seed
     )  # fmt: skip
     nodes = stage._mapped(partial(_of_task, pass_), pass_.name, (shared,))
     if number < total:
-        nodes.append(node("first", _first(model, shared, limit)))
-    drawn = round(each * others) + first if number < total else total
+        nodes.append(node("first", _first(model, shared, plan)))
+    drawn = min(number, total)
     parts = np.array_split(np.array(nodes, object), -(-drawn // TASK_ROWS))
     together = mapped(_together, [tuple(part) for part in parts if len(part)], pass_.name)
     kept = stage.executor.persist(together, pass_.name)
-    heavy = drawn - first if number < total else 0
+    heavy, weight = (drawn - first, 1.0 / (chance * share)) if number < total else (0, 1.0)
     worth = (drawn - heavy + heavy * weight) / max(drawn - heavy + heavy * weight**2, 1.0)
     return Drawn(stage, kept, model.trend, drawn, worth)
 
@@ -345,25 +395,20 @@ def _draw(model: Vecchia, plan: Draw, piece: Piece, shared: Shared) -> list[Cond
     places = piece.places
     assert places is not None
     rank = model.ranks(places, piece.own.X)
-    if plan.number <= 0.0:  # all rows
-        own = np.flatnonzero(rank <= np.uint64(plan.first))
-        return [model.given(piece, shared, own)] if len(own) else []
-    others = np.flatnonzero(rank > np.uint64(plan.first))
-    keys = ranks(places[others], plan.seed + STREAM)
-    kept = others[keys < np.uint64(plan.number * 2.0**63)]
-    if not len(kept):
-        return []
-    found = model.given(piece, shared, np.sort(kept))
-    often = np.full(len(kept), plan.weight)
-    return [found._replace(often=often)]
+    own = plan.of_first(rank) if plan.chance is None else plan.of_others(rank, places)
+    return (
+        [model.given(piece, shared, own)._replace(often=plan.often(rank[own]))] if len(own) else []
+    )
 
 
-def _first(model: Vecchia, shared: Shared, limit: int) -> list[Conditionals]:
+def _first(model: Vecchia, shared: Shared, plan: Draw) -> list[Conditionals]:
     """Return the conditionals of the first rows, which find their neighbours among themselves."""
     places, block = np.asarray(shared.first.places), shared.first.block
     piece = Piece(block, places=places)
-    own = np.flatnonzero(model.ranks(places, block.X) <= np.uint64(limit))
-    return [model.given(piece, shared, own)]
+    rank = model.ranks(places, block.X)
+    own = plan.of_first(rank)
+    often = plan.often(rank[own]) if plan.evenly else None
+    return [model.given(piece, shared, own)._replace(often=often)]
 
 
 def _together(*drawn: list[Conditionals]) -> list[Conditionals]:

@@ -18,10 +18,11 @@ from daskgp.data import partition, rows_of
 from daskgp.data.blocks import sampling
 from daskgp.errors import SettingError
 from daskgp.estimators import ESTIMATORS
-from daskgp.fit import hyperparameters, rounds, subset
+from daskgp.fit import conditionals, hyperparameters, rounds, subset
 from daskgp.fit.arrange import Blocks
 from daskgp.kernels.compose import redundant
 from daskgp.models import scaling
+from daskgp.models.markov.earlier import ranks
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Block, Theta
 from daskgp.runtime.executor import Executor
@@ -592,3 +593,44 @@ def test_conditionals_decide_between_kernels_whatever_the_subset_says(monkeypatc
     y = np.linalg.cholesky(rough) @ rng.standard_normal(len(X))
     model = daskgp.VecchiaGP(progress=False).fit(X, y)
     assert isinstance(model.kernel_, kernels.Matern12)
+
+
+def test_a_kernel_is_chosen_by_rows_far_apart_too():
+    rng = np.random.default_rng(1)
+    knots = np.arange(0.0, 100.1, 0.2)  # a rough path that is straight between them
+    steps = np.exp(-0.02) ** np.arange(len(knots))
+    path = steps * np.cumsum(
+        np.append(0.0, np.sqrt(1 - np.exp(-0.04)) * rng.standard_normal(len(knots))[1:]) / steps
+    )
+    X = rng.uniform(0, 100, (20_000, 1))
+    y = np.interp(X[:, 0], knots, path) + 0.1 * rng.standard_normal(len(X))
+    gaps = X[:, 0] % 10 < 2
+    X_train, y_train = X[~gaps], y[~gaps]
+    chosen, smooth = (
+        daskgp.VecchiaGP(kernel, progress=False).fit(X_train, y_train)
+        for kernel in (None, kernels.Matern32())
+    )
+    error, other = (
+        np.sqrt(np.mean((model.predict(X[gaps]) - np.interp(X[gaps, 0], knots, path)) ** 2))
+        for model in (chosen, smooth)
+    )
+    assert error < 0.9 * other
+
+
+@pytest.mark.parametrize("n", [700, 30_000])
+def test_rows_count_evenly_by_the_doublings_of_their_order(n):
+    rank = ranks(np.arange(n), 3)
+    number = np.argsort(np.argsort(rank)) + 1
+    first = min(4_000, n)
+    share = min(1.0, 4_000 / (n * np.log(n / first))) if n > first else None
+    plan = conditionals.Draw(int(np.sort(rank)[first - 1]), share, 1.0, 0, n, True)
+    own = plan.of_first(rank)
+    if share is not None:
+        own = np.append(own, plan.of_others(rank, np.arange(n)))
+        assert 7_000 < len(own) < 9_000
+    often = plan.often(rank[own])
+    assert often.sum() == pytest.approx(n, rel=0.05)  # half of it by rows, half by doublings
+    for low in (1_000, 2_000, 4_000, 8_000)[: max(0, int(np.log2(n / 1_000)))]:
+        within = (number[own] > low) & (number[own] <= 2 * low)
+        even = 0.5 * n * np.log(2) / (1 + np.log(n / 1_000))
+        assert often[within].sum() == pytest.approx(0.5 * low + even, rel=0.1)
