@@ -315,9 +315,11 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     table.add_row("iterations", f"{len(estimator.history_)}")
     last = estimator.history_[-1] if estimator.history_ else {}
     if "predicted_gain" in last:
-        gain, tol = last["predicted_gain"], estimator.recipe().tol
-        enough = tol * len(estimator.hyperparameters_)
-        said = "has converged" if gain <= enough else "has not converged: raise max_iter"
+        gain, recipe = last["predicted_gain"], estimator.recipe()
+        said = "has converged"
+        if gain > recipe.tol * len(estimator.hyperparameters_):
+            cut = len(estimator.history_) >= recipe.max_iter
+            said = "has not converged: raise max_iter" if cut else "found no better point"
         label = "gain of one more step of training"
         table.add_row(label, f"{gain:.2g} nats of the objective; training {said}")
     if "expected_loss" in last:

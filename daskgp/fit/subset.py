@@ -227,10 +227,14 @@ class Searched(NamedTuple):
     evidence: Evidence
     theta: Theta
 
+    def lost(self, trained: Theta) -> float:
+        """Return how much less the exact evidence is at other hyper-parameters, nats per value."""
+        best, found = self.evidence.value(self.theta), self.evidence.value(trained)
+        return (best - found) / self.evidence.few.y.size
+
     def warn_of_coarse(self, trained: Theta, inputs: str, remedy: str) -> None:
         """Warn if the exact evidence contradicts hyper-parameters trained with few inputs."""
-        size = self.evidence.few.y.size
-        lost = (self.evidence.value(self.theta) - self.evidence.value(trained)) / size
+        lost = self.lost(trained)
         if np.isfinite(lost) and lost > COARSE:
             logger.warning(
                 "%s do not resolve the data: the exact evidence of %d rows is %.2g nats per value "

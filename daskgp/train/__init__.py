@@ -7,9 +7,19 @@ trains the shared hyper-parameters of experts that each have an objective of the
 
 from daskgp.train.federated import fact, train_experts
 from daskgp.train.federated_rounds import Experts, Federated, FederatedName, Work
-from daskgp.train.optimizers import Evaluate, Tape, Trained, Training, maximise, plus, refuse_nan
+from daskgp.train.optimizers import (
+    LOST,
+    Evaluate,
+    Tape,
+    Trained,
+    Training,
+    maximise,
+    plus,
+    refuse_nan,
+)
 
 __all__ = [
+    "LOST",
     "Evaluate",
     "Experts",
     "Federated",

@@ -290,6 +290,23 @@ def test_training_that_finds_no_better_point_says_so(caplog):
     assert re.search(r"no better point is found, which can happen where rounding hides it", said[0])
 
 
+@pytest.mark.parametrize("away", [0.0, 3.0])
+def test_rounding_is_told_where_exact_evidence_does_not_show_that_it_hides_little(
+    away, caplog, monkeypatch
+):
+    run = hyperparameters._on
+
+    def hidden(*args, **more):
+        trained = run(*args, **more)
+        return trained._replace(vector=trained.vector + away, early=train.LOST)
+
+    monkeypatch.setattr(hyperparameters, "_on", hidden)
+    X, y = simulated(kernels.Matern52(1.0), 300, 0.02)
+    with caplog.at_level(logging.WARNING, "daskgp"):
+        daskgp.SGPR(kernels.Matern52(), n_inducing=60).fit(X, y)
+    assert any(line == train.LOST for line in warnings_in(caplog)) == (away > 0)
+
+
 def test_training_that_arrives_says_nothing(caplog):
     X, y = simulated(kernels.Matern32(0.8), 200)
     with caplog.at_level(logging.WARNING, "daskgp"):
