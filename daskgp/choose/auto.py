@@ -306,7 +306,8 @@ feature_names_in_, n_rows_ : as of ``best_``
             stack.callback(_remove_folds, url, parts)
             kept = self._kept(checkpoint, rows, profile)
             own = float(self.time_budget), self._bytes(), self.metric, self.random_state
-            rules = Rules(*own, self.task != "interpolate", self.task == "forecast")
+            kind = self.task != "interpolate", self.task == "forecast", self._left_out_tell
+            rules = Rules(*own, *kind)
             with progress_line("search", None, Amount(unit="trials"), self.progress) as advance:
                 trials = Trials(rules, rows, parts, profile, url, executor, began, kept, advance)
                 running.append(trials)
@@ -360,7 +361,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             )
         if found.candidate.estimator.optimizer is not None and last.optimizer is None:
             held = search.holding and not search.trained
-            rows = search.holding if held else found.trial.rows
+            rows = found.learned or found.trial.rows
             return board.with_finding(
                 "the time budget left no training on all rows: hyper-parameters are those of "
                 f"{'the exact GP' if held else 'the chosen trial'}, on {rows:,} rows"
@@ -380,7 +381,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         left_out = slowness * candidate.left_out_seconds(plan, threads)
         y = found.held_out.y
         varies = bool(np.any(np.fmax.reduce(y) > np.fmin.reduce(y)))  # else no error tells it
-        if varies and self._learns_spread(candidate, rows) and self._after + left_out <= left:
+        learns = varies and self._left_out_tell and candidate.learns_spread(rows)
+        if learns and self._after + left_out <= left:
             more["calibrate"] = "loo"
             self._after += left_out
         whole = trials.pace(candidate.method) * candidate.seconds(plan, threads, rows)
@@ -406,12 +408,10 @@ feature_names_in_, n_rows_ : as of ``best_``
                 return one
         return candidate
 
-    def _learns_spread(self, candidate: Candidate, rows: data.Rows) -> bool:
-        """Return True if left-out rows are like the places that predictions are for."""
-        known = rows.y_variance is not None or candidate.estimator.calibrate is not None
-        able = candidate.estimator._model().why_no_loo() is None and candidate.gaussian
-        able = able and not candidate.joint
-        return able and not known and self.task == "interpolate" and self.metric != "rmse"
+    @property
+    def _left_out_tell(self) -> bool:
+        """True if left-out rows are like the places that predictions are for."""
+        return self.task == "interpolate" and self.metric != "rmse"
 
     def _learn(self, best: GaussianProcess, board: Leaderboard, held_out: HeldOut) -> None:
         best._board = board

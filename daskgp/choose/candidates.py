@@ -111,7 +111,7 @@ BESIDE, FACTOR = 0.5, 0.15
 """Evaluations of all rows that are worth the passes after training, summary and predictions, and
 those that the factor of the exact GP is worth, which has no others."""
 PER_FACTOR, FACTOR_RATE = 2, 7e9
-"""Rows left out one by one per factor of near rows, and operations per second and thread there."""
+"""Held-out rows per factor of near rows, and operations per second and thread there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,12 +260,24 @@ class Candidate:
 
     def left_out_seconds(self, plan: Plan, threads: int) -> float:
         """Return the expected time of predictions of rows that are left out one by one."""
-        own = self.estimator
-        if not isinstance(own, LMA) or isinstance(own, VecchiaGP):
-            return BESIDE * self.one_evaluation(plan, threads)
+        own = self.predicting_seconds(plan, threads, min(LEFT_OUT, plan.rows))
+        return own or BESIDE * self.one_evaluation(plan, threads)
+
+    def predicting_seconds(self, plan: Plan, threads: int, number: int) -> float:
+        """Return the expected time of predictions at places, where these take long."""
+        own: Any = self.estimator
+        if isinstance(own, ExactGP):
+            return number * float(plan.rows) ** 2 / COSTS[self.method].rate
+        if isinstance(own, VecchiaGP) or not isinstance(own, LMA):
+            return 0.0
         w, m = min(own.predict_rows or DEFAULT_ROWS, plan.rows), own.n_support
-        factors = min(LEFT_OUT, plan.rows) / PER_FACTOR
-        return factors * (w**3 / 3 + 3 * w**2 * m) / (FACTOR_RATE * threads)
+        return number / PER_FACTOR * (w**3 / 3 + 3 * w**2 * m) / (FACTOR_RATE * threads)
+
+    def learns_spread(self, rows: data.Rows) -> bool:
+        """Return True if rows that are left out can tell the spread of predictions."""
+        own = self.estimator
+        known = rows.y_variance is not None or own.calibrate is not None
+        return self.gaussian and not (known or self.joint or own._model().why_no_loo())
 
     def one_evaluation(self, plan: Plan, threads: int) -> float:
         """Return the expected time of a value and gradient."""
@@ -447,8 +459,9 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
         steps = [step for step in steps if 2 * step["n_inducing"] <= rows]
     elif isinstance(own, VecchiaGP):
         steps = [] if leader.varies else [{"varying": "auto"}]
-        more = {name: 2 * getattr(own, name) for name in ("n_neighbours", "predict_neighbours")}
-        steps += [more] if 4 * more["predict_neighbours"] <= rows else []
+        predicting = {"predict_neighbours": 2 * own.predict_neighbours}  # which is no training
+        both = predicting | {"n_neighbours": 2 * own.n_neighbours}
+        steps += [predicting, both] if 8 * own.predict_neighbours <= rows else []
     elif isinstance(own, LMA):
         if 4 * own.n_support <= rows:
             steps = [*steps, {"n_support": 2 * own.n_support}]

@@ -28,6 +28,8 @@ FEW = "give more rows, or fit an exact GP (--model exact; ExactGP in Python)"
 """Remedy where rows are too few to hold some out."""
 SURE = 1e-6
 """Standard deviation of an f that is as good as known."""
+FEW_VALUES = 50
+"""Held-out values that tell a spread at least."""
 HALVINGS = 4
 """Times that held-out regions are halved to tell chance."""
 FOLDS = ((1_000, 5), (4_000, 3))
@@ -160,6 +162,23 @@ def nothing(rows: data.Rows) -> HeldOut:
     """Return no held-out rows, of a trial that failed."""
     X, y = np.empty((0, len(rows.feature_names))), np.empty((0, rows.n_targets))
     return HeldOut(X, *[y] * (len(HeldOut._fields) - 1))
+
+
+def with_spread(found: HeldOut) -> HeldOut:
+    """Return Gaussian predictions with the spread that held-out rows tell, if these are enough.
+
+    The factor on standard deviations is that of ``calibrate``, the root of the mean square of
+    standardised residuals.
+    """
+    z = found.score
+    known = np.isfinite(z)
+    square = float(np.mean(z[known] ** 2)) if known.sum() >= FEW_VALUES else 0.0
+    if not square > 0:
+        return found
+    variance, score = found.variance * square, z / math.sqrt(square)
+    density = found.density + (z**2 - score**2 - math.log(square)) / 2
+    crps = np.where(np.isfinite(found.crps), metrics.crps_of(score, np.sqrt(variance)), np.nan)
+    return found._replace(variance=variance, score=score, density=density, crps=crps)
 
 
 def loss_of(found: HeldOut, metric: str) -> np.ndarray:

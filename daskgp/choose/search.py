@@ -37,7 +37,7 @@ from daskgp.choose.candidates import (
     sizes,
     structures,
 )
-from daskgp.choose.trials import SEARCH, Trials, Tried, whole
+from daskgp.choose.trials import LOCAL, SEARCH, Trials, Tried, whole
 from daskgp.errors import DaskgpError, PlanError, RunError
 from daskgp.estimators.exact import ExactGP
 
@@ -53,9 +53,15 @@ HELD = 0.5
 """Share of the budget after which no method is compared that holds its hyper-parameters."""
 MORE = 0.3
 """Share of the budget that hyper-parameters may take of the kernel chosen, on more rows."""
-NEAR = 0.01
-"""Part of the gain over the constant mean that is too little to take longer for, in a short search
-whose methods hold their hyper-parameters."""
+NEAR, AT_MOST = 0.01, 0.05
+"""Parts of a score, and nats of a density, that are too little to take longer for in a short search
+whose methods hold their hyper-parameters: of any difference, and of one that may be chance."""
+BEHIND = 0.1
+"""Part of the gain over the constant mean by which a trial that holds its hyper-parameters may be
+behind to be trained in the time that is left."""
+WAITS = 0.15
+"""Share of the budget that a method is expected to take at most, though it holds hyper-parameters,
+to be compared with others; those beyond it are tried in the time that is left."""
 OTHER_KERNELS = 2
 """Kernels that the best method is tried with beside the one chosen on few rows, and others that are
 trained beside the best of those that hold their hyper-parameters."""
@@ -70,8 +76,8 @@ MARGIN = 1.2
 MOST_SQUARE, MANY, SURE_RATIO = 9.0, 10, 4.0
 """Most that the square of a residual counts, and rows for each term and variance ratio from which
 residuals are said to spread differently from place to place."""
-LOCAL = ("lma", "vecchia")
-"""Methods that more rows say more to."""
+VARYING_NEAR = 200
+"""Neighbours of a prediction where hyper-parameters vary, whose training takes longer."""
 
 
 @dataclass
@@ -86,6 +92,8 @@ class Search:
     """Whether hyper-parameters are held just now."""
     trained: bool = False
     """Whether those of the trial chosen were trained after others had been held."""
+    learned: int = 0
+    """Rows that the hyper-parameters of the kernel chosen were trained on."""
 
     def __post_init__(self) -> None:
         self.profile = self.trials.profile
@@ -162,6 +170,7 @@ class Search:
         if not math.isfinite(self.trials.left):
             return best
         with self.trials.by_clock():
+            best = self._with_more_rows(best)
             while True:
                 one = self._next(best, self._promising(best, several))
                 if one is None:
@@ -174,7 +183,7 @@ class Search:
     def _next(self, best: Tried, candidates: Sequence[Candidate]) -> Candidate | None:
         """Return the first candidate that was not tried and that there is time for."""
         self.trials.kept_back = self._time_of_last(best.next())
-        tried = {_label(one.candidate) for one in self.trials.tried}
+        tried = {_label(one.candidate) for one in [best, *self._settled(best)]}
         new = [one for one in candidates if _label(one) not in tried and self._possible_one(one)]
         if kept := self.trials.first_kept(new, best.trial.rows):
             return kept  # a search that goes on makes the same steps
@@ -185,6 +194,32 @@ class Search:
             if self.trials.room_for([one], best.trial.rows, 1.0):
                 return one
         return None
+
+    def _settled(self, best: Tried) -> list[Tried]:
+        """Return the trials that training would not bring before the best: most hold nothing."""
+        far = best.mean + BEHIND * (self.trials.of_mean.mean - best.mean)
+        return [one for one in self.trials.tried if not one.learned or not one.mean < far]
+
+    def _with_more_rows(self, best: Tried) -> Tried:
+        """Return the best of a trial of the exact GP and those with hyper-parameters of more rows.
+
+        Only where the last fit has no time to train them on all rows.
+        """
+        while best.learned and best.candidate.method == "exact":
+            training, rows = best.next(), min(2 * best.learned, best.trial.rows)
+            held = training.held()
+            holding = self.trials.pace("exact") * self.trials.expected([held], best.trial.rows)
+            self.trials.kept_back = self._time_of_last(held) + holding
+            if self._seconds_of_last(training) <= self.trials.left or rows == best.learned:
+                return best
+            found = self._trials([training], rows, 1.0)
+            self.learned = rows
+            if found and rows < best.trial.rows:
+                found = self._holding([found[0].next()], best.trial.rows, 1.0)
+            if not found or found[0].mean >= best.mean:
+                return best
+            best = found[0]
+        return best
 
     def _promising(self, best: Tried, several: Sequence[Candidate]) -> list[Candidate]:
         """Return what may be better than a trial, the most promising first."""
@@ -206,17 +241,20 @@ class Search:
         if best is None or not (alike and few) or not spread_varies(best.held_out):
             return []
         local = [self._begun(one, best) for one in several if one.method == "vecchia"]
-        return [one.having(varying="auto") for one in local if one.gaussian and not one.varies]
+        several = [one for one in local if one.gaussian and not one.varies]
+        return [one.having(varying="auto", predict_neighbours=VARYING_NEAR) for one in several]
 
-    def _time_of_last(self, candidate: Candidate) -> float:
+    def _seconds_of_last(self, candidate: Candidate) -> float:
         """Return the seconds that the last fit of a candidate takes, by those of its trials."""
-        rules, rows = self.trials.rules, self.trials.rows
-        threads = self.trials.executor.threads()
+        rows, threads = self.trials.rows, self.trials.executor.threads()
         plan = plan_of(candidate.estimator, rows, self.trials.executor)
         seconds = candidate.seconds(plan, threads, rows)
         seconds += candidate.left_out_seconds(plan, threads)
-        usual = (1 - SEARCH) * rules.seconds
-        return min(MARGIN * self.trials.pace(candidate.method) * seconds, usual)
+        return MARGIN * self.trials.pace(candidate.method) * seconds
+
+    def _time_of_last(self, candidate: Candidate) -> float:
+        """Return the seconds that are kept for the last fit of a candidate."""
+        return min(self._seconds_of_last(candidate), (1 - SEARCH) * self.trials.rules.seconds)
 
     def _refined(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other kernels and sizes, as these improve."""
@@ -230,9 +268,10 @@ class Search:
         return best
 
     def _hardly_worse(self, one: Tried, best: Tried) -> bool:
-        """Return True if a loss is greater by chance, or by little of what the best has gained."""
-        little = NEAR * (self.trials.of_mean.mean - best.mean)
-        return not one.surely_worse(best) or one.mean - best.mean < little
+        """Return True if a loss is greater by little, or by what may be chance and is not much."""
+        units = {"nlpd": 1.0, "crps": best.mean, "rmse": 2 * best.mean}  # that of "rmse" is squares
+        part = (one.mean - best.mean) / units[self.trials.rules.metric]
+        return part < NEAR or (part < AT_MOST and not one.surely_worse(best))
 
     def _preferred(self, leaders: Sequence[Tried]) -> Tried:
         """Return the best trial, or one as good of a method that does better on all rows.
@@ -321,7 +360,8 @@ class Search:
         """
         cyclic = [one for one in others if one.cyclic]
         known = [one for one in cyclic if self.trials.rules.forecast or one is cyclic[0]]
-        found = self._trials(known, min(rows, CYCLE_ROWS), share)
+        self.learned = min(rows, CYCLE_ROWS)
+        found = self._trials(known, self.learned, share)
         if found and rows > CYCLE_ROWS:
             found = self._holding([one.next() for one in found], rows, share) or found
         if any(first.surely_worse(one, self.profile.heavy) for one in found):
@@ -408,8 +448,16 @@ class Search:
         self, candidates: Sequence[Candidate], start: Tried | None, exact: Sequence[Tried]
     ) -> list[Tried]:
         """Return the trials of the last round, and those of the exact GP, the best first."""
-        found = self._held(candidates, start) or self._grown(candidates, sure=not exact)
+        soon = candidates if start is None else self._soon(candidates)
+        found = self._held(soon, start) or self._grown(soon, sure=not exact)
         return sorted(whole([*exact, *found]), key=lambda one: one.mean)
+
+    def _soon(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return the candidates that do not take too much of the budget even where they hold."""
+        most, size = WAITS * self.trials.rules.seconds, self.trials.most_rows
+        held = [one.held() if one.holds else one for one in candidates]
+        found = [self.trials.expected([one], size) <= most for one in held]
+        return [one for one, soon in zip(candidates, found, strict=True) if soon] or [*candidates]
 
     def _held(self, candidates: Sequence[Candidate], start: Tried | None) -> list[Tried]:
         """Return trials that hold the hyper-parameters of a kernel, if all cannot be trained."""
@@ -421,11 +469,31 @@ class Search:
         least = min(len(held), 2)
         while size > FIRST_ROWS and len(self.trials.room_for(held, size, HELD)) < least:
             size = max(size // 2, FIRST_ROWS)
+        self.learned = start.learned or start.trial.rows
         self.holds = True
-        found = whole(self._trials(candidates, size, HELD))
+        exact = [one for one in candidates if one.method == "exact"]
+        found = self._trials([one for one in candidates if one not in exact], size, HELD)
+        for one in exact:  # whose last fit may take as long as its trial
+            found += self._trials([one], self._rows_in_time(one, size), HELD)
+        found = whole(found)
         self.holds = bool(found)
-        self.holding = start.trial.rows if found else 0
+        self.holding = self.learned if found else 0
         return found
+
+    def _rows_in_time(self, candidate: Candidate, rows: int) -> int:
+        """Return the rows of a trial, fewer where the clock leaves no time for its last fit then.
+
+        What does better than others with fewer rows than they had does so with all.
+        """
+        trials, held = self.trials, candidate.held()
+        plan = plan_of(held.estimator, trials.rows, trials.executor)
+        last = held.seconds(plan, trials.executor.threads(), trials.rows)
+        left = trials.left / trials.pace(candidate.method) - last
+        while rows > FIRST_ROWS and trials.expected([held], rows) > left:
+            if trials.first_kept([held], rows):
+                break
+            rows = max(rows // 2, FIRST_ROWS)
+        return rows
 
     def _trained(self, best: Tried) -> Tried:
         """Return the best of the trials that hold hyper-parameters, once these are trained.
@@ -565,7 +633,7 @@ class Search:
         if tried.candidate is candidate:
             return tried
         trial = replace(tried.trial, settings=candidate.settings)
-        own = tried._replace(candidate=candidate, trial=trial)
+        own = tried._replace(candidate=candidate, trial=trial, learned=self.learned)
         self.trials.restate(tried, own)
         return own
 

@@ -35,6 +35,7 @@ from daskgp.choose.held_out import (
     scores_of,
     summary,
     tested,
+    with_spread,
 )
 from daskgp.choose.profile import Profile
 from daskgp.data import reading
@@ -48,6 +49,7 @@ from daskgp.kernels import Kernel
 from daskgp.kernels import from_dict as kernel_from_dict
 from daskgp.kernels.registry import describe
 from daskgp.kernels.words import structure
+from daskgp.models.markov import conditionals
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import posterior_node
 from daskgp.runtime.executor import Executor, map_all
@@ -67,6 +69,8 @@ SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
+LOCAL = ("lma", "vecchia")
+"""Methods of near rows."""
 NOT_OF_TRIALS = ("device", "store", "progress")
 """Settings that the results of trials, and so of a search, do not depend on."""
 MEAN_ROWS = 4_000
@@ -89,6 +93,8 @@ class Tried(NamedTuple):
     lasting: bool = True
     cells: np.ndarray | None = None
     """Number (n,) of the region of each held-out row, where neighbours are held out together."""
+    learned: int = 0
+    """Rows that hyper-parameters are from which it has held; 0 of a trial that has trained them."""
 
     @property
     def mean(self) -> float:
@@ -168,6 +174,8 @@ class Rules:
     seed : int
     regions, forecast : bool
         Whether whole regions, or the last part of time, are held out; and whether it is time.
+    spread : bool
+        Whether the last fit learns the spread of predictions from rows that are left out.
     """
 
     seconds: float
@@ -176,6 +184,7 @@ class Rules:
     seed: int
     regions: bool = False
     forecast: bool = False
+    spread: bool = False
 
 
 @dataclass
@@ -363,7 +372,9 @@ class Trials:
             plan = self.plan(candidate, rows)
             if plan is None:  # its trial fails at once
                 continue
-            each.append(candidate.seconds(plan, threads, self.rows))
+            seconds = candidate.seconds(plan, threads, self.rows)
+            number = self._wanted_rows // len(self.parts.folds)
+            each.append(seconds + candidate.predicting_seconds(plan, threads, number))
             work += each[-1] * min(threads, max(plan.tasks, 1)) / threads
             client += each[-1] if candidate.method == "exact" else 0.0  # its factors are made there
         together = max(work, client, *each) if self._at_a_time > 1 else sum(each)
@@ -413,9 +424,13 @@ class Trials:
             self.advance(steps, f"{candidate.method}, {rows:,} rows; {used:.0f} of {budget:.0f} s")
 
     def _pace(self, made: Sequence[Tried], rows: int, expected: float, took: float) -> None:
-        """Remember how long trials took, if they were made now and none was cut short."""
+        """Remember how long trials took, if they were made now and none was cut short.
+
+        The first one does not tell, as it loads what others have then.
+        """
         whole = all(not (one.trial.failed or one.trial.stopped) for one in made)
-        if whole and not any(self._key(one.candidate, rows) in self._played for one in made):
+        new = not any(self._key(one.candidate, rows) in self._played for one in made)
+        if len(self.tried) > 1 and whole and new:
             methods = sorted({one.trial.method for one in made})
             self._paces.append(Pace(methods, expected, took))
             if self.kept:
@@ -461,6 +476,8 @@ class Trials:
 
     def _run(self, candidate: Candidate, rows: int, number_of: int = 0) -> Tried:
         """Return the trial of a candidate; those side by side have numbers of their own."""
+        if candidate.method in LOCAL and self.executor.client is None:
+            conditionals.compiled()  # once, which tells no pace
         began, keep = time.perf_counter(), f"{self.url}-kept-{number_of}"
         self._show(candidate, rows)
         last: list[Any] = [None, None]
@@ -511,6 +528,8 @@ class Trials:
     ) -> Tried:
         """Return the trial that the predictions of held-out rows make."""
         metric = self.rules.metric
+        if self.rules.spread and candidate.learns_spread(self.rows):
+            found = with_spread(found)  # as predictions of the last fit have it
         loss, cells = loss_of(found, metric), self._cells(found)
         score, error = summary(loss, metric, cells)
         if not failed and not math.isfinite(score):
@@ -611,7 +630,8 @@ class Trials:
         own = candidate.estimator.get_params(deep=False).items()
         settings = {name: identity_of(value) for name, value in own if name not in NOT_OF_TRIALS}
         sizes = [self.parts.tested(fold) for fold in self.parts.folds]
-        token = dask.base.tokenize(settings, sizes, self._wanted_rows, self.profile.at_places)
+        scored = self._wanted_rows, self.profile.at_places, self.rules.spread
+        token = dask.base.tokenize(settings, sizes, *scored)
         return f"{candidate.stage}|{candidate.method}|{candidate.structure}|{rows}|{token}"
 
     @property

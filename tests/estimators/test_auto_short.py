@@ -1,11 +1,15 @@
 """Promises of AutoGP with little time: few rows go to the exact GP, methods are told by many."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 import daskgp
-from daskgp import data, kernels
+from daskgp import data, kernels, metrics
 from daskgp.assess.leaderboard import HeldOut
 from daskgp.choose import candidates, cycles, held_out
 from daskgp.choose import profile as profiling
@@ -40,7 +44,7 @@ def short():
         patch.setattr(trying.Trials, "deadline", property(lambda self: np.inf))
         patch.setattr(trying.Trials, "slowness", lambda self, method: 1.0)
         X, y, _ = waves(4_100)
-        return daskgp.AutoGP(time_budget=4, **OWN).fit(X, y)
+        return daskgp.AutoGP(time_budget=2.8, **OWN).fit(X, y)
 
 
 def test_methods_of_a_short_search_are_compared_on_many_rows(short):
@@ -114,11 +118,11 @@ def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
     assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
 
 
-@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.3])
 @pytest.mark.parametrize("periods", [(61.3,), (9.67, 9.49), (365.25, 29.53, 7.0)])
-def test_lines_are_found_with_nothing_beside_them_whatever_the_noise(periods, noise):
+def test_lines_are_found_with_nothing_beside_them_whatever_the_noise(periods):
     rng = np.random.default_rng(3)
-    for t in (np.linspace(0, 1_500, 1_200), np.sort(rng.uniform(0, 1_500, 1_200))):
+    times = np.linspace(0, 1_500, 1_200), np.sort(rng.uniform(0, 1_500, 1_200))
+    for noise, t in itertools.product((1e-6, 1e-3, 0.3), times):
         y = sum(np.sin(2 * np.pi * t / one + one) / i for i, one in enumerate(periods, 1))
         found = cycles.of_series(t, y + noise * rng.standard_normal(len(t))).cycles
         assert [one.period for one in found] == pytest.approx(periods, rel=0.02 * noise)
@@ -188,7 +192,7 @@ def test_a_search_that_goes_on_knows_how_long_trials_took_and_makes_the_same_las
     expected, keep, found = trying.Trials.expected, trying.KeptTrials.append, []
 
     def late(self, number, said, arrays):
-        keep(self, number, {**said, "spent": 39.0}, arrays)
+        keep(self, number, {**said, "spent": 41.0}, arrays)
 
     def stopped(self, best, rows, trials):
         found.append(([one.trial.label for one in trials.tried], trials.pace("vecchia")))
@@ -227,6 +231,77 @@ def test_a_target_that_no_held_out_row_has_is_not_counted():
     y = np.array([[0.0, np.nan], [2.0, np.nan], [4.0, np.nan]])
     own = HeldOut(y, y, y + 0.5, *[y] * (len(HeldOut._fields) - 3))
     assert held_out.loss_of(own, "rmse") == pytest.approx([0.25, 0.25, 0.25])
+
+
+def test_held_out_rows_are_scored_with_the_spread_that_they_tell():
+    rng = np.random.default_rng(0)
+    mean, wide = rng.standard_normal((400, 1)), np.full((400, 1), 4.0)
+    y = mean + 0.5 * rng.standard_normal((400, 1))
+    z = (y - mean) / 2
+    density = -0.5 * np.log(2 * np.pi * wide) - z**2 / 2
+    nothing = np.full((400, 1), np.nan)
+    crps = metrics.crps_of(z, np.sqrt(wide))
+    given = HeldOut(y, y, mean, wide, z, density, crps, nothing, nothing)
+    found = held_out.with_spread(given)
+    std = np.sqrt(found.variance)
+    assert np.mean(found.score**2) == pytest.approx(1)
+    assert std[0, 0] == pytest.approx(0.5, rel=0.1)
+    np.testing.assert_allclose(found.density, norm(mean, std).logpdf(y))
+    np.testing.assert_allclose(found.crps, metrics.crps_of((y - mean) / std, std))
+    few = HeldOut(*(part[:20] for part in given))
+    assert held_out.with_spread(few) is few
+
+
+def search_of(*means):
+    """A search for NLPD whose best trial is the first one, and trials of such scores."""
+    noise = np.random.default_rng(0).standard_normal(1_000)
+    several = []
+    for number, mean in enumerate(means):
+        loss = mean + (0.0 if number == 0 else 5.0) * (noise - noise.mean())
+        several.append(trying.Tried(None, None, loss, None, None, None))
+    rules = trying.Rules(30.0, None, "nlpd", 0)
+    return searching.Search(SimpleNamespace(rules=rules, profile=None)), several
+
+
+def test_what_may_be_chance_is_only_preferred_where_it_is_not_much():
+    search, (best, little, much) = search_of(1.0, 1.03, 1.2)
+    assert not much.surely_worse(best)
+    assert search._hardly_worse(little, best)
+    assert not search._hardly_worse(much, best)
+
+
+def test_what_takes_long_though_it_holds_waits_for_the_time_that_is_left(monkeypatch):
+    monkeypatch.setattr(searching, "STRUCTURE_ROWS", 300)
+    X, y, _ = waves(4_100)
+    found = []
+
+    def noted(self, best, several):
+        found.append({one.method for one in several})
+        found.append({one.trial.method for one in self.trials.tried})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching.Search, "_with_time_left", noted)
+    with pytest.raises(KeyboardInterrupt):
+        daskgp.AutoGP(time_budget=20, **OWN).fit(X, y)
+    several, tried = found
+    assert "lma" in several
+    assert "vecchia" in tried
+    assert "lma" not in tried
+
+
+def test_the_exact_gp_is_tried_on_fewer_rows_where_there_is_no_time_for_its_last_fit():
+    given = data.rows_of(*waves(10_000)[:2], None, True)
+    own = Candidate("method", daskgp.ExactGP(kernels.Matern32((1.0, 1.0), 1.0, ard=True)))
+    trials = SimpleNamespace(rows=given, executor=Executor.current(False), profile=None)
+    trials.pace = lambda method: 2.0
+    trials.expected = lambda several, rows: 3.0 * (rows / 8_000) ** 3
+    trials.first_kept = lambda several, rows: None
+    held, threads = own.held(), trials.executor.threads()
+    plan = plan_of(held.estimator, given, trials.executor)
+    last = held.seconds(plan, threads, given)
+    for left, wanted in ((4.0, 8_000), (2.0, 4_000), (-1.0, 4_000)):
+        trials.left = 2 * (last + left)
+        assert searching.Search(trials)._rows_in_time(own, 8_000) == wanted
 
 
 def test_the_constant_mean_is_no_method_that_is_trained(monkeypatch):
