@@ -105,7 +105,8 @@ def interpolate(
     SOURCE is any source of `daskgp convert`, such as a csv or a grid with gaps.  The grid is that
     of --like, or has the steps of --resolution, or is that of SOURCE.  OUTPUT, here or at a URL, is
     NAME.nc, NAME.zarr or, as a GeoTIFF, NAME.tif.  It gets mean and standard deviation of all
-    cells, also of those that have a value.
+    cells, also of those that have a value.  In the line of JSON, `cells` is the number of cells and
+    `known` of those that got a value: others are masked, too uncertain or lack a feature.
     """
     from daskgp.data import encoding as encodings
     from daskgp.fit import work

@@ -165,6 +165,8 @@ def load(url: Path, device: Device | None = None, mean: Any = None) -> GaussianP
     >>> type(model).__name__, model.n_rows_
     ('ExactGP', 50)
     """
+    # the type has Any, so that nobody needs to tell apart what predicts alike: a union with
+    # GPClassifier, whose predict has no return_std, would refuse model.predict(X, return_std=True)
     url = str(url)
     described = stores.read_parts(url)
     if described is None:

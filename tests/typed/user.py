@@ -16,6 +16,7 @@ from daskgp.assess.cross_validation import CrossValidation
 from daskgp.assess.variogram import Variogram
 from daskgp.data.blocks.prepare import Prepared
 from daskgp.data.convert.convert import Conversion
+from daskgp.data.kinds import Frame
 from daskgp.estimators import GaussianProcess
 from daskgp.estimators import register as register_estimator
 from daskgp.fit.plan import Plan
@@ -83,6 +84,16 @@ def rows_in_memory(X: np.ndarray, y: np.ndarray) -> daskgp.SGPR:
     assert_type(model.score(X, y, sample_weight=np.ones(3)), float)
     assert_type(model.log_marginal_likelihood(), float)
     return model
+
+
+def data_frames(frame: Frame[np.ndarray], heights: Any) -> None:
+    """Fit and predict data frames, which pandas has with its stubs installed."""
+    model = daskgp.SGPR().fit(frame, "height", features=["lon", "lat"])
+    assert_type(model, daskgp.SGPR)
+    assert_type(model.predict(frame), np.ndarray)
+    assert_type(model.predict(frame, return_std=True), Two)
+    assert_type(daskgp.VecchiaGP().fit(frame, heights).score(frame, heights), float)
+    assert_type(daskgp.interpolate(frame, {"lon": np.arange(3)}, target="height"), xr.Dataset)
 
 
 def lazy_rows(X: da.Array, y: da.Array) -> None:
@@ -177,6 +188,7 @@ def stores() -> None:
     assert_type(X, da.Array)
     daskgp.SGPR(store=Path("rows")).fit(X, y).save(Path("model.zarr"), wait=10.0)
     model = daskgp.load("model.zarr", device="cpu")
+    assert_type(model, GaussianProcess | Any)
     mean, std = model.predict(X, return_std=True)
     assert isinstance(model, daskgp.SGPR)
     assert_type(model.predict(X), da.Array)
