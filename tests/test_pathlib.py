@@ -278,6 +278,11 @@ def test_an_output_that_is_a_path_is_written(ending, made, model, tmp_path):
     assert Path(tmp_path / f"map{ending}").exists()
 
 
+def test_a_grid_that_is_a_path_is_its_own_grid(made):
+    wanted = daskgp.interpolate(str(made / "first.nc"), method=exact())
+    xr.testing.assert_identical(daskgp.interpolate(made / "first.nc", method=exact()), wanted)
+
+
 def test_a_fit_with_a_path_goes_on_from_the_checkpoint_of_its_text(tmp_path):
     own = {"n_inducing": 10, "max_iter": 2, "progress": False}
     at = tmp_path / "store"

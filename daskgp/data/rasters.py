@@ -72,12 +72,12 @@ def open_raster(source: str, names: Sequence[str] = (), chunks: Any = None) -> I
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what these packages use of others
         with rasterio.open(path) as file:
-            bare = file.transform.is_identity and file.crs is None
+            bare = file.transform.is_identity  # as it is where the file has none
         grid = _opened(path)
     if bare:
         raise InputError(
-            f"{source} does not say where its cells are: give it a reference system and a place, "
-            "for example with gdal_translate -a_srs -a_ullr"
+            f"{source} does not say where its cells are: give it a place and a reference system, "
+            "for example with gdal_translate -a_ullr -a_srs"
         )
     with grid:
         lost = [dim for dim in ("x", "y") if dim in grid.coords and not grid[dim].ndim]

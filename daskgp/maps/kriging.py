@@ -275,7 +275,7 @@ def mapped(
     ``columns`` are those that rows have beside the target, and ``dates``, as `Named` has them.
     """
     _check(method, kernel, max_std, min_neighbours, settings)
-    like, background, mask = map(text_of, (like, background, mask))
+    source, like, background, mask = map(text_of, (source, like, background, mask))
     if isinstance(source, xr.DataTree):
         given = {key: value for key, value in locals().items() if key not in ("source", "settings")}
         return _of_tree(source, {**given, **settings})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
+import sysconfig
 import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 from typing import Any
 
 import dask
@@ -105,7 +108,7 @@ def warn_once(message: str, of: str = "") -> None:
     """Warn once per process ``of`` a model; a worker leaves it to the client to show it."""
     worker = this_worker()
     if worker is None:
-        warnings.warn(message, stacklevel=2)
+        warnings.warn_explicit(message, UserWarning, *_users_line())
     else:  # distributed.warn would show it on the worker's stderr as well, often the client's
         worker.log_event("warn", message)
 
@@ -121,7 +124,24 @@ def warn_in_call(message: str, of: str) -> None:
     elif (of, message) not in _warned:
         _warned.add((of, message))
         # without a registry, or Python would show a line only the first time
-        warnings.warn_explicit(message, UserWarning, __file__, 1)
+        warnings.warn_explicit(message, UserWarning, *_users_line())
+
+
+def _users_line() -> tuple[str, int]:
+    """Return file and line of the user's call, of the main thread where this one is of a pool."""
+    for frame in (sys._getframe(), sys._current_frames().get(threading.main_thread().ident or 0)):
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "").partition(".")[0]
+            if name not in ("daskgp", "dask", "xarray") and not _is_installed(frame):
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+    return __file__, 1
+
+
+def _is_installed(frame: FrameType) -> bool:
+    """Return whether code is of the standard library, or of an installed package."""
+    file = frame.f_code.co_filename
+    return file.startswith(("<frozen", *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))))
 
 
 def begin_call(of: str) -> None:

@@ -383,6 +383,7 @@ def test_places_that_are_nearly_all_far_outside_are_told_once_a_call(form):
         with pytest.warns(UserWarning, match=FAR) as told:
             predicted(model, FORMS[form](metres))
         assert len(told) == 1
+        assert told[0].filename == __file__  # the line of the user, not of the package
     line = str(told[0].message)
     low, high = PLANE[:, 0].min(), PLANE[:, 0].max()
     assert "feature 'easting'" in line

@@ -160,8 +160,12 @@ def test_damaged_files_and_those_without_a_place_are_refused(terrain, tmp_path):
     with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
         path = written(tmp_path / "bare.tif", np.zeros((1, 6, 8)), None, (0, 0), 1,
                        transform=rasterio.Affine.identity())  # fmt: skip
-    with pytest.raises(InputError, match="does not say where its cells are"):
-        daskgp.interpolate(table(), path, target="temp")
+    with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
+        nowhere = written(tmp_path / "nowhere.tif", np.zeros((1, 6, 8)), "EPSG:3035", (0, 0), 1,
+                          transform=rasterio.Affine.identity())  # fmt: skip
+    for one in (path, nowhere):
+        with pytest.raises(InputError, match="does not say where its cells are: give it a place"):
+            daskgp.interpolate(table(), one, target="temp")
     path = written(tmp_path / "paris.tif", np.zeros((1, 6, 8)), "EPSG:4807")  # NTF (Paris)
     with pytest.raises(InputError, match="angles in grads, from Paris, and not degrees"):
         daskgp.interpolate(table(), path, target="temp")
