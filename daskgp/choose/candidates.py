@@ -102,8 +102,11 @@ COSTS = {
 OTHERS = Cost(4e9, 60.0, 0.0, 0.0, 10.0)
 SOLVED = 2.5
 """Floating-point operations of an evaluation of SGPR beside the rows, in cubes of its inputs."""
-SITES = 2.0
-"""Time of a fit by Gaussian sites, in that of one with Gaussian noise."""
+SITES, OF_TAILS = 2.0, 30.0
+"""Time of a fit by Gaussian sites, in that of one with Gaussian noise, and that of its passes that
+train nothing where tails are heavy, whose sites take more turns."""
+SEARCH_RATE, LEAF = 1e9, 32
+"""Differences of features per second in a search for neighbours, and rows of a leaf of its tree."""
 STARTED, NEARER = 4.0, 0.5
 """Divisor of the time of starts, and factor on evaluations, of a fit whose kernel has all
 hyper-parameters."""
@@ -238,7 +241,7 @@ class Candidate:
                 evaluations *= (2.0 if self.varies else 1.0) * drawn_share(self, plan.rows, rows)
             whole += cost.whole
         if own.recipe().likelihood is not None:
-            evaluations, whole = SITES * evaluations, SITES * whole
+            evaluations, whole = SITES * evaluations, (OF_TAILS if self.robust else SITES) * whole
         one = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
         part = min(1.0, SECOND / blocks) if own.train_blocks == "auto" else 1.0
@@ -246,6 +249,9 @@ class Candidate:
         if not self.opens(rows):
             starts /= STARTED
             evaluations *= NEARER if own.optimizer is not None and self.holds else 1.0
+        if isinstance(own, VecchiaGP):
+            seen = min(plan.rows, LEAF * 2**rows.n_features)  # of a query
+            starts += plan.rows * seen * rows.n_features / (SEARCH_RATE * threads)
         return starts + (evaluations + whole / part) * one
 
     def opens(self, rows: data.Rows) -> bool:

@@ -472,9 +472,11 @@ class Search:
         self.learned = start.learned or start.trial.rows
         self.holds = True
         exact = [one for one in candidates if one.method == "exact"]
-        found = self._trials([one for one in candidates if one not in exact], size, HELD)
+        others = [one for one in candidates if one not in exact]
+        found = self._trials([one for one in others if not one.robust], size, HELD)
         for one in exact:  # whose last fit may take as long as its trial
             found += self._trials([one], self._rows_in_time(one, size), HELD)
+        found += self._trials([one for one in others if one.robust], size, HELD)
         found = whole(found)
         self.holds = bool(found)
         self.holding = self.learned if found else 0

@@ -304,6 +304,26 @@ def test_the_exact_gp_is_tried_on_fewer_rows_where_there_is_no_time_for_its_last
         assert searching.Search(trials)._rows_in_time(own, 8_000) == wanted
 
 
+def test_hyper_parameters_of_more_rows_are_tried_where_the_last_fit_cannot_train_them(monkeypatch):
+    monkeypatch.setattr(searching, "CYCLE_ROWS", 60)
+    monkeypatch.setattr(searching.Search, "_seconds_of_last", lambda self, candidate: np.inf)
+    t = np.arange(400.0)
+    y = np.sin(2 * np.pi * t / 25) + 0.3 * np.random.default_rng(0).standard_normal(400)
+    model = daskgp.AutoGP(time_budget=60, progress=False).fit(t[:, None], y)
+    board = [one for one in model.leaderboard_ if "periodic" in one.kernel]
+    assert {one.rows for one in board} >= {60, 120, 320}
+    held = [one for one in board if one.rows == 320]
+    assert len(held) > 1
+    assert model.chosen_.score == min(one.score for one in held)
+
+
+def test_what_was_held_is_trained_in_the_time_that_is_left_unless_it_is_far_behind():
+    search, (best, near, far, trained) = search_of(1.0, 1.1, 1.5, 1.1)
+    search.trials.tried = several = [near._replace(learned=9), far._replace(learned=9), trained]
+    search.trials.of_mean = SimpleNamespace(mean=3.0)
+    assert search._settled(best) == several[1:]
+
+
 def test_the_constant_mean_is_no_method_that_is_trained(monkeypatch):
     made = []
     trials = searching.Search._trials
