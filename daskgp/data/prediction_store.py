@@ -617,11 +617,23 @@ def _existing(url: Place, inputs: Inputs, model: Model) -> Target:
         )
     _refuse_layout(url, group.attrs.get("input_layout"), inputs)
     if not inputs.made(group):  # killed while it was being made
+        _refuse_copy(url, group, inputs)
         inputs.create(group, model)
     target = inputs.target(url, group)
     target.refuse_other_encoding(inputs)
     inputs.refuse_shrunk(target)
     return target
+
+
+def _refuse_copy(url: Place, group: zarr.Group, inputs: Inputs) -> None:
+    """Raise StoreError for what another program wrote, with the attributes of predictions."""
+    members = _afresh(group)
+    cut = any(dim in members and groups.array_of(members, dim).ndim != 1 for dim in inputs.dims)
+    if cut or group.attrs.get("complete") is True:
+        raise StoreError(
+            f"predictions {url} do not say which chunks are done, as a part or a copy that "
+            "xarray wrote: resume the original, or choose another path"
+        )
 
 
 def _refuse_layout(url: Place, made: Any, inputs: Inputs) -> None:

@@ -76,22 +76,6 @@ def _in_plane(polygons: Polygons) -> np.ndarray:
     return np.concatenate([edges + turn * np.array([1, 0, 1, 0]) for turn in (-360, 0, 360)])
 
 
-def of_model(barriers: Barriers | None, rows: data.Rows) -> Polygons | None:
-    """Return the polygons of a model's barriers, over features of rows."""
-    if barriers is None:
-        return None
-    ends = np.flatnonzero(np.isnan(barriers.rings[:, 0]))
-    polygons: list[list[np.ndarray]] = [[]]
-    for part in np.split(barriers.rings, ends + 1):
-        if len(part) > 1:
-            polygons[-1].append(part[:-1])
-        else:
-            polygons.append([])
-    across, up = rows.geographic or np.asarray(barriers.axes)[0].astype(np.int64)
-    each = tuple(tuple(rings) for rings in polygons if rings)
-    return Polygons(each, (rows.feature_names[across], rows.feature_names[up]))
-
-
 def refuse_inside(
     polygons: Polygons | None,
     rows: data.Rows,

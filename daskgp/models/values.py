@@ -153,7 +153,7 @@ class Moments(NamedTuple):
 
     The outputs share one kernel, so one variance serves them all; None if not requested.
     ``far`` (n,) marks rows about which no training row is informative, where a local method returns
-    the prior.
+    the prior, as it does at those that barriers hide from all rows near them, ``hidden`` (n,).
     ``noisy`` says that the variance is that of a new observation, noise included.
     """
 
@@ -162,6 +162,7 @@ class Moments(NamedTuple):
     covariance: Array | None = None
     far: Array | None = None
     noisy: bool = False
+    hidden: Array | None = None
 
 
 class Across(NamedTuple):

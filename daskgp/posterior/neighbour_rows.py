@@ -15,7 +15,10 @@ from daskgp.data import Rows
 from daskgp.data.blocks import neighbours, prepared
 from daskgp.data.blocks.around import Around, Key, Part, around_of
 from daskgp.data.blocks.layout import Layout
+from daskgp.data.polygons import Polygons
 from daskgp.errors import InputError, StoreError
+from daskgp.models.markov.barriers import Barriers
+from daskgp.models.markov.earlier import LOOKED
 from daskgp.models.method import Conditioned
 from daskgp.models.values import Across, Block, Moments, Want, leaves, move
 from daskgp.posterior.training_rows import CACHE_BYTES, Fitted, NewRows, TrainingRows, cached
@@ -200,6 +203,8 @@ class Local:
                 rows = places[group[start : start + most]]
                 tile = self._predict(scaled[rows], near, want)
                 mean[rows] = tile.mean
+                if tile.hidden is not None and tile.hidden.any():
+                    self._say_hidden(np.asarray(X[rows[tile.hidden]], np.float64))
                 if variance is not None:
                     variance[rows] = tile.variance
         return Moments(mean, variance)
@@ -220,6 +225,14 @@ class Local:
     def _say_far(self, far: Any) -> None:
         if far is not None and far.any():
             warn_once(FAR, self.fit.token)
+
+    def _say_hidden(self, X: np.ndarray) -> None:
+        """Warn of places (n, d) that see no row, unless they are on land, where none can."""
+        polygons = polygons_of(self.fit.state.barriers, self.nearby.rows)
+        assert polygons is not None
+        x, y = X[:, [*map(self.nearby.rows.feature_names.index, polygons.features)]].T
+        if not polygons.hold(x, y).all():
+            warn_once(HIDDEN, self.fit.token)
 
     def serving(self, X: np.ndarray, scaled: np.ndarray) -> list[Part]:
         """Return the training rows that places X (n, d), in the user's units, are conditioned on.
@@ -317,3 +330,23 @@ FAR = (
     "some rows lie far from all training rows: the prediction there is the mean function with the "
     "prior's variance"
 )
+HIDDEN = (
+    f"some places see none of the {LOOKED:,} training rows nearest to them, or more, across the "
+    "barriers: the prediction there is the mean function with the prior's variance"
+)
+
+
+def polygons_of(barriers: Barriers | None, rows: Rows) -> Polygons | None:
+    """Return the polygons of a model's barriers, over features of rows."""
+    if barriers is None:
+        return None
+    ends = np.flatnonzero(np.isnan(barriers.rings[:, 0]))
+    polygons: list[list[np.ndarray]] = [[]]
+    for part in np.split(barriers.rings, ends + 1):
+        if len(part) > 1:
+            polygons[-1].append(part[:-1])
+        else:
+            polygons.append([])
+    across, up = rows.geographic or np.asarray(barriers.axes)[0].astype(np.int64)
+    each = tuple(tuple(rings) for rings in polygons if rings)
+    return Polygons(each, (rows.feature_names[across], rows.feature_names[up]))

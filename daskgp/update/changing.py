@@ -27,6 +27,7 @@ from daskgp.models.markov.barriers import Barriers
 from daskgp.models.method import Summed
 from daskgp.models.values import add, subtract
 from daskgp.posterior.layers import chain
+from daskgp.posterior.neighbour_rows import polygons_of
 from daskgp.posterior.posterior import check_columns, checksum_of, refuse_other_units
 from daskgp.runtime.executor import Executor
 from daskgp.update import forgetting, site_rows
@@ -69,7 +70,7 @@ def changed(
         if not forget:
             settings = recipe.fill_values, spans, executor, known_ranges(fit)
             rows = filling.marked(rows, *settings, recipe.codes is not None)
-            polygons = barriers.of_model(_barriers(fit), rows)
+            polygons = polygons_of(_barriers(fit), rows)
             barriers.refuse_inside(polygons, rows, spans, executor)
         with _as_seen(recipe, fit, rows, spans, executor, spill, forget) as seen:
             fit, sums = _with_these(recipe, fit, rows, seen, executor, spill, forget)

@@ -131,7 +131,10 @@ def test_places_that_see_no_row_have_the_prior():
     table = rows(LAGOON)
     table = table[~((table.x > 2) & (table.x < 8) & (table.y > 2) & (table.y < 8))]
     model = daskgp.VecchiaGP(barriers=closed(), **GIVEN).fit(table, "z")
-    mean, std = model.predict(pd.DataFrame({"x": [5.0], "y": [5.0]}), return_std=True)
+    at = pd.DataFrame({"x": [5.0, 1.0], "y": [5.0, 5.0]})
+    model.predict(at[1:])  # it sees rows, so that nothing is told
+    with pytest.warns(UserWarning, match="some places see none of the 1,000 training rows near"):
+        mean, std = model.predict(at, return_std=True)
     prior = model.solved_.theta.kernel.variance * model.solved_.scaling.y_scale[0] ** 2
     np.testing.assert_allclose([mean[0], std[0]], [0.0, np.sqrt(prior)], atol=1e-12)
 
@@ -147,7 +150,8 @@ def test_rows_on_both_sides_are_independent_where_no_way_leads_round():
         for own in (inner[table.index], outer[table.index])
     ]
     at = pd.DataFrame({"x": [5.0, 3.0, 1.0], "y": [5.0, 7.0, 7.0]})
-    alone = [model.predict(at) for model in apart]
+    with pytest.warns(UserWarning, match="see none of the 1,000 training rows"):
+        alone = [model.predict(at) for model in apart]
     np.testing.assert_allclose(both.predict(at), [*alone[0][:2], alone[1][2]], atol=1e-7)
     cov = both.predict(at, return_cov=True)[1]
     assert cov[0, 2] == cov[1, 2] == 0.0

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from commands import invoke, refused, start, stop_when, succeed
+from commands import files, invoke, refused, start, stop_when, succeed
 from scipy.stats import norm
 
 import daskgp
@@ -360,6 +360,18 @@ def test_a_run_that_failed_before_its_first_chunk_leaves_no_map(model, tmp_path,
     with pytest.raises(StoreError, match="no"):
         model.predict_store(grid(), tmp_path / "m.zarr")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_parts_of_a_map_that_xarray_wrote_are_not_resumed(complete, model, tmp_path):
+    output, part = str(tmp_path / "m.zarr"), str(tmp_path / "part.zarr")
+    model.predict_store(grid(), output)
+    whole = xr.open_zarr(output).assign_attrs(complete=complete)
+    whole.isel(time=1).to_zarr(part, consolidated=False)
+    before = files(part)
+    with pytest.raises(StoreError, match=r"part\.zarr do not say which chunks are done, as a part"):
+        model.predict_store(grid(), part, resume=True)
+    assert files(part) == before
 
 
 @pytest.mark.parametrize("moment", ["first", "flags", "coordinates", "middle", "last"])

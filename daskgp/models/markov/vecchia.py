@@ -445,10 +445,11 @@ class Vecchia(LMA):
         mean, variance, E, A = self._conditional(theta, state, Block(X, X[:, :0]), near, nearest)
         mean = mean + E @ state.weights
         far = self._far(theta, X, near.X, variance, A)
+        found = Moments(mean, far=far, hidden=(nearest < 0).all(axis=1) if state.barriers else None)
         if want == "mean":
-            return Moments(mean, far=far)
+            return found
         shared = linalg.whiten_rows(state.inner_factor, E) if E.shape[1] else E
-        return Moments(mean, variance=variance + linalg.row_squares(shared), far=far)
+        return found._replace(variance=variance + linalg.row_squares(shared))
 
     def _conditional(
         self, theta: Theta, state: Any, own: Block, near: Rows, nearest: np.ndarray
