@@ -18,6 +18,7 @@ from daskgp.data import crs
 from daskgp.data.stores import remote
 from daskgp.errors import InputError
 from daskgp.models.columns import KINDS, kind_of_name
+from daskgp.models.markov.barriers import Sight, between
 
 logger: logging.Logger = logging.getLogger("daskgp")
 
@@ -77,7 +78,15 @@ class Polygons:
         return kind_of_name(self.features[0]) == KINDS[0]
 
     def warn(self, name: str) -> None:
-        """Warn of edges that go the long way round the globe."""
+        """Warn of polygons that cross themselves, and of edges that go the long way round."""
+        for number, rings in enumerate(self.each, 1):
+            place = crossing(rings)
+            if place is not None:
+                logger.warning(
+                    "polygon %d of %s crosses itself near (%g, %g), so that parts of it may count "
+                    "as outside: mend it, for example with make_valid of shapely",
+                    *(number, name, *place),
+                )
         for number, ring in enumerate(self.rings, 1) if self._turn else ():
             steps = np.abs(np.diff(ring[:, 0]))
             if ((steps > 180.0) & (steps < 360.0)).any():
@@ -255,3 +264,31 @@ def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.nd
     found = np.empty_like(crossed)
     found[order] = crossed
     return found
+
+
+FEW_EDGES, SHORTER = 512, 1e-6
+"""Edges up to which all pairs are looked at, and the share of an edge that is left off its ends, so
+that those which only touch do not cross."""
+
+
+def crossing(rings: tuple[np.ndarray, ...]) -> np.ndarray | None:
+    """Return the middle of an edge of the rings of a polygon that crosses another; None without.
+
+    Examples
+    --------
+    >>> square = np.array([[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]], float)
+    >>> crossing((square,)), crossing((square[[0, 1, 3, 2, 0]],))
+    (None, array([2., 2.]))
+    """
+    starts, stops = (
+        np.concatenate([ring[own] for ring in rings]) for own in (np.s_[:-1], np.s_[1:])
+    )
+    middle, half = 0.5 * (starts + stops), 0.5 * (1.0 - SHORTER) * (stops - starts)
+    starts, stops = middle - half, middle + half
+    edges, rounding = np.concatenate([starts, stops], axis=1), 1e-12 * float(np.abs(middle).max())
+    if len(edges) <= FEW_EDGES:
+        crossed = between(edges, starts, stops, rounding)
+    else:
+        own = np.arange(len(edges))
+        crossed = ~Sight(edges, starts, stops, rounding).sees(own, own[:, None])[:, 0]
+    return middle[np.argmax(crossed)] if crossed.any() else None

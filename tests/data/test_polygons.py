@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskgp
-from daskgp.data.polygons import inside, polygons_in
+from daskgp.data.polygons import crossing, inside, polygons_in
 from daskgp.errors import InputError
 from tests.commands import refused, succeed
 
@@ -147,3 +147,30 @@ def test_edges_the_long_way_round_are_said(ends, warns, tmp_path, caplog):
     caplog.clear()
     polygons_in(str(path), ("x", "y"))
     assert not caplog.text
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**16), corners=st.sampled_from([4, 5, 7, 900]))
+def test_polygons_that_cross_themselves_are_those_that_shapely_calls_invalid(seed, corners):
+    shapely = pytest.importorskip("shapely")
+    rng = np.random.default_rng(seed)
+    ring = rng.uniform(0, 1, (corners, 2))
+    if corners > 100:  # a coast, which mostly does not cross itself
+        turn = np.linspace(0, 2 * np.pi, corners, endpoint=False)
+        away = 10 + rng.normal(0, 0.01, corners).cumsum()
+        ring = away[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
+    ring = np.concatenate([ring, ring[:1]])
+    assert (crossing((ring,)) is None) == shapely.Polygon(ring).is_valid
+
+
+def test_polygons_that_cross_themselves_are_told(caplog):
+    bow = {"type": "Polygon", "coordinates": [[[0, 0], [4, 4], [4, 0], [0, 4], [0, 0]]]}
+    polygons_in(bow, ("x", "y"))
+    (line,) = caplog.messages
+    assert line.startswith("polygon 1 of mask crosses itself near (2, 2), so that parts of it may")
+    assert line.endswith("make_valid of shapely")
+    caplog.clear()
+    hole = [[0, 2], [1, 1], [2, 2], [1, 3], [0, 2]]  # which touches the ring around it
+    square = {"type": "Polygon", "coordinates": [[[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]], hole]}
+    polygons_in(square, ("x", "y"))
+    assert caplog.messages == []
