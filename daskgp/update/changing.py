@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -78,9 +78,24 @@ def changed(
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
     notes = [*fit.seen, note(what, sums, rows, values=values)]
+    _warn_of_again(notes)
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
     posterior = replace(posterior, rows_checksum=checksum_of(notes))
     return replace(fit, posterior=posterior, seen=notes)
+
+
+def _warn_of_again(notes: Sequence[Mapping[str, Any]]) -> None:
+    """Warn of new rows, of the last note, that are all rows of an earlier one, which are there."""
+    new = notes[-1]
+    same = [old for old in notes[:-1] if all(old.get(k) == new[k] for k in ("checksum", "rows"))]
+    there = sum(-1 if old["what"] == "forget" else 1 for old in same)
+    if new["what"] == "update" and there > 0:
+        logger.warning(
+            "the new rows, %d of them, are those that the model has learned from on %s, and now "
+            "count twice: forget them once, by daskgp forget or model.forget, unless they were "
+            "measured twice",
+            *(new["rows"], same[0]["when"]),
+        )
 
 
 def _barriers(fit: Fit) -> Barriers | None:

@@ -102,6 +102,25 @@ def test_rows_of_another_store_are_added_once(fitted, tmp_path):
     assert "new.zarr" in re.sub(r"[\s│]", "", shown)
 
 
+def test_rows_that_were_appended_twice_are_told(fitted, tmp_path):
+    data, model = fitted
+    again = "the new rows, 30 of them, are those that the model has learned from"
+    grow(data, 230)
+    assert again not in invoke("update", model, data).stderr
+    new = pandas.DataFrame(X[200:230], columns=["x0", "x1"]).assign(y=Y[200:230])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    succeed("convert", tmp_path / "new.csv", data, "--append")
+    told = invoke("update", model, data)
+    assert again in told.stderr
+    assert json.loads(told.stdout)["total"] == 260
+    gone = dataset(tmp_path / "gone.zarr", X[200:230], Y[200:230])
+    assert succeed("forget", model, gone)["total"] == 230
+    assert succeed("forget", model, dataset(tmp_path / "more.zarr", X[:30], Y[:30]))["total"] == 200
+    back = invoke("update", model, tmp_path / "more.zarr")
+    assert json.loads(back.stdout)["total"] == 230
+    assert again not in back.stderr  # which it had lost
+
+
 @pytest.mark.parametrize("change", ["row", "fewer", "chunks"])
 def test_rows_that_changed_are_refused(fitted, change, tmp_path):
     data, model = fitted
