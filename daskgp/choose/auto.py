@@ -353,10 +353,11 @@ feature_names_in_, n_rows_ : as of ``best_``
         if trials.ended:
             number = len(trials.tried) - 1
             return board.with_finding(f"Ctrl-C has ended the search after {number} trials")
+        by = "the exact GP" if search.learner == "exact" else "VecchiaGP"
         if search.holding:
             board = board.with_finding(
                 "the time budget left no training of every method: they are compared with the "
-                f"hyper-parameters of the exact GP on {search.holding:,} rows"
+                f"hyper-parameters of {by} on {search.holding:,} rows"
                 + (", and the best of them trained" if search.trained else "")
             )
         if found.candidate.estimator.optimizer is not None and last.optimizer is None:
@@ -364,7 +365,7 @@ feature_names_in_, n_rows_ : as of ``best_``
             rows = found.learned or found.trial.rows
             return board.with_finding(
                 "the time budget left no training on all rows: hyper-parameters are those of "
-                f"{'the exact GP' if held else 'the chosen trial'}, on {rows:,} rows"
+                f"{by if held else 'the chosen trial'}, on {rows:,} rows"
             )
         return board
 

@@ -32,6 +32,7 @@ from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import averages
 from daskgp.kernels.compose import tables
 from daskgp.kernels.units import left_open
+from daskgp.models.markov.conditionals import MOST_COMPILED
 from daskgp.runtime.executor import Executor
 from daskgp.typing import LikelihoodName
 
@@ -465,9 +466,11 @@ def sizes(leader: Candidate, rows: int) -> list[Candidate]:
         steps = [step for step in steps if 2 * step["n_inducing"] <= rows]
     elif isinstance(own, VecchiaGP):
         steps = [] if leader.varies else [{"varying": "auto"}]
-        predicting = {"predict_neighbours": 2 * own.predict_neighbours}  # which is no training
-        both = predicting | {"n_neighbours": 2 * own.n_neighbours}
-        steps += [predicting, both] if 8 * own.predict_neighbours <= rows else []
+        more = {name: 2 * getattr(own, name) for name in ("n_neighbours", "predict_neighbours")}
+        near = more["predict_neighbours"]
+        one = {"predict_neighbours": near}  # which is no training
+        several = [one, more] if near <= MOST_COMPILED else [more]  # more at a place are slow
+        steps = [*steps, *several] if 4 * near <= rows else steps
     elif isinstance(own, LMA):
         if 4 * own.n_support <= rows:
             steps = [*steps, {"n_support": 2 * own.n_support}]

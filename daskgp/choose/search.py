@@ -94,6 +94,8 @@ class Search:
     """Whether those of the trial chosen were trained after others had been held."""
     learned: int = 0
     """Rows that the hyper-parameters of the kernel chosen were trained on."""
+    learner: str = "exact"
+    """Method that has trained them."""
 
     def __post_init__(self) -> None:
         self.profile = self.trials.profile
@@ -120,7 +122,7 @@ class Search:
             if exact:  # what approximates it cannot be better
                 several = [one for one in several if not one.gaussian]
             else:
-                start = self._on_more_rows(start)
+                start = self._learned(start, several)
                 several = [*self._variants(start, several), *several]
             several = [self._begun(one, start) for one in several]
             candidates = self._possible(several) if not exact else self._if_possible(several)
@@ -375,6 +377,47 @@ class Search:
         self.holds = False
         return found
 
+    def _learned(self, start: Tried | None, several: Sequence[Candidate]) -> Tried | None:
+        """Return the trial whose hyper-parameters others hold or begin with.
+
+        That of few rows may be trained on more: by the exact GP where it is a candidate and there
+        is time for twice as many, else by `VecchiaGP`, whose time grows with the rows alone.
+        """
+        if any(one.method == "exact" for one in several):
+            more = self._on_more_rows(start)
+            return more if more is not start else self._by_neighbours(start, several) or start
+        return self._by_neighbours(start, several) or self._on_more_rows(start)
+
+    def _by_neighbours(self, start: Tried | None, several: Sequence[Candidate]) -> Tried | None:
+        """Return the trial of `VecchiaGP` that is trained with the best kernel.
+
+        The next best kernels are trained, too, unless the time is for the exact GP.  None where all
+        methods can be trained, or this one cannot.
+        """
+        local = [one for one in several if one.method == "vecchia" and one.gaussian]
+        if start is None or not (local and start.candidate.holds) or start.candidate.cyclic:
+            return None
+        if not self._few([self._begun(one, start) for one in several]):
+            return None
+        again, rows = self._begun(local[0], start), self.trials.most_rows
+        while rows > FIRST_ROWS and not self._affordable(again, rows, MORE):
+            rows = max(rows // 2, FIRST_ROWS)
+        found = self._trials([again], rows, MORE)
+        if found and not any(one.method == "exact" for one in several):
+            own = start.candidate.structure
+            others = [one for one in self._compared if one.candidate.structure != own]
+            other = [self._begun(local[0], one) for one in others[:OTHER_KERNELS]]
+            found = [*found, *self._trials(self._if_possible(other), rows, HELD)]
+        best: Tried | None = None
+        for one in found:
+            if one.kernel is not None and (best is None or best.surely_worse(one)):
+                best = one
+        return best
+
+    def _few(self, candidates: Sequence[Candidate]) -> bool:
+        """Return True if not all candidates can be trained on the rows of a first round."""
+        return self._first_rows(candidates) < min(FIRST_ROWS, self.trials.most_rows)
+
     def _on_more_rows(self, start: Tried | None) -> Tried | None:
         """Return the trial of the kernel chosen, on more rows where a short budget took few.
 
@@ -448,20 +491,24 @@ class Search:
         self, candidates: Sequence[Candidate], start: Tried | None, exact: Sequence[Tried]
     ) -> list[Tried]:
         """Return the trials of the last round, and those of the exact GP, the best first."""
-        soon = candidates if start is None else self._soon(candidates)
-        found = self._held(soon, start) or self._grown(soon, sure=not exact)
+        found = self._held(candidates, start) or self._grown(candidates, sure=not exact)
         return sorted(whole([*exact, *found]), key=lambda one: one.mean)
 
     def _soon(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return the candidates that do not take too much of the budget even where they hold."""
+        """Return the candidates that do not take too much of the budget even where they hold.
+
+        Others approximate the exact GP, which is tried if there is time at all.
+        """
         most, size = WAITS * self.trials.rules.seconds, self.trials.most_rows
         held = [one.held() if one.holds else one for one in candidates]
-        found = [self.trials.expected([one], size) <= most for one in held]
-        return [one for one, soon in zip(candidates, found, strict=True) if soon] or [*candidates]
+        times = [self.trials.expected([one], size) for one in held]
+        pairs = zip(candidates, times, strict=True)
+        found = [one for one, time in pairs if time <= most or one.method == "exact"]
+        return found or [*candidates]
 
     def _held(self, candidates: Sequence[Candidate], start: Tried | None) -> list[Tried]:
         """Return trials that hold the hyper-parameters of a kernel, if all cannot be trained."""
-        few = self._first_rows(candidates) < min(FIRST_ROWS, self.trials.most_rows)
+        few, candidates = self._few(candidates), self._soon(candidates)
         holding = [one for one in candidates if one.holds and one.estimator.kernel is not None]
         if not few or start is None or not holding or any(one.coded for one in candidates):
             return []
@@ -469,7 +516,10 @@ class Search:
         least = min(len(held), 2)
         while size > FIRST_ROWS and len(self.trials.room_for(held, size, HELD)) < least:
             size = max(size // 2, FIRST_ROWS)
-        self.learned = start.learned or start.trial.rows
+        self.learned, self.learner = start.learned or start.trial.rows, start.trial.method
+        trained = [start] if start.trial.stage == "method" else []
+        known = [_label(one.candidate) for one in trained]
+        candidates = [one for one in candidates if _label(one) not in known]
         self.holds = True
         exact = [one for one in candidates if one.method == "exact"]
         others = [one for one in candidates if one not in exact]
@@ -477,7 +527,7 @@ class Search:
         for one in exact:  # whose last fit may take as long as its trial
             found += self._trials([one], self._rows_in_time(one, size), HELD)
         found += self._trials([one for one in others if one.robust], size, HELD)
-        found = whole(found)
+        found = whole([*found, *trained])
         self.holds = bool(found)
         self.holding = self.learned if found else 0
         return found
@@ -489,7 +539,8 @@ class Search:
         """
         trials, held = self.trials, candidate.held()
         plan = plan_of(held.estimator, trials.rows, trials.executor)
-        last = held.seconds(plan, trials.executor.threads(), trials.rows)
+        threads = trials.executor.threads()
+        last = held.seconds(plan, threads, trials.rows) + held.left_out_seconds(plan, threads)
         left = trials.left / trials.pace(candidate.method) - last
         while rows > FIRST_ROWS and trials.expected([held], rows) > left:
             if trials.first_kept([held], rows):
@@ -505,10 +556,10 @@ class Search:
         """
         if not best.candidate.holds:
             return best
-        rows, going = best.trial.rows, {(best.trial.method, best.candidate.structure): best}
+        rows, going = best.trial.rows, dict[tuple[str, str], Tried]()
         kept = [one for one in self.trials.tried[1:] if not one.trial.failed]  # but the mean
-        for one in sorted(kept, key=lambda one: one.mean):
-            if one.trial.rows == rows and one.candidate.holds:
+        for one in [best, *sorted(kept, key=lambda one: one.mean)]:
+            if one.learned and one.trial.rows == rows and one.candidate.holds:
                 going.setdefault((one.trial.method, one.candidate.structure), one)
         self.holds = False
         begun = [one.next() for one in list(going.values())[: 1 + OTHER_KERNELS]]
@@ -571,9 +622,9 @@ class Search:
         Few rows may prefer a kernel that many do not.
         """
         own, rows = best.candidate, best.trial.rows
-        if (
-            rows <= STRUCTURE_ROWS or not own.holds or own.coded or own.cyclic
-        ):  # which keeps its own kernel
+        if rows <= STRUCTURE_ROWS or not own.holds or own.coded:
+            return best
+        if own.cyclic or self.learner == "vecchia":  # which has compared kernels
             return best
         others = [one for one in self._compared if one.candidate.structure != own.structure]
         other = [self._begun(replace(own, stage="structure"), one) for one in others]

@@ -60,6 +60,20 @@ def test_a_short_search_says_where_hyperparameters_are_from_and_leaves_them_to_t
     assert np.sqrt(np.mean((short.predict(places) - f) ** 2)) < 0.05
 
 
+def test_what_the_exact_gp_of_few_rows_cannot_tell_is_learned_by_neighbours(monkeypatch):
+    monkeypatch.setattr(searching, "STRUCTURE_ROWS", 300)
+    monkeypatch.setattr(searching.Search, "_with_time_left", lambda self, best, several: best)
+    monkeypatch.setattr(candidates, "EXACT_ROWS", 1_000)
+    monkeypatch.setattr(trying.Trials, "deadline", property(lambda self: np.inf))
+    X, y, _ = waves(4_100)
+    model = daskgp.AutoGP(time_budget=8, **OWN | {"kernel": None}).fit(X, y)
+    assert any("hyper-parameters of VecchiaGP on 3,280 rows" in one for one in model.findings_)
+    board = [one for one in model.leaderboard_ if one.rows == 3_280]
+    assert len({one.kernel for one in board if one.method == "vecchia"}) > 1
+    assert any(one.method == "sgpr" for one in board)
+    assert model.chosen_ in board
+
+
 def test_many_features_are_given_neighbours_too():
     profile = profiling.Profile(3_000, tuple("abcdefgh"), (), (), "measured", 0.0)
     assert methods(profile, {}, 3_000)[0].method == "vecchia"
@@ -298,7 +312,7 @@ def test_the_exact_gp_is_tried_on_fewer_rows_where_there_is_no_time_for_its_last
     trials.first_kept = lambda several, rows: None
     held, threads = own.held(), trials.executor.threads()
     plan = plan_of(held.estimator, given, trials.executor)
-    last = held.seconds(plan, threads, given)
+    last = held.seconds(plan, threads, given) + held.left_out_seconds(plan, threads)
     for left, wanted in ((4.0, 8_000), (2.0, 4_000), (-1.0, 4_000)):
         trials.left = 2 * (last + left)
         assert searching.Search(trials)._rows_in_time(own, 8_000) == wanted
