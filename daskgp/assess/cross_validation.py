@@ -28,7 +28,7 @@ from daskgp.data.partition import Span
 from daskgp.data.rows import Beside
 from daskgp.data.stores import groups as stores
 from daskgp.errors import InputError
-from daskgp.fit import named, separate
+from daskgp.fit import named, separate, targets
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.work import refuse_weights
 from daskgp.models.scaling import one_row, refuse_infinite_targets, warn_of_missing
@@ -232,7 +232,10 @@ def cross_validated(
         if wanted is None:
             found = [_loo(recipe, known, (X, y, beside), url, output, executor)]
         else:
-            _, usable, _ = separate.values(known, splitting.even_spans(known), executor)
+            spans = splitting.even_spans(known)
+            if recipe.codes is not None and recipe.codes.sized_by_data:  # parts may lack some
+                targets.check_classes(known, spans, executor)
+            _, usable, _ = separate.values(known, spans, executor)
             warn_of_missing(len(known) - usable, known.weight is not None)
             parts = wanted.made(known, url, executor)
             if most is not None and all(parts.trained(f) <= most for f in parts.folds):

@@ -296,6 +296,17 @@ def test_infinite_targets_are_refused(settings, tmp_path):
         run(tmp_path, X, y, **settings)
 
 
+def test_ordered_classes_that_no_row_has_are_refused_as_by_a_fit():
+    X, y = rows()
+    classes = 1.0 + (y > 0) + (y > 0.5)
+    model = daskgp.ExactGP(likelihood="ordinal", progress=False)
+    with pytest.raises(InputError, match="no row of target 'y' has class 0 below 3") as told:
+        model.fit(X, classes)
+    with pytest.raises(InputError) as again:
+        daskgp.cross_validate(model, X, classes, folds=2)
+    assert str(again.value) == str(told.value)
+
+
 def test_rows_without_a_target_or_a_place_are_left_out(tmp_path, caplog):
     X, y = rows()
     X[3, 0] = y[5] = np.nan
