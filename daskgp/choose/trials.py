@@ -69,6 +69,9 @@ SIDE_BY_SIDE = 8
 """Most trials that run at a time on a cluster."""
 SURELY = 2.0
 """Standard errors of the difference beyond which a candidate is surely worse."""
+OWN_SPREAD = 2_000
+"""Most rows of trials that are scored with the spread that they have: there kernels are compared,
+and a wrong one tells that a kernel does not fit."""
 LOCAL = ("lma", "vecchia")
 """Methods of near rows."""
 NOT_OF_TRIALS = ("device", "store", "progress")
@@ -528,7 +531,7 @@ class Trials:
     ) -> Tried:
         """Return the trial that the predictions of held-out rows make."""
         metric = self.rules.metric
-        if self.rules.spread and candidate.learns_spread(self.rows):
+        if self.rules.spread and rows > OWN_SPREAD and candidate.learns_spread(self.rows):
             found = with_spread(found)  # as predictions of the last fit have it
         loss, cells = loss_of(found, metric), self._cells(found)
         score, error = summary(loss, metric, cells)
