@@ -322,7 +322,8 @@ def test_hyper_parameters_of_more_rows_are_tried_where_the_last_fit_cannot_train
     monkeypatch.setattr(searching, "CYCLE_ROWS", 60)
     monkeypatch.setattr(searching.Search, "_seconds_of_last", lambda self, candidate: np.inf)
     t = np.arange(400.0)
-    y = np.sin(2 * np.pi * t / 25) + 0.3 * np.random.default_rng(0).standard_normal(400)
+    y = np.sin(2 * np.pi * t / 25) + 0.5 * np.sin(2 * np.pi * t / 7)
+    y += 0.3 * np.random.default_rng(0).standard_normal(400)
     model = daskgp.AutoGP(time_budget=600, progress=False).fit(t[:, None], y)
     board = [one for one in model.leaderboard_ if "periodic" in one.kernel]
     assert {one.rows for one in board} >= {60, 120, 320}
