@@ -317,6 +317,10 @@ def _sample(posterior: Posterior, rows: TestRows, seed: int, executor: Executor)
         found = scored(posterior, X, y, beside=rows.rows.beside_in(y))
     known = ~np.isnan(found.y)
     keep = known.any(axis=1) if gaps else known.all(axis=1)
+    if not keep.any():
+        raise InputError(
+            f"nothing to check: none of {len(rows.rows)} rows has finite values: give rows that do"
+        )
     values = (found.y, found.mean, np.sqrt(found.variance))
     return Sample(X[keep], *(v[keep] for v in values))
 

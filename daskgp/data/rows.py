@@ -387,7 +387,8 @@ def refuse_lost(rows: Rows, usable: float) -> None:
         if lost:
             raise InputError(
                 f"no usable rows: {remote.address(array)} lacks {lost} of {number} chunks, which "
-                "read as missing values: write them again"
+                "read as missing values: write them again if they are lost, or give rows with "
+                "values"
             )
 
 

@@ -417,7 +417,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         Raises
         ------
         InputError
-            If an amount is negative, or no row is left.
+            If an amount is negative or infinite, or no row is left.
 
         Examples
         --------
@@ -437,6 +437,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
         if (own := composite.weighing(y, weight)) is not None:
             y = da.where(own, y, np.nan)
+        _refuse_infinite(int(dask.compute((y == math.inf).sum())[0]))
         p = self.occurrence_.predict(X, include_noise=True)
         amount = self.amount_.predict(X, include_noise=True)
         moments = self.amount_.predict(X, return_std=True)
@@ -504,6 +505,15 @@ def _check_noise(include_noise: bool) -> None:
         )
 
 
+def _refuse_infinite(count: int) -> None:
+    if count:
+        values = "value" if count == 1 else "values"
+        raise InputError(
+            f"y has {count:,} infinite {values}: correct them, or set them to NaN to leave these "
+            "rows out"
+        )
+
+
 def _check_amounts(y: Any, weighing: Any = None) -> None:
     """Raise InputError for targets of which some are negative, none zero or none positive.
 
@@ -517,11 +527,7 @@ def _check_amounts(y: Any, weighing: Any = None) -> None:
         values = np.asarray(values)
     counts = (values < 0).sum(), (values == 0).sum(), (values > 0).sum(), (values == math.inf).sum()
     negative, zeros, positive, infinite = dask.compute(*counts)
-    if infinite:
-        raise InputError(
-            f"y has {infinite:,} infinite values: correct them, or set them to NaN to leave these "
-            "rows out"
-        )
+    _refuse_infinite(infinite)
     if negative:
         raise InputError(
             f"y has {negative:,} negative values, and amounts are 0 or more: set them to 0, or "

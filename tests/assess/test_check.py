@@ -241,6 +241,8 @@ def test_what_cannot_be_checked_is_refused(fitted):
             daskgp.check(other, X, y)
     with pytest.raises(InputError, match="X has 1 features"):
         daskgp.check(model, X[:, :1], y)
+    with pytest.raises(InputError, match="none of 200 rows has finite values: give rows that do"):
+        daskgp.check(model, X, y + np.inf)
     with pytest.raises(InputError, match="y has 2 targets"):
         daskgp.check(model, X, np.column_stack([y, y]))
     with pytest.raises(InputError, match="nothing to check"):

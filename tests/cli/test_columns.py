@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from sklearn.base import clone
 
 import daskgp
 from daskgp.cli import main
 from daskgp.errors import InputError, StoreError
-from tests.commands import refused, succeed
+from tests.commands import invoke, refused, succeed
 
 pd = pytest.importorskip("pandas")
 
@@ -67,6 +68,13 @@ def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
         line = refused(command, model, test)
         assert f"target 'heat' is not in {test}, which has u, v, site: name one of these" in line
         assert "with --target, or rename a column" in line
+    xr.Dataset(coords={"u": [1.0], "v": [1.0]}).to_netcdf(tmp_path / "places.nc")
+    line = refused("score", model, tmp_path / "places.nc")
+    assert "which has no columns: choose a source that has it" in line
+    table.assign(heat=np.nan).to_csv(tmp_path / "none.csv", index=False)
+    given = ("--target", "heat", "--features", "u,v", "--model", "exact")
+    line = invoke("fit", tmp_path / "none.csv", tmp_path / "no.zarr", *given).stderr
+    assert "which read as missing values: write them again if they are lost, or give rows" in line
     line = refused("fit", tmp_path / "b.csv", tmp_path / "no.zarr", "--model", "exact")
     assert "name the column to fit with --target NAME" in line
     table.to_csv(test, index=False)

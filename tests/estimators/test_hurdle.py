@@ -240,6 +240,15 @@ def test_amounts_that_cannot_be_fitted_are_refused(change, message):
         hurdle().fit(X, change(y))
 
 
+@pytest.mark.parametrize("kind", [np.asarray, da.from_array])
+def test_infinite_amounts_are_refused_by_scores_as_by_a_fit(kind):
+    X, y = rows()
+    model = hurdle().fit(X, y)
+    y[3] = np.inf
+    with pytest.raises(InputError, match="y has 1 infinite value: correct them, or set them to N"):
+        model.scores(kind(X), kind(y))
+
+
 def test_settings_that_cannot_be_used_are_refused():
     X, y = rows()
     for settings in ({"amount": daskgp.ExactGP()}, {"occurrence": daskgp.ExactGP()}):

@@ -1,5 +1,6 @@
 """Predictions of the rows of a csv as another csv: its columns as they were, mean and spread."""
 
+import errno
 import gzip
 import os
 
@@ -10,7 +11,7 @@ from commands import refused, succeed
 
 import daskgp
 from daskgp.data.convert import tables
-from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.errors import FullDiskError, InputError, SettingError, StoreError
 from daskgp.output import csv as to_csv
 from daskgp.output import store as to_store
 
@@ -203,5 +204,15 @@ def test_a_failure_leaves_no_part_of_a_csv(model, places, tmp_path, monkeypatch)
 
     monkeypatch.setattr(to_csv, "_columns", fails)
     with pytest.raises(OSError, match="no space left"):
+        model.predict_store(str(places), str(tmp_path / "out.csv"))
+    assert os.listdir(tmp_path) == ["places.csv"]
+
+
+def test_a_csv_that_cannot_be_written_is_told_in_one_line(model, places, tmp_path, monkeypatch):
+    def full(*args, **how):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(FullDiskError, match=r"cannot write the csv .*out\.csv: "):
         model.predict_store(str(places), str(tmp_path / "out.csv"))
     assert os.listdir(tmp_path) == ["places.csv"]

@@ -182,7 +182,9 @@ def check_known(what: str, names: Names, there: Collection[str], source: str) ->
 
 def _how_named(what: str, name: str, there: Collection[str]) -> str:
     """Return what to do about a name that is not there."""
-    if there and all(map(_is_number, there)):
+    if not there:
+        return "choose a source that has it"
+    if all(map(_is_number, there)):
         return "its first line has to name the columns"
     option = {"target": " with --target", "feature": " with --features"}.get(what, "")
     return meant(name, there, f"name one of these{option}, or rename a column")

@@ -40,7 +40,7 @@ from daskgp.data.convert.table import (
     refusing,
 )
 from daskgp.data.reading import COMMAS, POINTS
-from daskgp.data.stores import remote
+from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, StoreError
 
 logger: logging.Logger = logging.getLogger("daskgp")
@@ -302,7 +302,8 @@ def write_beside(
                 values = columns(slice(start, start + len(frame))).reshape(len(frame), -1)
                 whole = pd.concat([frame, pd.DataFrame(values, frame.index)], axis=1)
                 whole.columns = pd.Index(names)
-                whole.to_csv(part, index=False, header=not start, mode="a" if start else "w")
+                with groups.writing(output, "the csv"):
+                    whole.to_csv(part, index=False, header=not start, mode="a" if start else "w")
                 start += len(frame)
         if start != rows:
             raise InputError(f"{source} has changed while it was predicted: predict it again")
