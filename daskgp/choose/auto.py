@@ -81,8 +81,8 @@ class AutoGP(FittedGP):
 
     Kernels are compared by the exact GP on few rows, then methods on samples that grow from round
     to round, then sizes of the best one, all by scores of rows that were held out as the task asks.
-    With a short budget methods hold the hyper-parameters that the exact GP has found, on as many
-    rows as there is room for, and the best of them are trained.
+    With a short budget methods hold the hyper-parameters that the exact GP or ``VecchiaGP`` has
+    found, on as many rows as there is room for, and the best of them are trained.
     What is left of the time goes to what expected times have shut out, the most promising first.
     The last fit is of all rows.  The same seed makes the same choice where time does not run out.
     Ctrl-C ends the search and takes the best so far; another one ends the fit.

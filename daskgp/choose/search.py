@@ -3,8 +3,9 @@
 1. Kernels are compared by the exact GP on few rows; the simplest that is not surely worse is kept.
    Where these are all rows of a fold, its approximations are not tried.
 2. Methods are compared with this kernel on samples that grow by GROWTH; the better half goes on.
-   Where the budget has no room to train all on FIRST_ROWS they hold the hyper-parameters of the
-   kernel, and are compared on as many rows as there is room for: few rows tell methods not apart.
+   Where the budget has no room to train all on FIRST_ROWS they hold hyper-parameters of the kernel,
+   of the exact GP, or of `VecchiaGP` on many rows where it has time for few alone, and are compared
+   on as many rows as there is room for: few rows tell methods not apart.
 3. The next best kernels, and other sizes, of the best one are compared on the last sample.
 4. What expected times have shut out is tried as far as the clock leaves time, the most promising
    first.
@@ -13,7 +14,8 @@ follows, with such noise.
 
 Every trial starts at the hyper-parameters of the one before.  What is tried follows from expected
 times but in step 4, so that the same seed makes the same trials; the deadline only ends what takes
-longer.  On a cluster the trials of a comparison run side by side.
+longer, and gives the exact GP fewer rows.  On a cluster the trials of a comparison run side by
+side.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ whose methods hold their hyper-parameters: of any difference, and of one that ma
 BEHIND = 0.1
 """Part of the gain over the constant mean by which a trial that holds its hyper-parameters may be
 behind to be trained in the time that is left."""
-WAITS = 0.15
+WAITS = 0.35
 """Share of the budget that a method is expected to take at most, though it holds hyper-parameters,
 to be compared with others; those beyond it are tried in the time that is left."""
 OTHER_KERNELS = 2
