@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from daskgp.checks import shown
-from daskgp.data import crs, feature_units, gridded, grids, whole_dates
+from daskgp.data import crs, expected, feature_units, gridded, grids, whole_dates
 from daskgp.data.grids import Names
 from daskgp.errors import InputError, SettingError
 from daskgp.models.columns import LATITUDES, LONGITUDES
@@ -250,8 +250,8 @@ def _ends(name: str, given: Any, unit: str) -> Limits:
 def _end(name: str, value: Any, unit: str) -> float:
     """Return an end of an axis as a number; dates as what the unit counts.
 
-    Whole numbers are taken for dates where those of rows are; and of all times where they count
-    none of four digits of years.  A text of four digits is a year.
+    Whole numbers are taken for dates where those of rows are, and of all times where they count
+    beyond the year 3000.  A text of four digits is a year.
 
     >>> _end("t", 20210301, "days since 1970-01-01"), _end("t", 18687, "days since 1970-01-01")
     (18687.0, 18687.0)
@@ -265,8 +265,9 @@ def _end(name: str, value: Any, unit: str) -> float:
     if number is not None and (count is None or not np.isfinite(number)):
         return number
     if number is not None and count is not None:
-        far = abs(number / count.per_day + count.origin) >= feature_units.MOST_DAYS
-        dated = far or unit == feature_units.DAYS
+        counted = number / count.per_day + count.origin
+        far = abs(counted) >= feature_units.MOST_DAYS
+        dated = counted > expected.LATEST or unit == feature_units.DAYS
         form = whole_dates.form_of(np.array([number])) if dated else None
         if form is not None:
             days = float(whole_dates.days_of(np.array([number]), form, count.calendar)[0])

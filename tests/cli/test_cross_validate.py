@@ -101,7 +101,10 @@ def test_a_store_and_several_targets_have_tables(csv, here, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--groups", "staton"), "groups='staton' is no column"),
+        (
+            ("--groups", "staton"),
+            "groups='staton' is not a column of the source: choose among station",
+        ),
         (("--groups", "station", "--time", "day"), "each make folds of their own"),
         (("--folds", "many", "--groups", "station"), "give a number, or 'loo'"),
         (("--folds", "2.5", "--groups", "station"), "a whole number"),

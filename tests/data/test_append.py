@@ -309,7 +309,7 @@ def test_a_csv_that_is_cut_off_in_a_row_is_refused(end, ending, store, tmp_path)
 def test_a_csv_that_ends_with_a_whole_row_is_taken(end, store, tmp_path):
     source = tmp_path / "more.csv"
     source.write_text(table(3).to_csv(index=False) + end)
-    rows = 3 + (end.endswith(("1", '"')))
+    rows = 3 + bool(end.strip())  # a row may lack its target
     assert convert(source, store, "y", append=True).rows == rows
 
 

@@ -88,7 +88,10 @@ def test_errors_of_a_grid_follow_its_points(tmp_path):
             {"target": "y", "y_std": "err", "y_variance": "w"},
             "describe the same error: give only one of them",
         ),
-        ({"target": ["y", "x"], "y_std": "err"}, "2 targets: convert one target with its errors"),
+        (
+            {"target": ["y", "x"], "y_std": "err"},
+            "1 column for 2 targets: name one for each target",
+        ),
         (
             {"target": "y", "features": ["x", "w"], "weight": "w"},
             "'w' is used for the noise",

@@ -285,7 +285,7 @@ def test_lists_and_data_frames(tmp_path):
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        (np.array([["a"]]), np.ones(1), "X has type <U1, but numbers"),
+        (np.array([["a"]]), np.ones(1), "X has type <U1 and holds 'a', but numbers"),
         (da.ones((3, 2)), da.ones(4), "X has 3 rows but y has 4"),
         (da.ones((6, 2), chunks=3)[da.ones(6, chunks=3) > 0], da.ones(6), "unknown chunk sizes"),
         (da.ones((3, 2)).astype(object), da.ones(3), "X has type object"),

@@ -743,7 +743,7 @@ def test_no_store_has_the_name_of_a_file(ending, saved, tmp_path):
         ("model store", ("fit", rows, name, "--model", "exact")),
     ):
         line = refused(*words)
-        assert f"{what} {name} would be a Zarr store, which is a folder, not a " in line
+        assert f"{what} {name.rstrip('/')} would be a Zarr store, which is a folder, not a " in line
     if not name.endswith(".csv.gz"):
         assert "would be a Zarr store" in refused("predict", saved, rows, name)
     with pytest.raises(StoreError, match="would be a Zarr store"):

@@ -211,17 +211,17 @@ def refuse_ending(url: Place, what: str) -> None:
             f"{what} {url} would be a plain Zarr store, but an Icechunk repository only takes "
             "predictions: name another path, such as one that ends in .zarr"
         )
-    name = url.rstrip("/").lower()
-    ending = next((end for end in FILES if name.endswith(end)), None)
+    name = url.rstrip("/")
+    ending = next((end for end in FILES if name.lower().endswith(end)), None)
     if ending is not None:
-        other = f"{url.rstrip('/')[: -len(ending)].removesuffix('.zarr')}.zarr"
+        other = f"{name[: -len(ending)].removesuffix('.zarr')}.zarr"
         own = what == "predictions" and ending in NETCDF
         made = (
-            f"; xarray.open_zarr({other!r}).to_netcdf({url!r}) then makes the file" if own else ""
+            f"; xarray.open_zarr({other!r}).to_netcdf({name!r}) then makes the file" if own else ""
         )
         raise StoreError(
-            f"{what} {url} would be a Zarr store, which is a folder, not a {ending[1:]} file: name "
-            f"it {other}{made}"
+            f"{what} {name} would be a Zarr store, which is a folder, not a {ending[1:]} file: "
+            f"name it {other}{made}"
         )
 
 
