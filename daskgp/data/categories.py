@@ -15,7 +15,7 @@ import zarr
 from daskgp.data import reading
 from daskgp.errors import InputError
 from daskgp.models import categories
-from daskgp.models.categories import is_number, numbers_of, shown, unseen
+from daskgp.models.categories import UnseenError, is_number, numbers_of, shown
 
 logger: logging.Logger = logging.getLogger("daskgp")
 
@@ -114,7 +114,7 @@ class Coding(NamedTuple):
         if known is not None:
             return known
         if not self.takes_new:
-            raise unseen(self.name, repr(text), self.levels)
+            raise UnseenError(self.name, repr(text), self.levels)
         numbers = numbers_of(self.levels)
         return float(len(self.levels) if numbers is None else numbers.max() + 1.0)
 

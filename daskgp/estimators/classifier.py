@@ -489,6 +489,12 @@ def _classes(y: Any, least: int = 2, weighing: Any = None) -> np.ndarray:
             f"such as {_listed(classes[:1])}: give the class of each row, or take a regressor such "
             "as ExactGP"
         ) from error
+    if not len(classes):
+        raise InputError(
+            "y has no class in any row: give labels"
+            if weighing is None
+            else "sample_weight is zero in every row: give rows that count a greater one"
+        )
     if len(classes) < least:
         raise InputError(
             f"y has only one class, {_listed(classes)}: GPClassifier needs rows of two or more"

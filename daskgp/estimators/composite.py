@@ -75,7 +75,7 @@ def weighing(y: Any, weight: Any) -> Any:
 
     Weights of another shape are left to the fit, which refuses them.
     """
-    if weight is None or weight is False or np.ndim(weight) == 0:
+    if weight is None or weight is False or np.isscalar(weight):
         return None
     weight = grids.like(y, weight, ARGUMENTS[WEIGHT]) if grids.is_xarray(y) else weight
     w, values = (one.data if grids.is_xarray(one) else reading.lazily(one) for one in (weight, y))

@@ -99,8 +99,8 @@ class LMA(GaussianProcess):
     train_with : {"auto", "blocks", "vecchia"}
         What hyper-parameters are trained on: the evidence of blocks, or conditionals of rows given
         their nearest earlier rows, as in ``VecchiaGP``, which takes a fraction of the time.  "auto"
-        takes these for more than 10,000 rows of up to four features, unless ``train_blocks`` or
-        ``train_support`` is set.
+        takes these where ``training_rows`` is set, and for more than 10,000 rows of up to four
+        features, unless ``train_blocks`` or ``train_support`` is set.
     training_rows : int, "auto" or None
         Rows whose conditionals are drawn, as in ``VecchiaGP``.
     varying : int, "auto", sequence of str or Dataset, optional
@@ -142,7 +142,12 @@ class LMA(GaussianProcess):
         "train_support": (TRAINED, among("train_with", "auto", "blocks")),
         "train_blocks": (TRAINED, among("train_with", "auto", "blocks")),
         "train_with": (TRAINED,),
-        "training_rows": (TRAINED, among("train_with", "auto", "vecchia")),
+        "training_rows": (
+            TRAINED,
+            among("train_with", "auto", "vecchia"),
+            among("train_blocks", "auto"),
+            among("train_support", False),
+        ),
         "predict_order": (among("neighbours", "nearest"),),
         "predict_rows": (
             among("neighbours", "nearest"),

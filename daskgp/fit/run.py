@@ -46,6 +46,7 @@ from daskgp.kernels.averaged import QUARTER, averages, negative, too_wide
 from daskgp.kernels.compose import tables
 from daskgp.kernels.rotated import PROJECT, rotations
 from daskgp.models import scaling
+from daskgp.models.categories import UnseenError, shown
 from daskgp.models.columns import KILOMETRES, RADIUS, kind_of_name, lowest, warn_of_angles
 from daskgp.models.fills import Fills
 from daskgp.posterior.layers import Layer, chain
@@ -398,7 +399,13 @@ def described(
     transform = None
     if recipe.target_transform is not None:
         transform = targets.transformed(rows, spans, executor, recipe.target_transform)
-    sums = sampling.describe(rows, spans, executor, transform)
+    try:
+        sums = sampling.describe(rows, spans, executor, transform)
+    except UnseenError as error:
+        raise InputError(
+            f"feature {error.name!r} has {error.value}, which is none of the levels of its kernel, "
+            f"{shown(error.levels)}: give the kernel all levels, or leave these rows out"
+        ) from None
     check_columns(recipe, sums, rows)
     work.check(recipe, rows, int(sums.rows))
     scaling.warn_of_missing(sums.dropped, rows.weight is not None)
@@ -463,7 +470,9 @@ def check_columns(recipe: Recipe, sums: scaling.Sums, rows: data.Rows) -> None:
             f"the kernel sees only {constant}, the same in every row: give it a feature that "
             "varies by active_dims"
         )
-    _check_categories(kernel, sums, names)
+    for one in tables(kernel):
+        if isinstance(one, Coregion):
+            one.check_rank(len(one.level_names))
     units = dict(zip(rows.feature_names, rows.feature_units, strict=False))
     each = [KILOMETRES if j in sums.sphere else units.get(name, "") for j, name in enumerate(names)]
     _check_rotations(kernel, names, each)
@@ -498,20 +507,6 @@ def _check_rotations(kernel: Kernel, names: Sequence[str], units: Sequence[str])
                 "the angle on the ground, give both coordinates in one unit",
                 *(names[known[0]], units[known[0]], names[other], units[other]),
             )
-
-
-def _check_categories(kernel: Kernel, sums: scaling.Sums, names: Sequence[str]) -> None:
-    """Raise InputError for codes beyond the levels of a kernel, SettingError for ranks beyond."""
-    for one in tables(kernel):
-        if isinstance(one, Coregion):
-            one.check_rank(len(one.level_names))
-        for j in one.categories(len(names)):
-            if sums.low[j] < 0 or sums.high[j] >= len(one.level_names):
-                raise InputError(
-                    f"feature {names[j]!r} has codes from {sums.low[j]:g} to {sums.high[j]:g}, but "
-                    f"{type(one).__name__} has {len(one.level_names)} levels: code them from 0, or "
-                    f"give levels={max(int(sums.high[j]) + 1, 1)}"
-                )
 
 
 def _check_footprints(

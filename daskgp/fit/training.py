@@ -112,7 +112,7 @@ class OnNearby(OnBlocks):
             return self.train_with == "vecchia"
         usual = recipe.optimizer in ("auto", "trust-region") and recipe.train_blocks == "auto"
         spatial = len(rows) > FEW_ROWS and rows.n_features <= FEW_FEATURES
-        return usual and not recipe.inputs.trained and spatial
+        return self.training_rows != "auto" or (usual and not recipe.inputs.trained and spatial)
 
     def of_kinds(self, counts: np.ndarray) -> OnNearby:
         """Return the trainer with a model of rows of codes, of so many rows each."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from daskgp import train
 from daskgp.arrays.backend import namespace, to_host
+from daskgp.checks import shown
 from daskgp.data import Rows, expected, partition
 from daskgp.errors import NumericalError, SettingError
 from daskgp.fit import conditionals, constraints, rounds
@@ -137,13 +138,13 @@ class Variation:
             found = constraints.matching(named, name)
             if not found:
                 raise SettingError(
-                    f"varying names {name!r}, which is not a hyper-parameter: choose among "
+                    f"varying names {shown(name)}, which is not a hyper-parameter: choose among "
                     f"{', '.join(named)}"
                 )
             if of_levels.issuperset(found):
                 raise SettingError(
-                    f"varying names {name!r}, which is one of categories, whose covariance is the "
-                    "same everywhere: leave it out"
+                    f"varying names {shown(name)}, which is one of categories, whose covariance is "
+                    "the same everywhere: leave it out"
                 )
 
         self._refuse_fixed(named, recipe.asked.fixed)

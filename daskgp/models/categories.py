@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -52,13 +53,19 @@ def shown(levels: Sequence[str]) -> str:
     return ", ".join(levels[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def unseen(name: str, value: str, levels: Sequence[str]) -> InputError:
-    """Return the error of a level that a model does not know."""
-    return InputError(
-        f"feature {name!r} has {value}, which the fit has not seen; it knows {shown(levels)}: "
-        "leave these rows out, fit again with such rows, or set unseen='new' (daskgp predict "
-        "--unseen new) to take them for a level of which nothing is known"
-    )
+class UnseenError(InputError):
+    """A level that a model does not know: a value of a feature with other ``levels``."""
+
+    def __init__(self, name: str, value: str, levels: Sequence[str]) -> None:
+        super().__init__(
+            f"feature {name!r} has {value}, which the fit has not seen; it knows {shown(levels)}: "
+            "leave these rows out, fit again with such rows, or set unseen='new' (daskgp predict "
+            "--unseen new) to take them for a level of which nothing is known"
+        )
+        self.name, self.value, self.levels = name, value, levels
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.name, self.value, self.levels)  # workers send it to the client
 
 
 def codes(name: str, values: np.ndarray, levels: tuple[str, ...], takes_new: bool) -> np.ndarray:
@@ -81,7 +88,7 @@ def codes(name: str, values: np.ndarray, levels: tuple[str, ...], takes_new: boo
     place = order[np.minimum(np.searchsorted(numbers, values, sorter=order), len(numbers) - 1)]
     other = known & (numbers[place] != values)
     if other.any() and not takes_new:
-        raise unseen(name, f"{values[other][0]:.10g}", levels)
+        raise UnseenError(name, f"{values[other][0]:.10g}", levels)
     found = np.where(other, float(len(levels)), place.astype(np.float64))
     return np.where(known, found, np.nan)
 

@@ -123,7 +123,7 @@ def changed(column, value, rows_=slice(None)):
 
 VALUES = {
     "NaN features": (changed(0, np.nan), "all 300 rows have a missing value (NaN)"),
-    "NaN targets": (changed(2, np.nan), "all 300 rows have a missing value (NaN)"),
+    "NaN targets": (changed(2, np.nan), "/y lacks 3 of 3 chunks, which read as missing values"),
     "an infinite feature": (changed(1, np.inf, 7), "feature 'lat' has 1 infinite value:"),
     "infinite targets": (changed(2, -np.inf), "target 'y' has 300 infinite values"),
     "constant columns": (changed(slice(2), 5.0), "in every row, 'lon' (5), 'lat' (5)"),
@@ -515,7 +515,7 @@ COUPLED = {"n_inducing": 20, "max_iter": 2, "batch_rows": 50}
     [
         (
             ("likelihood=gama",),
-            "likelihood='gama': choose one of 'gaussian', 'student-t', 'berno",
+            "likelihood='gama': did you mean 'gamma'?",
         ),
         (("likelihod=poisson",), "unknown setting 'likelihod' of model 'svgp': did you mean 'like"),
         (("natural=auto",), "setting natural='auto': a number or none is needed"),

@@ -149,9 +149,13 @@ def test_compiled_conditionals_are_those_of_array_functions(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("kernel", "error", "said"),
     [
-        (Coregion(1, levels=2), InputError, "'x1' has codes from 0 to 2, but Coregion has 2"),
+        (
+            Coregion(1, levels=2),
+            InputError,
+            "'x1' has 2, which is none of the levels of its kernel, 0",
+        ),
         (Categorical("x9", levels=3), SettingError, "Categorical has column 'x9', but"),
-        (Categorical(0, levels=200), InputError, "which is not a code of its 200 categories"),
+        (Categorical(0, levels=200), InputError, "which is none of the levels of its kernel, 0, 1"),
     ],
 )
 def test_codes_that_do_not_fit_are_refused(rows, kernel, error, said):

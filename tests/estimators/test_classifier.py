@@ -40,6 +40,9 @@ EXPECTED = {
         "a row of weight 2 has one site, and the same row twice has two: turns end at other bits"
     ),
     "check_dtype_object": "numbers kept as Python objects are refused with one line",
+    "check_decision_proba_consistency": (
+        "decision_function is the latent mean, and a probability depends on its variance too"
+    ),
     "check_estimators_pickle": "a row that misses a feature has no class, which predict refuses",
 }
 

@@ -135,7 +135,7 @@ CAGP = [
     ({"learning_rate": 0, **ADAM}, "learning_rate=0: it must be greater than 0"),
     ({"loss": "evidence"}, "loss='evidence': choose one of 'elbo', 'projected'"),
     ({"order": "x7"}, "order 'x7' is neither one of auto, hilbert"),
-    ({"order": "x7", "support": 3}, "order 'x7' is none of"),
+    ({"order": "x7", "support": 3}, "order 'x7' is neither one of"),
     ({"order": 5}, "order=5: name 1 to 3 different columns"),
     ({"tol": None}, "tol=None: a number is needed"),
 ]
@@ -146,7 +146,7 @@ EXPERTS = [
     ({"n_experts": "a"}, f"n_experts='a': {WHOLE} is needed"),
     ({"expert": "dense"}, "expert='dense': choose one of 'sparse', 'exact'"),
     ({"partition": "kmeans"}, "partition='kmeans': choose one of 'random', 'block'"),
-    ({"partition": "block", "order": "x7"}, "order 'x7' is none of"),
+    ({"partition": "block", "order": "x7"}, "order 'x7' is neither one of"),
     ({"partition": "block", "order": "random"}, "not keep nearby rows together"),
     ({"aggregation": "moe"}, "aggregation='moe': choose one of 'optimal', 'npae'"),
     ({"weights": "best"}, "weights='best': choose one of 'projection', 'paper'"),

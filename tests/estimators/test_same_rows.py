@@ -16,7 +16,7 @@ ROWS = [
     (daskgp.VecchiaGP, {"n_neighbours": 299, "predict_neighbours": 300}),
     (daskgp.VecchiaGP, {"n_neighbours": 299, "predict_neighbours": 200}),
     (daskgp.VecchiaGP, {"n_neighbours": 299, "predict_neighbours": 300, "n_support": 20}),
-    (daskgp.LMA, {"n_support": 20, "markov_order": 300}),
+    (daskgp.LMA, {"n_support": 20, "markov_order": 1}),
     (daskgp.PIC, {"n_support": 20}),
     (daskgp.ExpertsGP, {}),
 ]

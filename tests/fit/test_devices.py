@@ -319,7 +319,7 @@ def test_local_methods_fit_and_predict_on_a_gpu_as_on_a_cpu(cupy, monkeypatch, m
     wanted, found = (method(device=d, **settings).fit(X, y) for d in ("cpu", "gpu"))
     assert few
     assert max(few) > 1  # windows side by side
-    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-8)
+    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-7)
     # deviations near the rows are small differences, which the step of the search magnifies
     np.testing.assert_allclose(
         found.predict(X[::7], return_std=True), wanted.predict(X[::7], return_std=True), rtol=1e-5

@@ -454,7 +454,7 @@ def test_what_does_not_go_with_joint_targets_is_refused():
     ("method", "message"),
     [
         (daskgp.OptiComGP, "a category, for which OptiComGP has no grid points: choose VecchiaGP"),
-        (daskgp.SparseSpectrumGP, "of which SparseSpectrumGP has no spectral points: choose"),
+        (daskgp.SparseSpectrumGP, "for which SparseSpectrumGP has no spectral points: choose"),
     ],
 )
 def test_methods_without_places_of_targets_name_those_that_have(method, message):
@@ -463,7 +463,7 @@ def test_methods_without_places_of_targets_name_those_that_have(method, message)
         method(targets="joint", progress=False).fit(X, y)
 
 
-@pytest.mark.parametrize("kind", [daskgp.AutoGP, daskgp.HurdleGP, daskgp.GPClassifier])
+@pytest.mark.parametrize("kind", [daskgp.HurdleGP, daskgp.GPClassifier])
 def test_estimators_of_one_target_name_the_methods_of_several(kind):
     for name, message in (
         ("targets", r"several targets are for single methods: choose VecchiaGP.*--model vecchia"),

@@ -42,9 +42,9 @@ from daskgp.data.stores import groups, locks, remote
 from daskgp.data.valid import Valid, numbers_of
 from daskgp.data.writers import BY_ROW, COLUMNS, dataset_appender
 from daskgp.errors import InputError, SettingError, StoreError
+from daskgp.models.categories import UnseenError
 from daskgp.models.categories import numbers_of as numbers_of_levels
 from daskgp.models.categories import shown as listed
-from daskgp.models.categories import unseen
 from daskgp.models.columns import Columns
 from daskgp.models.columns import chosen as place_in
 from daskgp.models.fills import SURE
@@ -584,7 +584,7 @@ def _kinds(
         if own is not None:
             more = tuple(level for level in own if level not in known)
             if known and more and not asked.takes_new:
-                raise unseen(name, repr(more[0]), known)
+                raise UnseenError(name, repr(more[0]), known)
             check_levels(name, known + more)
             kinds[name] = Coding(name, known + more)
         elif known and plain[name] == NUMBERS:
