@@ -127,10 +127,7 @@ class Search:
         B = curvature if curvature and not self.information else self._curvature(x, g)
         refused, cut = 0, False
         for left in reversed(range(max_iter)):
-            gain = self._potential(x, g, B.matrix)
-            if gain <= least and not self._trusted(x, B) and self._may_refresh:
-                B = self.differences(x, g)
-                gain = self._potential(x, g, B.matrix)
+            B, gain = self._checked(x, g, B, least)
             if left:
                 note(x, value, g, gain)
             if gain <= least:
@@ -156,10 +153,20 @@ class Search:
                 B = self.differences(x, g)
         else:
             cut = True
-        gain = self._potential(x, g, B.matrix)
+        B, gain = self._checked(x, g, B, least)
         if not left:
             note(x, value, g, gain)
         return Arrived(x, B, gain, gain <= least and self._trusted(x, B), cut)
+
+    def _checked(
+        self, x: np.ndarray, g: np.ndarray, B: Curvature, least: float
+    ) -> tuple[Curvature, float]:
+        """Return B and the gain that it predicts; B is made anew if it says untrusted to stop."""
+        gain = self._potential(x, g, B.matrix)
+        if gain <= least and not self._trusted(x, B) and self._may_refresh:
+            B = self.differences(x, g)
+            gain = self._potential(x, g, B.matrix)
+        return B, gain
 
     def _curvature(self, x: np.ndarray, g: np.ndarray) -> Curvature:
         """Return B at x: the information if there is any, else from differences."""

@@ -64,6 +64,12 @@ def test_a_wrong_first_curvature_is_corrected_before_the_run_may_stop():
     np.testing.assert_allclose(found.vector, top, atol=0.05)
 
 
+def test_a_run_that_is_cut_off_hopes_for_little_only_by_curvature_from_differences():
+    for most in range(1, 40):
+        found = search(rosenbrock, 2).run(np.array([-1.2, 1.0]), None, most, unnoted)
+        assert found.converged == (found.gain <= 0.02)
+
+
 def test_curvature_of_a_sample_of_rows_leads_to_the_optimum_of_all():
     B, top = np.array([[1e3, 20.0], [20.0, 10.0]]), np.array([1.0, -2.0])
     whole, part = bowl(B, top), bowl(0.7 * B, top + 0.3)
