@@ -319,7 +319,7 @@ def test_a_footprint_wraps_a_kernel_once():
         (lambda: Averaged(shape="ball"), "choose one of 'disc', 'box'"),
         (lambda: Averaged(order=0), "order of Averaged"),
         (lambda: Averaged(order="fine"), "choose one of 'exact', or a whole number"),
-        (lambda: Averaged(order=51), "more than 50"),
+        (lambda: Averaged(order=51), "choose at most 50"),
         (lambda: Averaged(order="exact"), "for RBF, which has a closed form, not for Matern32"),
         (
             lambda: on_columns(Averaged(RBF(), order="exact"), ("x", "y", "radius"), (0, 1, 2)),

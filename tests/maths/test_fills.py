@@ -82,7 +82,7 @@ def test_a_value_of_any_share_that_stands_apart_is_told(value, share):
     values = np.where(r.random(300) < share, value, r.uniform(4, 6, 300))
     (fill,) = found(values)
     assert (fill.value, fill.left_out) == (value, False)
-    near = np.where(values == value, value, values - 3)  # less far away than the others spread
+    near = np.where(values == value, value, values - 3.7 + value)  # closer than others may be
     assert found(near) == []
 
 
@@ -98,7 +98,7 @@ def test_a_repeated_value_beside_distinct_others_is_told(value, share):
         np.where(np.arange(400) < 50, value + np.arange(400) / 1e3, r.uniform(5, 18, 400)),
         np.where(values == value, value, np.rint(values)),
         np.concatenate([values, [0.7 * value + 0.3 * 11.5]]),
-        np.concatenate([values[:300], [*np.linspace(5, 18, 30)]])[-30 - int(share * 300) :],
+        np.concatenate([np.full(int(share * 400), value), np.linspace(5, 18, 30)]),
     ):
         assert [one for one in found(other) if one.rows > 4] == []
 

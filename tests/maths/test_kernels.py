@@ -668,7 +668,7 @@ def test_parse_a_long_sum():
         ("rbf()\0", "cannot be read"),
         ("(" * 1900, "cannot be read"),
         ("1" * 5000, "a kernel of 5000 characters is too long"),
-        ("matern()", "unknown kernel 'matern': choose one of rbf, matern12, matern32"),
+        ("matern()", "unknown kernel 'matern': did you mean 'matern52'. Choose one of rbf"),
         ("cosine", "unknown kernel 'cosine'"),
         ("rbf() - linear()", r"'rbf\(\) - linear\(\)' is not part of a kernel: kernels can be add"),
         ("rbf()**2", "is not part of a kernel"),

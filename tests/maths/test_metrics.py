@@ -328,7 +328,7 @@ def test_masked_values_are_missing_and_small_types_do_not_overflow():
         (lambda y: metrics.mae([[1], [1, 2]], y), "y_true has rows of different lengths"),
         (lambda y: metrics.coverage(y, y, y**0, "0.9"), "level must .*, but is '0.9'"),
         (lambda y: metrics.nlpd(y, y, y**0, 3), "unknown likelihood 3"),
-        (lambda y: metrics.nlpd(y, y, y**0, "poison"), "did you mean 'poisson'.. Choose one of"),
+        (lambda y: metrics.nlpd(y, y, y**0, "poison"), "did you mean 'poisson'. Choose one of"),
     ],
 )
 def test_what_is_no_array_or_setting_is_named(call, says):

@@ -209,7 +209,7 @@ def test_blocks_lose_rows_with_missing_values_and_narrow_after_centring():
         (lambda X, y: (X, np.where(y == y[4], np.inf, y)), "target 'y' has 1 infinite"),
         (lambda X, y: (X - np.array([0, 0, 1e308]), y), "feature 'c' has values of up to 1e.308"),
         (lambda X, y: (X, np.where(y == y[4], -1e200, y)), "target 'y' has values of up to 1e.200"),
-        (lambda X, y: (X, y + 3e14), "target 'y' has .* 3e.14 in size .* subtract an offset"),
+        (lambda X, y: (X, y + 3e16), "target 'y' has .* 3e.16 in size .* subtract an offset"),
         (lambda X, y: (X - [0, 3e15, 0], y), "feature 'b' has .* 3e.15 in size .* subtract"),
         (lambda X, y: (X, y * [1, 1e-170]), "target 'z' has .* cannot be squared .* another unit"),
         (lambda X, y: (X * [1, 1, 1e-300], y), "feature 'c' has .* cannot be squared"),
