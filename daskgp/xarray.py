@@ -48,5 +48,12 @@ class Accessor:
             Grid of the map.
         **how
             As for `daskgp.interpolate`.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, daskgp.xarray
+        >>> y = xr.DataArray(np.sin(np.arange(30.0)), {"t": np.arange(30.0)}, name="y")
+        >>> y.gp.interpolate({"t": [6.5, 7.5]}).sizes["t"]
+        2
         """
         return interpolate(self._values, like, **how)

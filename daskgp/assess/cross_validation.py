@@ -148,7 +148,18 @@ class CrossValidation:
         return [*each, {"fold": "mean", **self.mean}, {"fold": "error", **self.standard_error}]
 
     def with_all(self) -> list[dict[str, Any]]:
-        """Return the rows of `to_rows`, and one of all held-out values together."""
+        """Return the rows of `to_rows`, and one of all held-out values together.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from daskgp.assess.cross_validation import CrossValidation
+        >>> two = np.array([40, 20])
+        >>> scores, pooled = {"rmse": two / 100}, {"rmse": 0.3}
+        >>> found = CrossValidation("random", scores, two, two, two / 10, pooled)
+        >>> found.with_all()[-1]
+        {'fold': 'all', 'rmse': 0.3, 'rows': 60}
+        """
         each = self.to_rows()
         if len(self.rows) > 1:
             each.append({"fold": "all", **self.pooled, "rows": int(self.rows.sum())})

@@ -95,7 +95,16 @@ class Expectation(NamedTuple):
 
 
 class LogDensity(NamedTuple):
-    """log p(y | f) (n, p), and its first and second derivative with respect to f."""
+    """log p(y | f) (n, p), and its first and second derivative with respect to f.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskgp import likelihoods
+    >>> found = likelihoods.Poisson().log_p(np.array([[3.0]]), np.zeros((1, 1)))
+    >>> found.slope.tolist(), found.curvature.tolist()
+    ([[2.0]], [[-1.0]])
+    """
 
     value: Array
     slope: Array

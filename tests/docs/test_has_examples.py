@@ -41,6 +41,8 @@ def methods(kind):
         function = getattr(member, "__func__", getattr(member, "fn", member))  # available_if
         if name.startswith("_") and name != "__call__":
             continue
+        if name in getattr(kind, "__dataclass_fields__", {}):  # a function that it may be given
+            continue
         if inspect.isfunction(function) and function.__module__.startswith("daskgp"):
             yield name, function
 
