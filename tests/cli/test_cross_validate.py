@@ -241,6 +241,7 @@ def test_the_method_without_a_name_is_that_of_interpolate(csv, here, tmp_path, m
     assert "without --model, the method is vecchia" in told.stderr
 
 
+@pytest.mark.slow
 def test_a_table_of_many_folds_ends_with_the_scores_of_all_rows(csv, here):
     how = ("--features", "lon,lat", "--folds", 24, "--set", "max_iter=1")
     found = succeed("cross-validate", csv, "--target", "temp", "--model", "exact", *how, "--json")

@@ -67,6 +67,7 @@ def test_stations_are_scored_by_what_is_held_out(tutorial):
     assert float((names["error"] ** 2).mean()) < 1
 
 
+@pytest.mark.slow
 def test_samples_are_predicted_better_with_elevation(tutorial):
     if not any(one.name == "scikit-gstat" for one in distributions()):
         pytest.skip("scikit-gstat, whose data the page reads, is not installed")

@@ -89,6 +89,7 @@ def test_a_column_that_varies_between_joint_targets_is_not_called_constant(tmp_p
     assert not any("the same in all rows" in said for said in found.findings)
 
 
+@pytest.mark.slow
 def test_joint_targets_may_share_no_row():
     X, y, f = field(90)
     Y = np.column_stack([y, 0.8 * f + 1.0])
@@ -185,6 +186,7 @@ def test_fits_in_other_threads_leave_signals_alone():
     assert found[0].n_rows_ == len(y)
 
 
+@pytest.mark.slow
 def test_sizes_grow_as_long_as_they_help(monkeypatch):
     X, y, _ = field(300)
     small = Candidate("method", daskgp.SGPR("matern52", n_inducing=4, max_iter=3, progress=False))

@@ -284,6 +284,7 @@ def test_what_may_be_chance_is_only_preferred_where_it_is_not_much():
     assert not search._hardly_worse(much, best)
 
 
+@pytest.mark.slow
 def test_what_takes_long_though_it_holds_waits_for_the_time_that_is_left(monkeypatch):
     monkeypatch.setattr(searching, "STRUCTURE_ROWS", 300)
     X, y, _ = waves(4_100)
@@ -318,6 +319,7 @@ def test_the_exact_gp_is_tried_on_fewer_rows_where_there_is_no_time_for_its_last
         assert searching.Search(trials)._rows_in_time(own, 8_000) == wanted
 
 
+@pytest.mark.slow
 def test_hyper_parameters_of_more_rows_are_tried_where_the_last_fit_cannot_train_them(monkeypatch):
     monkeypatch.setattr(searching, "CYCLE_ROWS", 60)
     monkeypatch.setattr(searching.Search, "_seconds_of_last", lambda self, candidate: np.inf)
@@ -371,6 +373,7 @@ def test_rows_of_a_place_that_is_held_out_err_alike():
     assert np.isfinite(alone["rmse"])
 
 
+@pytest.mark.slow
 def test_kernels_on_the_sphere_begin_where_the_first_has_ended():
     first = kernels.Matern32((2.0,), 3.0, ard=True, active_dims=((0, 1),))
     profile = profiling.Profile(500, ("lon", "lat"), (), (), "measured", 0.0)

@@ -89,6 +89,7 @@ def test_the_pointer_shows_mean_and_spread_of_a_cell_with_their_units(tmp_path):
         assert set(found) == {"lon (°E)", "lat (°N)", *by_name}
 
 
+@pytest.mark.slow
 def test_a_page_of_many_cells_has_means_of_blocks_and_says_so(tmp_path, monkeypatch):
     pytest.importorskip("PyQt6.QtWebEngineCore", exc_type=ImportError)
     monkeypatch.setattr(plot.interactive, "VALUES", 4 * 300)
