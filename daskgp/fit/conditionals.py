@@ -354,10 +354,9 @@ def draw(
         count = max(UNITS, int(np.ceil(2.0 * (number - first) / mean)))
         units = partition.sample(stage.units, count, rng)
         share = sum(unit.own.rows for unit in units) / total  # of all rows, and of the others
-        chance = (number - first) / (share * (total - first))
-        if evenly:
-            chance = (number - first) / (share * total * np.log(total / first))
-        plan = plan._replace(first=int(rank[:first][-1]), chance=min(chance, 1.0), share=share)
+        others = total * np.log(total / first) if evenly else total - first
+        chance = min((number - first) / (share * others), 1.0)
+        plan = plan._replace(first=int(rank[:first][-1]), chance=chance, share=share)
     # the first rows come from the sample that all tasks have
     stage = dataclasses.replace(stage, units=units)
     pass_ = Pass(
