@@ -363,7 +363,7 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
         (60, 1.0, True)
         """
         weight = composite.weights(y, None, type(self).__name__)
-        y = self._seen(y, weight)
+        y = self._seen(y, weight, gaps=True)
         p, codes = self.predict_proba(X), _coded(y, self.classes_)
         if (own := composite.weighing(y, weight)) is not None:
             codes = da.where(own, codes, np.nan)
@@ -382,11 +382,11 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
         means, n = composite.averages(found)
         return {**dict(zip(PARTS.tolist(), means, strict=True)), "n": n}
 
-    def _seen(self, y: Any, weight: Any) -> Any:
+    def _seen(self, y: Any, weight: Any, gaps: bool = False) -> Any:
         """Return labels of classes that the fit has seen; InputError for others that weigh."""
         check_is_fitted(self)
         y = _labels(y)
-        found = _classes(y, 1, composite.weighing(y, weight))
+        found = _classes(y, 1, composite.weighing(y, weight), gaps)
         new = np.setdiff1d(found, self.classes_)
         if len(new):
             raise InputError(
@@ -458,19 +458,20 @@ def _labels(y: Any) -> Any:
     return composite.target(y, "GPClassifier", "labels", "labels")
 
 
-def _classes(y: Any, least: int = 2, weighing: Any = None) -> np.ndarray:
+def _classes(y: Any, least: int = 2, weighing: Any = None, gaps: bool = False) -> np.ndarray:
     """Return the sorted classes of labels; InputError if there are fewer than the least.
 
-    Cells of a grid may have none.  ``weighing`` tells which rows (n,) count; None for all.
+    Cells of a grid may have none, as may rows with ``gaps``.  ``weighing`` tells which rows (n,)
+    count; None for all.
     """
-    on_grid = grids.is_xarray(y)
-    y = y.data.ravel() if on_grid else y
+    gaps = gaps or grids.is_xarray(y)
+    y = y.data.ravel() if grids.is_xarray(y) else y
     y = y if weighing is None else y[weighing]
     try:
-        if on_grid and not isinstance(y, da.Array):
-            y = y[_known(y)]
+        if gaps:
+            lazy = isinstance(y, da.Array)
+            y = y[da.map_blocks(_known, y, dtype=bool) if lazy else _known(y)]
         classes = np.asarray(da.unique(y).compute() if isinstance(y, da.Array) else np.unique(y))
-        classes = classes[_known(classes)] if on_grid else classes
         missing = classes[classes != classes]
     except TypeError as error:  # None among strings, or labels without an order
         raise InputError(
@@ -481,14 +482,7 @@ def _classes(y: Any, least: int = 2, weighing: Any = None) -> np.ndarray:
     if len(missing) or infinite:
         what = "NaN" if len(missing) else "infinity"
         raise InputError(f"Input y contains {what}: leave out the rows that have no class")
-    try:
-        check_classification_targets(classes)
-    except ValueError as error:
-        raise InputError(
-            f"Unknown label type: y has {len(classes):,} different numbers that are no whole ones, "
-            f"such as {_listed(classes[:1])}: give the class of each row, or take a regressor such "
-            "as ExactGP"
-        ) from error
+    _check_kind(classes)
     if not len(classes):
         raise InputError(
             "y has no class in any row: give labels"
@@ -500,6 +494,25 @@ def _classes(y: Any, least: int = 2, weighing: Any = None) -> np.ndarray:
             f"y has only one class, {_listed(classes)}: GPClassifier needs rows of two or more"
         )
     return classes
+
+
+def _check_kind(classes: np.ndarray) -> None:
+    """Raise InputError for labels that scikit-learn takes for no classes."""
+    try:
+        check_classification_targets(classes)
+    except ValueError as error:
+        parts = classes[classes != np.rint(classes)] if classes.dtype.kind == "f" else []
+        if len(parts):
+            said = (
+                f"numbers that are no whole ones, such as {_listed(parts[:1])}: give the class of "
+                "each row, or take a regressor such as ExactGP"
+            )
+        else:
+            said = (
+                f"labels of type {type(classes[0]).__name__}, such as {_listed(classes[:1])}: make "
+                "them text or whole numbers, by .astype(str) or .astype(int)"
+            )
+        raise InputError(f"Unknown label type: y has {said}") from error
 
 
 def _listed(classes: np.ndarray) -> str:

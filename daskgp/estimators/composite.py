@@ -101,7 +101,7 @@ def of_rows(
     if grids.is_xarray(parts[0]):
         return grids.of_parts(function, parts, name, {"long_name": said}, dtype, labels, dim)
     if not isinstance(parts[0], da.Array):
-        return function(np.column_stack(parts))
+        return function(np.column_stack([*map(np.asarray, parts)]))
     rows = da.stack(parts, axis=1) if parts[0].ndim == 1 else da.concatenate(parts, axis=1)
     rows = rows.rechunk({1: -1})
     if labels is None:

@@ -391,6 +391,8 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         """
         given = composite.weights(y, sample_weight, type(self).__name__)
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
+        weighing = composite.weighing(y, given)
+        _refuse_infinite(*dask.compute(np.isinf(_numbers(y, weighing)).sum()))
         found = self.predict(X)
         if grids.is_xarray(found):
             found, y = grids.scored_arrays(found, y, vector=True)
@@ -437,7 +439,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
         if (own := composite.weighing(y, weight)) is not None:
             y = da.where(own, y, np.nan)
-        _refuse_infinite(int(dask.compute((y == math.inf).sum())[0]))
+        _refuse_infinite(*dask.compute(np.isinf(_numbers(y)).sum()))
         p = self.occurrence_.predict(X, include_noise=True)
         amount = self.amount_.predict(X, include_noise=True)
         moments = self.amount_.predict(X, return_std=True)
@@ -519,18 +521,14 @@ def _check_amounts(y: Any, weighing: Any = None) -> None:
 
     ``weighing`` tells which rows (n,) count; None for all.
     """
-    values = y.data if grids.is_xarray(y) else y
-    values = values if weighing is None else values.reshape(-1)[weighing]
-    if values.dtype.kind not in "fiub":
-        raise InputError(f"y has the type {values.dtype}: give HurdleGP amounts as numbers")
-    if not isinstance(values, da.Array):
-        values = np.asarray(values)
-    counts = (values < 0).sum(), (values == 0).sum(), (values > 0).sum(), (values == math.inf).sum()
+    values = _numbers(y, weighing)
+    counts = (values < 0).sum(), (values == 0).sum(), (values > 0).sum(), np.isinf(values).sum()
     negative, zeros, positive, infinite = dask.compute(*counts)
     _refuse_infinite(infinite)
     if negative:
+        several = "value" if negative == 1 else "values"
         raise InputError(
-            f"y has {negative:,} negative values, and amounts are 0 or more: set them to 0, or "
+            f"y has {negative:,} negative {several}, and amounts are 0 or more: set them to 0, or "
             "leave these rows out"
         )
     if not positive:
@@ -540,6 +538,15 @@ def _check_amounts(y: Any, weighing: Any = None) -> None:
             "y has no zeros, so there is no occurrence to learn: fit the estimator of the amount "
             "alone, such as VecchiaGP(likelihood='gamma')"
         )
+
+
+def _numbers(y: Any, weighing: Any = None) -> Any:
+    """Return the targets, of rows (n,) that count, as an array; InputError for what is none."""
+    values = y.data if grids.is_xarray(y) else y
+    values = values if weighing is None else values.reshape(-1)[weighing]
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"y has the type {values.dtype}: give HurdleGP amounts as numbers")
+    return values if isinstance(values, da.Array) else np.asarray(values)
 
 
 def _of_target(function: Any, y: Any) -> Any:

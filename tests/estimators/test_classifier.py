@@ -182,6 +182,21 @@ def test_scores_of_probabilities_are_those_of_scikit_learn(count):
         model.scores(X, y[1:])
 
 
+@pytest.mark.parametrize("kind", [np.asarray, lambda a: da.from_array(a, chunks=7)])
+@pytest.mark.parametrize(
+    ("names", "none"), [(np.arange(3.0), np.nan), (np.array(["b", "a", "c"], object), None)]
+)
+def test_scores_leave_rows_without_a_label_out(names, none, kind):
+    X, codes = blobs(40, 3)
+    y = names[codes]
+    model, gap = GPClassifier(fixed()).fit(X, y), y.copy()
+    gap[[2, 5]] = none
+    rest = np.delete(np.arange(40), [2, 5])
+    assert model.scores(X, kind(gap)) == pytest.approx(model.scores(X[rest], y[rest]))
+    with pytest.raises(InputError, match="y has no class in any row: give labels"):
+        model.scores(X, np.full(40, none))
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_weight_of_two_is_a_row_twice_and_one_of_zero_none(count):
     X, y = blobs(40, count)
@@ -337,7 +352,9 @@ def test_settings_of_the_base_are_nested():
         (lambda y: np.where(y == 0, np.nan, y), "Input y contains NaN: leave out the rows"),
         (lambda y: np.where(y == 0, None, "a"), "missing ones such as None: leave rows"),
         (lambda y: np.stack([y, y], axis=1), "several labels a row: GPClassifier takes one"),
-        (lambda y: y + 0.5 * np.arange(len(y)) / len(y), "Unknown label type: y has 30 different"),
+        (lambda y: y + 0.5 * np.arange(len(y)) / len(y), "Unknown label type: y has numbers that"),
+        (lambda y: np.where(y == 0, 0.5, y), "are no whole ones, such as 0.5: give the class"),
+        (lambda y: y.astype(object), "labels of type int, such as 0: make them text or whole"),
         (lambda y: "label", "y='label' is a name: give GPClassifier the labels as an array"),
     ],
 )

@@ -244,9 +244,13 @@ def test_amounts_that_cannot_be_fitted_are_refused(change, message):
 def test_infinite_amounts_are_refused_by_scores_as_by_a_fit(kind):
     X, y = rows()
     model = hurdle().fit(X, y)
-    y[3] = np.inf
-    with pytest.raises(InputError, match="y has 1 infinite value: correct them, or set them to N"):
-        model.scores(kind(X), kind(y))
+    for wrong in (np.inf, -np.inf):
+        y[3] = wrong
+        for scores in (model.scores, model.score):
+            with pytest.raises(InputError, match="y has 1 infinite value: correct them, or set "):
+                scores(kind(X), kind(y))
+    with pytest.raises(InputError, match="give HurdleGP amounts as numbers"):
+        model.scores(X, y.astype(str))
 
 
 def test_settings_that_cannot_be_used_are_refused():
