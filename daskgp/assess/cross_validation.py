@@ -246,8 +246,7 @@ def cross_validated(
             spans = splitting.even_spans(known)
             if recipe.codes is not None and recipe.codes.sized_by_data:  # parts may lack some
                 targets.check_classes(known, spans, executor)
-            _, usable, _ = separate.values(known, spans, executor)
-            warn_of_missing(len(known) - usable, known.weight is not None)
+            _tell_missing(known, spans, executor)
             parts = wanted.made(known, url, executor)
             if most is not None and all(parts.trained(f) <= most for f in parts.folds):
                 logger.info("max_rows=%d is no fewer rows than folds train on", most)
@@ -458,6 +457,19 @@ def _scored(
     few = keys / 2.0**64 <= SAMPLE_ROWS / n
     of_rows = (found.y, found.mean, np.sqrt(found.variance))
     return Held(Sums.by_target(found), Sample(X[places][few], *(v[few] for v in of_rows)))
+
+
+def _tell_missing(rows: data.Rows, spans: Sequence[Span], executor: Executor) -> None:
+    """Warn of rows that no fold uses; InputError if that are all."""
+    _, usable, _ = separate.values(rows, spans, executor)
+    weighted = rows.weight is not None
+    if not usable:
+        more = ", or all have a sample_weight of zero" if weighted else ""
+        raise InputError(
+            f"no usable rows: none of {len(rows)} has all features and a target{more}: give rows "
+            "that do"
+        )
+    warn_of_missing(len(rows) - usable, weighted)
 
 
 def _loo(

@@ -472,10 +472,10 @@ def compared(
         executor,
         classes=posterior.likelihood is not None,
     )
-    infinite: Any = np.isinf(y)
+    y = _shaped_like(mean, y, posterior.target_names)
+    infinite: Any = np.isinf(y) if weight is None else np.isinf(y) & (weight > 0)
     counts, known = infinite.sum(axis=0), np.where(infinite, np.nan, y)
-    given = (known, mean) if weight is None else (weight, known.reshape(mean.shape), mean)
-    found = error(*given)
+    found = error(known, mean) if weight is None else error(weight, known, mean)
     if isinstance(mean, da.Array):
         found, counts = executor.compute(delayed(tuple)(dask.optimize(found, counts)))
     scaling.refuse_infinite_targets(np.atleast_1d(counts), posterior.target_names, y.dtype)
@@ -486,6 +486,22 @@ def compared(
             "y are all the same: give rows with different values of y"
         )
     return float(found)
+
+
+def _shaped_like(mean: Any, y: Any, names: Sequence[str]) -> Any:
+    """Return targets in the shape of their mean: one may be (n,) or (n, 1)."""
+    rows, others = y.shape[0], np.shape(mean)[0]
+    if rows != others and not np.isnan([rows, others]).any():  # as lengths of lazy ones may be
+        raise InputError(f"y has {rows} rows and X has {others}: give both of the same rows")
+    if len(names) > 1:
+        return y
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise InputError(
+            f"y has {y.shape[1]} targets, but the model was fitted with {names[0]} alone: give "
+            "that one"
+        )
+    y = y[:, 0] if y.ndim == 2 else y
+    return y[:, None] if np.ndim(mean) == 2 else y
 
 
 # -- tables ----------------------------------------------------------------------------------

@@ -78,23 +78,33 @@ def changed(
     what: What = "forget" if forget else "update"
     ranges = ranges_of(sums, rows.columns, fit.posterior.ranges)
     notes = [*fit.seen, note(what, sums, rows, values=values)]
-    _warn_of_again(notes)
+    _warn_of_again(notes, _why_no_forget(recipe, fit) is None)
     posterior = replace(fit.posterior, fills=rows.fills, ranges=ranges)
     posterior = replace(posterior, rows_checksum=checksum_of(notes))
     return replace(fit, posterior=posterior, seen=notes)
 
 
-def _warn_of_again(notes: Sequence[Mapping[str, Any]]) -> None:
-    """Warn of new rows, of the last note, that are all rows of an earlier one, which are there."""
+def _why_no_forget(recipe: Recipe, fit: Fit) -> str | None:
+    """Return why rows cannot be taken out of a fit; None if they can."""
+    return fit.posterior.method.why_no_forget() or recipe.arrangement.why_no_change(True)
+
+
+def _warn_of_again(notes: Sequence[Mapping[str, Any]], forgets: bool) -> None:
+    """Warn of new rows, of the last note, that are all rows of an earlier one, which are there.
+
+    ``forgets`` says whether the model takes rows out.
+    """
     new = notes[-1]
     same = [old for old in notes[:-1] if all(old.get(k) == new[k] for k in ("checksum", "rows"))]
     there = sum(-1 if old["what"] == "forget" else 1 for old in same)
     if new["what"] == "update" and there > 0:
         logger.warning(
             "the new rows, %d of them, are those that the model has learned from on %s, and now "
-            "count twice: forget them once, by daskgp forget or model.forget, unless they were "
-            "measured twice",
+            "count twice: %s, unless they were measured twice",
             *(new["rows"], same[0]["when"]),
+            "forget them once, by daskgp forget or model.forget"
+            if forgets
+            else "fit all rows again, each once",
         )
 
 
@@ -225,8 +235,8 @@ def with_totals(recipe: Recipe, fit: Fit, forget: bool = False) -> Fit:
     what = "forget" if forget else "update"
     again = "fit all rows again, fit(..., start=model) or daskgp update --retrain"
     fit.posterior.refuse_separate(what, f"{again}, or keep the model of each")
-    refusal = method.why_no_forget() if forget else method.why_no_update()
-    refusal = refusal or recipe.arrangement.why_no_change(forget)
+    refusal = method.why_no_update() or recipe.arrangement.why_no_change(False)
+    refusal = _why_no_forget(recipe, fit) if forget else refusal
     if forget and fit.posterior.joint and recipe.arrangement.nearby:
         refusal = refusal or (
             "blocks of joint targets hold values of several rows in part: fit the rows that stay, "

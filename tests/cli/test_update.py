@@ -15,7 +15,7 @@ import daskgp
 from daskgp.data import dataset_writer, reading
 from daskgp.data.stores import models
 from daskgp.data.stores.checkpoints import Checkpoint, Snapshots
-from daskgp.errors import StoreError
+from daskgp.errors import SettingError, StoreError
 from tests.contract import cases
 
 X, Y = cases.rows(400)
@@ -119,6 +119,24 @@ def test_rows_that_were_appended_twice_are_told(fitted, tmp_path):
     back = invoke("update", model, tmp_path / "more.zarr")
     assert json.loads(back.stdout)["total"] == 230
     assert again not in back.stderr  # which it had lost
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        (daskgp.SGPR(n_inducing=20), "forget them once, by daskgp forget or model.forget"),
+        (daskgp.LMA(n_support=8, block_rows=50), "fit all rows again, each once"),
+    ],
+)
+def test_the_remedy_for_rows_given_twice_is_one_that_the_model_has(model, remedy, caplog):
+    model.set_params(kernel="rbf", optimizer=None).fit(X[:200], Y[:200])
+    model.update(X[200:250], Y[200:250]).update(X[200:250], Y[200:250])
+    assert f"and now count twice: {remedy}, unless they" in caplog.text
+    if "forget" in remedy:
+        model.forget(X[200:250], Y[200:250])
+    else:
+        with pytest.raises(SettingError, match="LMA has no forget here"):
+            model.forget(X[200:250], Y[200:250])
 
 
 @pytest.mark.parametrize("change", ["row", "fewer", "chunks"])

@@ -316,6 +316,8 @@ def test_rows_without_a_target_or_a_place_are_left_out(tmp_path, caplog):
     assert fold[3] == -1
     assert np.isnan(mean[3])
     assert np.isfinite(mean[5])  # it has a place, and is predicted
+    with pytest.raises(InputError, match=f"no usable rows: none of {N} has all features and a ta"):
+        run(tmp_path, X, np.full(N, np.nan), folds=2)
 
 
 def test_several_targets_and_named_sources(tmp_path):

@@ -412,6 +412,24 @@ def test_score_is_r_squared_of_numpy_and_dask():
     lazy = da.from_array(X, chunks=(70, 3)), da.from_array(y, chunks=70)
     assert model.score(*lazy) == pytest.approx(wanted, rel=1e-10)
     assert model.score(lazy[0], y) == pytest.approx(wanted, rel=1e-10)
+    column = SGPR(**EVERY).fit(X, y[:, None])
+    for one, other in ((model, y[:, None]), (model, lazy[1][:, None]), (column, y)):
+        assert one.score(lazy[0], other) == pytest.approx(wanted, rel=1e-10)
+    with pytest.raises(InputError, match="2 targets, but the model was fitted with y alone: give"):
+        model.score(X, np.stack([y, y], axis=1))
+    with pytest.raises(
+        InputError, match=f"y has 30 rows and X has {len(X)}: give both of the same"
+    ):
+        model.score(X, y[:30], sample_weight=2.0)
+
+
+def test_score_takes_infinite_targets_of_rows_that_weigh_nothing_as_a_fit_does():
+    X, y = data()
+    wild, weight = np.r_[np.inf, y[1:]], np.r_[0.0, np.ones(len(y) - 1)]
+    model = SGPR(**EVERY).fit(X, wild, sample_weight=weight)
+    assert model.score(X, wild, sample_weight=weight) == pytest.approx(model.score(X[1:], y[1:]))
+    with pytest.raises(InputError, match="target 'y' has 1 infinite value: remove the rows"):
+        model.score(X, wild, sample_weight=weight + 1)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
