@@ -501,7 +501,7 @@ def _check_kind(classes: np.ndarray) -> None:
     try:
         check_classification_targets(classes)
     except ValueError as error:
-        parts = classes[classes != np.rint(classes)] if classes.dtype.kind == "f" else []
+        parts = classes[classes != np.rint(classes)] if classes.dtype.kind == "f" else classes[:0]
         if len(parts):
             said = (
                 f"numbers that are no whole ones, such as {_listed(parts[:1])}: give the class of "
