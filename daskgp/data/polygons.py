@@ -267,12 +267,14 @@ def inside(rings: tuple[np.ndarray, ...], x: np.ndarray, y: np.ndarray) -> np.nd
 
 
 FEW_EDGES, SHORTER = 512, 1e-6
-"""Edges up to which all pairs are looked at, and the share of an edge that is left off its ends, so
-that those which only touch do not cross."""
+"""Edges up to which all pairs are looked at, and the share of an edge by which corners are cut, so
+that edges which only touch do not cross."""
 
 
 def crossing(rings: tuple[np.ndarray, ...]) -> np.ndarray | None:
-    """Return the middle of an edge of the rings of a polygon that crosses another; None without.
+    """Return a place near which edges of the rings of a polygon cross; None without.
+
+    Rings may touch one another, and themselves.
 
     Examples
     --------
@@ -280,15 +282,44 @@ def crossing(rings: tuple[np.ndarray, ...]) -> np.ndarray | None:
     >>> crossing((square,)), crossing((square[[0, 1, 3, 2, 0]],))
     (None, array([2., 2.]))
     """
+    rings = tuple(ring[np.r_[True, (np.diff(ring, axis=0) != 0).any(axis=1)]] for ring in rings)
     starts, stops = (
         np.concatenate([ring[own] for ring in rings]) for own in (np.s_[:-1], np.s_[1:])
     )
-    middle, half = 0.5 * (starts + stops), 0.5 * (1.0 - SHORTER) * (stops - starts)
-    starts, stops = middle - half, middle + half
-    edges, rounding = np.concatenate([starts, stops], axis=1), 1e-12 * float(np.abs(middle).max())
+    rounding = 1e-12 * float(np.abs(starts).max())
+    edges, corners = _cut(rings, starts, stops, rounding)
+    middles = np.concatenate([starts + stops, 2.0 * starts]) / 2.0
+    every = np.concatenate([edges, corners])
+    # what crosses an edge is an edge or a corner; edges that touch lie beside corners
+    crossed = np.concatenate([_crossed(edges, edges, rounding), _crossed(every, corners, rounding)])
+    return middles[np.argmax(crossed)] if crossed.any() else None
+
+
+def _cut(
+    rings: tuple[np.ndarray, ...], starts: np.ndarray, stops: np.ndarray, rounding: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return edges (e, 4) without their ends, and those (e, 4) that cut the corner at each start.
+
+    As far from a corner as others at the same place: they cross where their edges do.
+    """
+    lengths = np.hypot(*(stops - starts).T)
+    both = np.rint(np.concatenate([starts, stops]) / (10.0 * rounding))
+    places, number = np.unique(both, axis=0, return_inverse=True)
+    away = np.full(len(places), np.inf)
+    np.minimum.at(away, number.ravel(), np.tile(lengths, 2))
+    away = np.minimum(np.maximum(SHORTER * away, 10.0 * rounding), away / 4.0)[number.ravel()]
+    along = (stops - starts) / lengths[:, None]
+    begun, ended = np.split(away[:, None], 2)
+    begins, ends = starts + begun * along, stops - ended * along
+    sizes = np.cumsum([len(ring) - 1 for ring in rings])
+    before = np.concatenate([np.roll(own, 1, axis=0) for own in np.split(ends, sizes[:-1])])
+    return np.concatenate([begins, ends], axis=1), np.concatenate([before, begins], axis=1)
+
+
+def _crossed(edges: np.ndarray, lines: np.ndarray, rounding: float) -> np.ndarray:
+    """Return which lines (r, 4) an edge (e, 4) crosses."""
+    starts, stops = map(np.ascontiguousarray, (lines[:, :2], lines[:, 2:]))
     if len(edges) <= FEW_EDGES:
-        crossed = between(edges, starts, stops, rounding)
-    else:
-        own = np.arange(len(edges))
-        crossed = ~Sight(edges, starts, stops, rounding).sees(own, own[:, None])[:, 0]
-    return middle[np.argmax(crossed)] if crossed.any() else None
+        return between(edges, starts, stops, rounding)
+    own = np.arange(len(lines))
+    return ~Sight(edges, starts, stops, rounding).sees(own, own[:, None])[:, 0]

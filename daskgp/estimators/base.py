@@ -38,7 +38,7 @@ from daskgp.estimators.requirements import (
     Requirements,
 )
 from daskgp.estimators.settings import by_sites, check_settings, kernel_of
-from daskgp.fit import constraints, inputs, joint, means, run, subset, timing, warm, work
+from daskgp.fit import barriers, constraints, inputs, joint, means, run, subset, timing, warm, work
 from daskgp.fit import plan as planning
 from daskgp.fit.arrange import Arrangement, AsStored
 from daskgp.fit.fitted import Fit
@@ -800,6 +800,7 @@ class GaussianProcess(FittedGP):
         rows = recipe.rows_of(X, y, None, executor.shares_memory, beside)
         if recipe.targets == "joint":
             recipe, rows = joint.planned(recipe, rows)
+        recipe = barriers.read(recipe, rows)
         work.check(recipe, rows, len(rows))
         recipe.asked.check_names(recipe.kernel(rows), rows.n_features)
         load = work.work_of(recipe, rows)

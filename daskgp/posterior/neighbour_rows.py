@@ -201,10 +201,8 @@ class Local:
             near = self.near(key)
             for start in range(0, len(group), most):
                 rows = places[group[start : start + most]]
-                tile = self._predict(scaled[rows], near, want)
+                tile = self._predict(X[rows], scaled[rows], near, want)
                 mean[rows] = tile.mean
-                if tile.hidden is not None and tile.hidden.any():
-                    self._say_hidden(np.asarray(X[rows[tile.hidden]], np.float64))
                 if variance is not None:
                     variance[rows] = tile.variance
         return Moments(mean, variance)
@@ -213,13 +211,15 @@ class Local:
         if not len(X):
             return Moments(np.zeros((0, self.fit.scaling.n_sides)), covariance=np.zeros((0, 0)))
         near = self._factored(united([self.serving(X, scaled)]))
-        return self._predict(scaled, near, "covariance")
+        return self._predict(X, scaled, near, "covariance")
 
-    def _predict(self, scaled: np.ndarray, near: Any, want: Want) -> Moments:
+    def _predict(self, X: np.ndarray, scaled: np.ndarray, near: Any, want: Want) -> Moments:
         fit = self.fit
         inputs = backend.to_device(scaled, fit.device)
         found = move(fit.model.predict(fit.theta, fit.state, inputs, near, want), "cpu")
         self._say_far(found.far)
+        if found.hidden is not None and found.hidden.any():
+            self._say_hidden(np.asarray(X[found.hidden], np.float64))
         return found
 
     def _say_far(self, far: Any) -> None:
@@ -331,8 +331,8 @@ FAR = (
     "prior's variance"
 )
 HIDDEN = (
-    f"some places see none of the {LOOKED:,} training rows nearest to them, or more, across the "
-    "barriers: the prediction there is the mean function with the prior's variance"
+    f"barriers hide some places from the {LOOKED:,} training rows nearest to them, or more: the "
+    "prediction there is the mean function with the prior's variance"
 )
 
 

@@ -174,3 +174,33 @@ def test_polygons_that_cross_themselves_are_told(caplog):
     square = {"type": "Polygon", "coordinates": [[[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]], hole]}
     polygons_in(square, ("x", "y"))
     assert caplog.messages == []
+
+
+SQUARE = [[0, 0], [4, 0], [4, 4], [0, 4], [0, 0]]
+AROUND = [[2, 0], [3, 2], [2, 4], [3, 6], [6, 2], [3, -2], [2, 0]]
+
+
+@pytest.mark.parametrize("corners", [1, 200])
+@pytest.mark.parametrize(
+    ("rings", "crosses"),
+    [
+        ([[[0, 0], [2, 2], [4, 4], [4, 0], [2, 2], [0, 4], [0, 0]]], True),
+        ([[[0, 0], [2, 2], [4, 0], [4, 4], [2, 2], [0, 4], [0, 0]]], False),
+        ([SQUARE, AROUND], True),  # at corners of one ring on edges of the other
+        ([[[0, 0], [2, 0], [4, 0], [4, 4], [2, 4], [0, 4], [0, 0]], AROUND], True),
+        ([SQUARE, [[2, 0], [3, 1], [1, 1], [2, 0]]], False),
+        ([SQUARE, [[1, 0], [3, 0], [2, 1], [1, 0]]], False),  # along a part of an edge
+        ([[*SQUARE[:3], [2, 4], [2, 6], [2, 4], *SQUARE[3:]]], False),  # out and back again
+        ([[*SQUARE, *SQUARE[::-1]]], False),
+    ],
+)
+def test_rings_that_meet_at_a_corner_cross_there_or_touch(rings, crosses, corners):
+    for turn in (np.eye(2), np.array([[0.6, 0.8], [-0.8, 0.6]]), np.diag([1.0, -1.0])):
+        finer = []
+        for ring in rings:
+            ring = np.array(ring, float) @ turn
+            parts = np.linspace(ring[:-1], ring[1:], corners, endpoint=False, axis=1)
+            finer.append(np.concatenate([parts.reshape(-1, 2), ring[:1]]))
+        for order in (1, -1):
+            found = crossing(tuple(ring[::order] for ring in finer))
+            assert (found is not None) == crosses

@@ -133,10 +133,23 @@ def test_places_that_see_no_row_have_the_prior():
     model = daskgp.VecchiaGP(barriers=closed(), **GIVEN).fit(table, "z")
     at = pd.DataFrame({"x": [5.0, 1.0], "y": [5.0, 5.0]})
     model.predict(at[1:])  # it sees rows, so that nothing is told
-    with pytest.warns(UserWarning, match="some places see none of the 1,000 training rows near"):
+    with pytest.warns(UserWarning, match="barriers hide some places from the 1,000 training"):
         mean, std = model.predict(at, return_std=True)
     prior = model.solved_.theta.kernel.variance * model.solved_.scaling.y_scale[0] ** 2
     np.testing.assert_allclose([mean[0], std[0]], [0.0, np.sqrt(prior)], atol=1e-12)
+
+
+def test_joint_predictions_tell_of_places_that_see_no_row():
+    table = rows(LAGOON)
+    table = table[~((table.x > 2) & (table.x < 8) & (table.y > 2) & (table.y < 8))]
+    settings = {"barriers": closed(), "predict_neighbours": 20, **GIVEN}
+    model = daskgp.VecchiaGP(**settings).fit(table, "z")
+    at = pd.DataFrame({"x": [5.0, 1.0], "y": [5.0, 5.0]})
+    model.predict(at[1:], return_cov=True)
+    with pytest.warns(UserWarning, match="barriers hide some places from the 1,000 training"):
+        covariance = model.predict(at, return_cov=True)[1]
+    prior = model.solved_.theta.kernel.variance * model.solved_.scaling.y_scale[0] ** 2
+    np.testing.assert_allclose(covariance[0], [prior, 0.0], atol=1e-12)
 
 
 def test_rows_on_both_sides_are_independent_where_no_way_leads_round():
@@ -150,7 +163,7 @@ def test_rows_on_both_sides_are_independent_where_no_way_leads_round():
         for own in (inner[table.index], outer[table.index])
     ]
     at = pd.DataFrame({"x": [5.0, 3.0, 1.0], "y": [5.0, 7.0, 7.0]})
-    with pytest.warns(UserWarning, match="see none of the 1,000 training rows"):
+    with pytest.warns(UserWarning, match="barriers hide some places from the 1,000"):
         alone = [model.predict(at) for model in apart]
     np.testing.assert_allclose(both.predict(at), [*alone[0][:2], alone[1][2]], atol=1e-7)
     cov = both.predict(at, return_cov=True)[1]
@@ -365,6 +378,8 @@ ENDLESS = {"type": "Polygon", "coordinates": [[[4, 0], [5, 0], [5, np.nan], [4, 
 def test_damaged_polygons_are_told(barriers, match):
     with pytest.raises(InputError, match=match):
         daskgp.VecchiaGP(barriers=barriers, **GIVEN).fit(rows(PENINSULA), "z")
+    with pytest.raises(InputError, match=match):
+        daskgp.VecchiaGP(barriers=barriers, **GIVEN).plan(rows(PENINSULA), "z")
 
 
 def test_it_must_be_clear_which_features_they_are_over():

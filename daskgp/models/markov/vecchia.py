@@ -436,7 +436,9 @@ class Vecchia(LMA):
         if self._together(theta):
             return super().predict(theta, _of_lma(state), X, near, want)
         if want == "covariance" and self.one_by_one(theta, state):
-            return self._one_after_another(theta, state, X, near)
+            found = self._one_after_another(theta, state, X, near)
+            first = self._nearest(state, X, near.X, 1) if state.barriers else None
+            return found._replace(hidden=None if first is None else first[:, 0] < 0)
         if want == "covariance":
             xp, host = namespace(X), to_host(X)
             own = near.at(xp.asarray(self.picks(state, host, to_host(near.X))))
