@@ -72,7 +72,7 @@ def check(
         cluster.executor(estimator.solved_.device),
     ):
         checked = run(estimator, X, y, regions=regions)
-        more = left_out(y, checked.n, more)
+        more = left_out(y.size, checked.n, more)
     drawn = [] if figures is None else plot.check(checked, figures)
     if as_json:
         result(**checked.to_dict(), **more, figures=drawn)

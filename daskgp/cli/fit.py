@@ -108,7 +108,7 @@ def fit(
                     estimator._fit(X, y, at, models.rows_url(model_store), beside, start=begun)
                 fitted = _best(estimator)
                 if columns["target"] is not None:
-                    fitted._fitted.seen[-1]["store"] = data
+                    more = _noted(fitted, data, y, more)
                 claim.check()
                 save_into(fitted._model_to_save(), group, model_store)
     write_report(estimator, model_store, data)
@@ -168,6 +168,16 @@ def _refuse_columns(estimator: Any, columns: Mapping[str, Any]) -> None:
 def _best(estimator: Any) -> Any:
     """Return the model that AutoGP has chosen, another one as it is."""
     return getattr(estimator, "best_", estimator)
+
+
+def _noted(fitted: Any, source: str, y: Any, more: dict[str, int]) -> dict[str, int]:
+    """Note in a model the source of its rows; return what the result adds about them."""
+    from daskgp.cli.profile import counted
+    from daskgp.cli.sources import left_out
+
+    fitted._fitted.seen[-1]["store"] = source
+    given = y.size if counted(fitted.solved_) == "values" else len(y)
+    return left_out(given, fitted.n_rows_, more)
 
 
 def _choice(fitted: GaussianProcess) -> dict[str, Any]:

@@ -95,4 +95,4 @@ def _checked(
         X, y, more = stack.enter_context(rows(url))
         stack.enter_context(cluster.executor(model.solved_.device))
         checked = check(model, X, y)
-        return checked, left_out(y, checked.n, more)
+        return checked, left_out(y.size, checked.n, more)

@@ -56,7 +56,7 @@ def score(
             figures = scores(posterior, X, y, executor, estimator.fill_values)
         else:
             figures = model.scores(X, y)
-        more = left_out(y, figures["n"], more)
+        more = left_out(y.size, figures["n"], more)
     result(**figures, **more, seconds=since(began))
 
 

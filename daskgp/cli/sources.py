@@ -62,9 +62,9 @@ def training_rows(
     return converted
 
 
-def left_out(y: Any, n: int, more: dict[str, int]) -> dict[str, int]:
-    """Return what a result adds about ``n`` values of y that were compared: those that were not."""
-    return more | {"skipped": more.get("skipped", 0) + y.size - n}
+def left_out(given: int, used: int, more: dict[str, int]) -> dict[str, int]:
+    """Return what a result adds about rows or values: how many of them were not used."""
+    return more | {"skipped": more.get("skipped", 0) + given - used}
 
 
 def rows_to_compare(model: GaussianProcess, source: str, columns: dict[str, Any]) -> Rows:

@@ -49,6 +49,20 @@ def test_counts_with_an_exposure_become_rates(tmp_path):
     assert "exposure is given, and SGPR with likelihood='gaussian' does not take it" in line
 
 
+@pytest.mark.parametrize(
+    ("target", "counted", "used"), [("heat", "rows", 36), ("heat,cold", "values", 75)]
+)
+def test_a_fit_counts_what_it_leaves_out_of_a_table(target, counted, used, tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"u": rng.uniform(size=40)})
+    table = table.assign(heat=np.sin(6 * table.u), cold=np.cos(6 * table.u))
+    table.loc[:2, "heat"] = table.loc[9, "u"] = np.nan
+    table.to_csv(tmp_path / "a.csv", index=False)
+    given = "--target", target, "--features", "u", "--model", "exact"
+    found = succeed("fit", tmp_path / "a.csv", tmp_path / "m.zarr", *given)
+    assert (found[counted], found["skipped"]) == (used, 40 * len(target.split(",")) - used)
+
+
 def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(size=(60, 2)), columns=["u", "v"])
