@@ -112,6 +112,8 @@ def _named(grid: xr.Dataset, path: str, names: Sequence[str]) -> xr.Dataset:
         (own for own in grid.coords.values() if crs.says_one(own.ndim, own.attrs)), None
     )
     wkt = "" if reference is None else crs.wkt_of(reference.attrs)
+    if reference is None:  # rioxarray has the name all the same, which would be a feature
+        grid = grid.drop_vars(crs.NAME, errors="ignore")
     if odd := crs.oddity(wkt):
         raise InputError(
             f"{path} has angles {odd}, and not degrees from Greenwich: reproject it, such as by "
