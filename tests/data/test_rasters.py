@@ -140,10 +140,13 @@ def test_a_single_row_and_a_band_named_as_an_axis_are_grids(tmp_path):
         np.testing.assert_array_equal(grid.lat, [47.75])
 
 
-def test_a_raster_without_a_reference_system_has_no_other_features_than_its_axes(tmp_path):
-    path = written(tmp_path / "plain.tif", np.ones((1, 6, 8)), None)
-    found = daskgp.convert(path, str(tmp_path / "rows.zarr"), target="plain")
-    assert found.features == ("y", "x")
+def test_a_raster_without_a_reference_system_has_no_features_but_its_axes(tmp_path, caplog):
+    values = np.sin(np.arange(48.0)).reshape(1, 6, 8)
+    values[0, 2, 3] = np.nan
+    path = written(tmp_path / "plain.tif", values, None)
+    found = daskgp.interpolate(path, method=daskgp.ExactGP("rbf", optimizer=None))
+    assert np.isfinite(found["plain"]).all()
+    assert "spatial_ref" not in caplog.text
 
 
 def test_damaged_files_and_those_without_a_place_are_refused(terrain, tmp_path):
