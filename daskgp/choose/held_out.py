@@ -182,14 +182,17 @@ def with_spread(found: HeldOut) -> HeldOut:
 
 
 def loss_of(found: HeldOut, metric: str) -> np.ndarray:
-    """Return the loss (n,) of each held-out row, averaged over targets in their spreads' units."""
+    """Return the loss (n,) of each held-out row, averaged over targets in their spreads' units.
+
+    Targets that do not vary do not count beside others.
+    """
     if not len(found.y):
         return np.empty(0)
-    values = -found.density
+    unit = _spreads(found.y)
+    values = np.where(np.isnan(unit), np.nan, -found.density)
     if metric != "nlpd":
         power, own = (2, (found.y - found.mean) ** 2) if metric == "rmse" else (1, found.crps)
-        unit = _spreads(found.y) ** power
-        values = own / unit * np.nanmean(unit)
+        values = own / unit**power * np.nanmean(unit**power)
     known = np.isfinite(values)
     number = known.sum(axis=1)
     total = np.where(known, values, 0.0).sum(axis=1)

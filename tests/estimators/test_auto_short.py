@@ -247,6 +247,15 @@ def test_a_target_that_no_held_out_row_has_is_not_counted():
     assert held_out.loss_of(own, "rmse") == pytest.approx([0.25, 0.25, 0.25])
 
 
+@pytest.mark.parametrize("metric", ["rmse", "crps", "nlpd"])
+def test_a_target_that_does_not_vary_says_nothing_beside_others(metric):
+    y = np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]])
+    parts = dict.fromkeys(HeldOut._fields, np.array([[0.5, -300.0]] * 3)) | {"X": y, "y": y}
+    both = HeldOut(**parts)
+    alone = HeldOut(**{name: values[:, :1] for name, values in parts.items()})
+    assert held_out.loss_of(both, metric) == pytest.approx(held_out.loss_of(alone, metric))
+
+
 def test_held_out_rows_are_scored_with_the_spread_that_they_tell():
     rng = np.random.default_rng(0)
     mean, wide = rng.standard_normal((400, 1)), np.full((400, 1), 4.0)
