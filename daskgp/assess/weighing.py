@@ -30,7 +30,7 @@ def weights(posterior: Posterior, mean: Any, sample_weight: Any, y_variance: Any
     """
     if sample_weight is None and y_variance is None:
         return None
-    weight = 1.0 if sample_weight is None else _shaped("sample_weight", sample_weight, mean)
+    weight = 1.0 if sample_weight is None else shaped("sample_weight", sample_weight, mean)
     if y_variance is None:
         return weight
     posterior.refuse_errors("a score with y_variance", "leave y_variance out")
@@ -40,14 +40,14 @@ def weights(posterior: Posterior, mean: Any, sample_weight: Any, y_variance: Any
             "varies over space: leave y_variance out, or give sample_weight"
         )
     noise = posterior.noise_of_targets * posterior.scaling.y_scale**2
-    share = _shaped("y_variance", y_variance, mean) / (
+    share = shaped("y_variance", y_variance, mean) / (
         noise[0] if posterior.vector_target else noise
     )
     return weight / (1.0 + weight * share)
 
 
-def _shaped(name: str, values: Any, mean: Any) -> Any:
-    """Return one number per row in the shape of a mean; InputError for impossible ones."""
+def shaped(name: str, values: Any, mean: Any) -> Any:
+    """Return one number per row in the shape of predictions; InputError for impossible ones."""
     labelled = grids.is_xarray(mean)
     if labelled:
         values = grids.on_same_grid(

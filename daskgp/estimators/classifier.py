@@ -36,6 +36,9 @@ PARTS = np.array(["accuracy", "nlpd", "brier"])
 """Scores of each row, whose means are the scores."""
 
 
+NO_WEIGHT = "sample_weight is zero in every row: give rows that count a greater one"
+
+
 class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """Classification by Gaussian processes, with any labels as classes.
 
@@ -327,13 +330,13 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
         weight = composite.weights(y, sample_weight, type(self).__name__)
         y = self._seen(y, weight)
         found = self.predict(X)
-        if grids.is_xarray(found):
-            found, y = grids.scored_arrays(found, y, vector=True)
-            known = _known(np.asarray(y))
-            found, y = np.asarray(found)[known], np.asarray(y)[known]
-        same = np.asarray(y) == np.asarray(found)
-        given = None if weight is None or weight is False else np.asarray(weight)
-        return float(np.average(same, weights=given))
+        on_grid = grids.is_xarray(found)
+        y, found, weight = composite.compared(y, found, weight)
+        known = _known(y) if on_grid else np.ones(len(y), bool)
+        weight = None if weight is None else weight[known]
+        if weight is not None and not weight.any():
+            raise InputError(NO_WEIGHT)
+        return float(np.average((y == found)[known], weights=weight))
 
     def scores(self, X: Any, y: Any) -> dict[str, float]:
         """Return the scores of the probabilities at X against y, as ``daskgp score`` prints them.
@@ -485,9 +488,7 @@ def _classes(y: Any, least: int = 2, weighing: Any = None, gaps: bool = False) -
     _check_kind(classes)
     if not len(classes):
         raise InputError(
-            "y has no class in any row: give labels"
-            if weighing is None
-            else "sample_weight is zero in every row: give rows that count a greater one"
+            "y has no class in any row: give labels" if weighing is None else NO_WEIGHT
         )
     if len(classes) < least:
         raise InputError(

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils import column_or_1d
 
 from daskgp import data
+from daskgp.assess.weighing import shaped
 from daskgp.checks import refuse_unknown
 from daskgp.data import grids, reading
 from daskgp.data.rows import ARGUMENTS, WEIGHT, store_behind
@@ -83,6 +84,22 @@ def weighing(y: Any, weight: Any) -> Any:
     if w.size != values.size:
         return None
     return w != 0 if isinstance(values, da.Array) else np.asarray(w != 0)
+
+
+def compared(y: Any, found: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return targets, their predictions and weights (n,), None for those that are all one."""
+    own = None if weight is None or weight is False else weight
+    if own is not None:
+        own = shaped(ARGUMENTS[WEIGHT], own, found)
+    if grids.is_xarray(found):
+        if own is not None:
+            _, own = grids.scored_arrays(found, own, vector=True)
+        found, y = grids.scored_arrays(found, y, vector=True)
+    found, y, own = dask.compute(found, y, own)
+    found, y = np.asarray(found), np.asarray(y)
+    if len(y) != len(found):
+        raise InputError(f"y has {len(y)} rows and X has {len(found)}: give both of the same rows")
+    return y, found, None if own is None else np.broadcast_to(np.asarray(own), y.shape)
 
 
 def of_rows(

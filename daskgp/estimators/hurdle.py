@@ -393,12 +393,17 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         y = composite.target(y, type(self).__name__, "amounts", "amounts")
         weighing = composite.weighing(y, given)
         _refuse_infinite(*dask.compute(np.isinf(_numbers(y, weighing)).sum()))
-        found = self.predict(X)
-        if grids.is_xarray(found):
-            found, y = grids.scored_arrays(found, y, vector=True)
-        found, y = (np.asarray(one) for one in dask.compute(found, y))
+        y, found, weight = composite.compared(y, self.predict(X), given)
         known = np.isfinite(y) & np.isfinite(found)
-        weight = None if given is None or given is False else np.asarray(given)[known]
+        if weight is not None:
+            known &= weight > 0
+        if not known.any():
+            more = "" if weight is None else ", and a sample_weight above zero"
+            raise InputError(
+                f"nothing to score: no row has all features and a known target{more}: give rows "
+                "that do"
+            )
+        weight = None if weight is None else weight[known]
         return float(r2_score(y[known], found[known], sample_weight=weight))
 
     def scores(self, X: Any, y: Any) -> dict[str, float]:

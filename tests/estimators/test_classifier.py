@@ -342,6 +342,29 @@ def test_settings_of_the_base_are_nested():
     assert search.best_params_ == {"gpclassifier__base__n_inducing": 12}
 
 
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (np.ones(29), r"sample_weight has shape \(29,\), but one number per row is needed"),
+        (-np.ones(30), "sample_weight is missing, infinite or negative in 30 rows"),
+        (np.full(30, np.nan), "sample_weight is missing, infinite or negative in 30 rows"),
+        (np.zeros(30), "sample_weight is zero in every row"),
+        (0.0, "sample_weight is zero in every row"),
+    ],
+)
+def test_scores_take_weights_of_any_shape_and_refuse_others(weight, said):
+    X, y = blobs(30, 2)
+    model, own = GPClassifier(fixed()).fit(X, y), np.arange(30.0)
+    wanted = np.average(model.predict(X) == y, weights=own)
+    for given in (own, own[:, None], own.tolist(), da.from_array(own, chunks=7)):
+        assert model.score(X, y, sample_weight=given) == pytest.approx(wanted)
+    assert model.score(X, y, sample_weight=2.0) == pytest.approx(model.score(X, y))
+    with pytest.raises(InputError, match=said):
+        model.score(X, y, sample_weight=weight)
+    with pytest.raises(InputError, match="y has 20 rows and X has 30: give both of the same rows"):
+        model.score(X, y[:20])
+
+
 # -- what is refused -------------------------------------------------------------------------
 
 

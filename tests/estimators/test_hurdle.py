@@ -222,6 +222,24 @@ def test_it_is_a_regressor_of_scikit_learn():
     assert model.score(X, gap, sample_weight=weight) == pytest.approx(wanted)
 
 
+def test_scores_take_weights_of_any_shape_and_refuse_others():
+    X, y = rows()
+    model, own = hurdle().fit(X, y), np.arange(1.0, len(y) + 1)
+    wanted = model.score(X, y, sample_weight=own)
+    assert wanted != model.score(X, y) == model.score(X, y, sample_weight=2.0)
+    for given in (own[:, None], own.tolist(), da.from_array(own, chunks=7)):
+        assert model.score(X, y, sample_weight=given) == pytest.approx(wanted)
+    for weight, said in (
+        (own[1:], "but one number per row is needed"),
+        (-own, "sample_weight is missing, infinite or negative in"),
+        (0 * own, "nothing to score: no row has all features and a known target, and a sample_w"),
+    ):
+        with pytest.raises(InputError, match=said):
+            model.score(X, y, sample_weight=weight)
+    with pytest.raises(InputError, match="y has 20 rows and X has"):
+        model.score(X, y[:20])
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("change", "message"),
