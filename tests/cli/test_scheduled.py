@@ -718,6 +718,15 @@ def test_a_lock_that_cannot_be_read_is_no_sign_of_life(content, tmp_path, monkey
     assert Path(f"{store}.lock").read_bytes() == content
 
 
+def test_a_lock_that_is_still_being_written_is_not_that_of_a_dead_run(tmp_path, monkeypatch):
+    store = str(tmp_path / "p.zarr")
+    lock, owner = Path(f"{store}.lock"), lock_owner.Holder.here("abc")
+    lock.touch()  # its run has created it
+    monkeypatch.setattr(time, "sleep", lambda _: lock.write_bytes(owner.content()))
+    cannot_hold("is at work and holds the lock", store, clear=True)
+    assert lock.read_bytes() == owner.content()
+
+
 def left_by_the_dead(store, run):
     """The lock of a run on this machine whose process is gone."""
     gone = json.loads(lock_owner.Holder.here(run).content())

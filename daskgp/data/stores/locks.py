@@ -166,7 +166,8 @@ class _Watch:
     """Repeated checks of one lock, from which its run is judged."""
 
     def __init__(self) -> None:
-        self.content, self.since, self.changes = b"", 0.0, 0
+        self.content: bytes | None = None  # a lock is empty until its run has written it
+        self.since, self.changes = 0.0, 0
 
     def alive(self, content: bytes, holder: Holder) -> bool | None:
         """Return whether the run lives; None as long as that cannot be told."""
