@@ -103,9 +103,9 @@ COSTS = {
 OTHERS = Cost(4e9, 60.0, 0.0, 0.0, 10.0)
 SOLVED = 2.5
 """Floating-point operations of an evaluation of SGPR beside the rows, in cubes of its inputs."""
-SITES, OF_TAILS = 2.0, 30.0
+SITES, OF_TAILS, A_SITE = 2.0, 20.0, 1.5e-5
 """Time of a fit by Gaussian sites, in that of one with Gaussian noise, and that of its passes that
-train nothing where tails are heavy, whose sites take more turns."""
+train nothing where tails are heavy, whose sites take more turns; seconds of a site in a turn."""
 SEARCH_RATE, LEAF = 1e9, 32
 """Differences of features per second in a search for neighbours, and rows of a leaf of its tree."""
 STARTED, NEARER = 4.0, 0.5
@@ -230,6 +230,13 @@ class Candidate:
         """True if the likelihood is one of codes or counts, which has no noise variance."""
         return self.estimator.recipe().codes is not None
 
+    @property
+    def turns(self) -> float:
+        """Expected number of passes over all rows with sites of their likelihood; 1 without."""
+        if self.estimator.recipe().likelihood is None:
+            return 1.0
+        return OF_TAILS if self.robust else SITES
+
     def seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
         """Return the expected time of a fit with a plan to rows with such columns."""
         own, cost, evaluations = self.estimator, COSTS.get(self.method, OTHERS), 0.0
@@ -241,8 +248,8 @@ class Candidate:
             if isinstance(own, VecchiaGP):
                 evaluations *= (2.0 if self.varies else 1.0) * drawn_share(self, plan.rows, rows)
             whole += cost.whole
-        if own.recipe().likelihood is not None:
-            evaluations, whole = SITES * evaluations, (OF_TAILS if self.robust else SITES) * whole
+        if self.turns > 1:
+            evaluations, whole = SITES * evaluations, self.turns * whole
         one = self.one_evaluation(plan, threads)
         blocks = -(-plan.rows // max(plan.block_rows, 1))
         part = min(1.0, SECOND / blocks) if own.train_blocks == "auto" else 1.0
@@ -252,7 +259,8 @@ class Candidate:
             evaluations *= NEARER if own.optimizer is not None and self.holds else 1.0
         if isinstance(own, VecchiaGP):
             seen = min(plan.rows, LEAF * 2**rows.n_features)  # of a query
-            starts += plan.rows * seen * rows.n_features / (SEARCH_RATE * threads)
+            starts += self.turns * plan.rows * seen * rows.n_features / (SEARCH_RATE * threads)
+        starts += A_SITE * (self.turns - 1) * plan.rows
         return starts + (evaluations + whole / part) * one
 
     def opens(self, rows: data.Rows) -> bool:
@@ -387,7 +395,9 @@ def structures(
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
     if profile.series.cycles:
         name = f"matern32 + {len(profile.series.cycles)} periodic * rbf"
-        own = {"noise_variance": profile.series.noise, "max_iter": CYCLE_STEPS}
+        own: dict[str, Any] = {"noise_variance": profile.series.noise, "max_iter": CYCLE_STEPS}
+        if not (base.limits or base.fixed):
+            own["limits"] = profile.series.limits
         found.append(tried(_of_cycles(profile), name, **own))
         if trends:
             name = f"{name}, linear trend"

@@ -15,6 +15,8 @@ MOST_TURNS, CELLS, FINENESS = 4_096, 8, 4
 """Most cycles over the range, cells per turn of the fastest wave, and frequencies per cycle."""
 APART = 1.5
 """Cycles over the range by which lines differ that can be told apart."""
+RESOLVED = 0.5
+"""Cycles over the range to which the frequency of a line is known at least."""
 AROUND, STANDS_OUT = 3.0, 25.0
 """Factor on a frequency within which the spectrum is around it, and how many times a line is above
 the median there."""
@@ -50,6 +52,17 @@ class Series(NamedTuple):
     variance: float = 0.0
     length: float = 0.0
     noise: float = 0.0
+
+    @property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """Limits of the periods of a sum of what is left and of a product with each cycle.
+
+        A range tells frequencies to half a cycle over it.  In training from few turns a cycle might
+        become a trend otherwise.
+        """
+        turns = [self.reach / one.period for one in self.cycles]
+        ends = [(self.reach / (f + RESOLVED), self.reach / (f - RESOLVED)) for f in turns]
+        return {f"{number}.0.period": pair for number, pair in enumerate(ends, 1)}
 
 
 def of_series(x: np.ndarray, y: np.ndarray) -> Series:

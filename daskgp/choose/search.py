@@ -98,6 +98,8 @@ class Search:
     """Rows that the hyper-parameters of the kernel chosen were trained on."""
     learner: str = "exact"
     """Method that has trained them."""
+    plain: bool = False
+    """Whether Student-t noise was no better on many rows."""
 
     def __post_init__(self) -> None:
         self.profile = self.trials.profile
@@ -116,10 +118,10 @@ class Search:
                 start = self._best_structure(common)
             several = [one for one in several if one.method not in out]
             heavy = robust(self.profile, common, rows)
-            if rows > SMALL:  # few of them do not tell how methods compare
-                several = [*several, *heavy]
-            elif best := self._robust(start, heavy):
+            if best := self._robust(start, heavy):
                 return self._with_time_left(best, heavy)
+            if rows > SMALL and not self.plain:
+                several = [*several, *heavy]
             exact = self._as_method(start, several)
             if exact:  # what approximates it cannot be better
                 several = [one for one in several if not one.gaussian]
@@ -151,18 +153,46 @@ class Search:
 
     # -- heavy tails -----------------------------------------------------------------------------
 
-    def _robust(self, start: Tried | None, candidates: Sequence[Candidate]) -> Tried | None:
+    def _robust(self, start: Tried | None, heavy: Sequence[Candidate]) -> Tried | None:
         """Return the trial with Student-t noise of the first method, if Gaussian noise is worse.
 
         It is to be so by the CRPS too, as the density alone says much of a few rows.
         """
-        if start is None:
+        if start is None or not heavy:
             return None
+        if self.profile.rows > SMALL:
+            return self._robust_of_many(start, heavy[0])
         left = self.trials.left / self.trials.rules.seconds
         with self.trials.within(1 - left + ROBUST if math.isfinite(left) else SEARCH):
-            found = self._trials(self._if_possible(candidates[:1]), start.trial.rows, SEARCH)
+            found = self._trials(self._if_possible(heavy[:1]), start.trial.rows, SEARCH)
         better = [one for one in found if start.surely_worse(one)]
         return next((one for one in better if one.surely_closer(start)), None)
+
+    def _robust_of_many(self, start: Tried, heavy: Candidate) -> Tried | None:
+        """Return the trial on many rows with Student-t noise, if the same with Gaussian is worse.
+
+        Few rows may have heavy tails because they do not tell f, and are asked first.
+        """
+        first = self._begun(heavy, start)
+        usual = self._begun(heavy.having(likelihood="gaussian"), start)
+        if start.kernel is None or not self._if_possible([first.held()]):
+            return None
+        self.learned, self.learner = start.trial.rows, start.trial.method
+        before = self.trials.spent
+        found = self._holding([first], start.trial.rows, SEARCH)
+        if not (found and _tailed(start, found[0])):
+            self.trials.spent = before  # it took little, and is to shut out nothing
+            return None
+        pair = self._holding([usual, first], self.trials.most_rows, HELD)
+        if len(pair) < 2:
+            return None
+        self.plain = not _tailed(*pair)
+        if self.plain:
+            return None
+        self.holds, self.holding = True, self.learned
+        best = self._with_sizes(pair[1])
+        self.holds = False
+        return best
 
     # -- what time is left for -------------------------------------------------------------------
 
@@ -191,7 +221,8 @@ class Search:
         new = [one for one in candidates if _label(one) not in tried and self._possible_one(one)]
         if kept := self.trials.first_kept(new, best.trial.rows):
             return kept  # a search that goes on makes the same steps
-        for one in new:
+        # what takes turns with the sites of heavy tails holds them where there is no room
+        for one in (one for new in new for one in ([new, new.held()] if new.robust else [new])):
             pace, back = self.trials.pace(one.method), self._time_of_last(one)
             if pace * self.trials.expected([one], best.trial.rows) + back > self.trials.left:
                 continue
@@ -257,8 +288,14 @@ class Search:
         return MARGIN * self.trials.pace(candidate.method) * seconds
 
     def _time_of_last(self, candidate: Candidate) -> float:
-        """Return the seconds that are kept for the last fit of a candidate."""
-        return min(self._seconds_of_last(candidate), (1 - SEARCH) * self.trials.rules.seconds)
+        """Return the seconds that are kept for the last fit of a candidate.
+
+        With heavy tails it trains nothing where these are too few for all of the training.
+        """
+        seconds, most = self._seconds_of_last(candidate), (1 - SEARCH) * self.trials.rules.seconds
+        if candidate.robust and seconds > most:
+            seconds = self._seconds_of_last(candidate.held())
+        return min(seconds, most)
 
     def _refined(self, best: Tried) -> Tried:
         """Return the best of a trial and those with other kernels and sizes, as these improve."""
@@ -714,6 +751,11 @@ def spread_varies(found: HeldOut) -> bool:
     rest = squares - design @ np.linalg.lstsq(design, squares, rcond=None)[0]
     explained = 1 - float(rest.var()) / total
     return explained / (k - 1) > SURE_RATIO * (1 - explained) / (n - k)
+
+
+def _tailed(gaussian: Tried, robust: Tried) -> bool:
+    """Return True if Student-t noise is better on average, and on most rows."""
+    return robust.mean < gaussian.mean and robust.mostly_better(gaussian)
 
 
 def _takes_trend(candidate: Candidate) -> bool:

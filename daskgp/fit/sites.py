@@ -104,14 +104,21 @@ class Sums(NamedTuple):
         return Sums(value, slope, self.shifted + other.shifted, self.rows + other.rows)
 
     def moved(self, likelihood: Likelihood) -> Likelihood:
-        """Return the likelihood with parameters a Newton step further up."""
-        if not len(self.slope):
-            return likelihood
+        """Return the likelihood with parameters a Newton step further up.
+
+        Those that would leave their bounds stay there, and the others move as if they were fixed.
+        """
         logs, limits = likelihood.log_parameters, likelihood.log_bounds
-        values, vectors = self._curvature
+        outwards = np.where(self.slope > 0, limits[:, 1] - logs, logs - limits[:, 0])
+        free = np.flatnonzero(outwards > 0)
+        if not len(free):
+            return likelihood
+        values, vectors = np.linalg.eigh(self._curvature[np.ix_(free, free)])
         values = np.maximum(np.abs(values), 1e-6 * max(self.rows, 1))
-        step = np.clip(vectors @ ((vectors.T @ self.slope) / values), -REACH, REACH)
-        return likelihood.with_log_parameters(np.clip(logs + step, *limits.T))
+        step = np.zeros(len(logs))
+        step[free] = vectors @ ((vectors.T @ self.slope[free]) / values)
+        moved = np.clip(logs + np.clip(step, -REACH, REACH), *limits.T)
+        return likelihood.with_log_parameters(moved)
 
     def errors(self, likelihood: Likelihood) -> np.ndarray:
         """Return the standard errors of the logs of parameters (k,) under q.
@@ -120,18 +127,17 @@ class Sums(NamedTuple):
         """
         if not len(self.slope):
             return np.empty(0)
-        values, vectors = self._curvature
+        values, vectors = np.linalg.eigh(self._curvature)
         inverse = np.divide(1.0, values, where=values > 0, out=np.full(len(values), np.nan))
         logs, limits = likelihood.log_parameters, likelihood.log_bounds
         inside = np.abs(logs[:, None] - limits).min(axis=1) > AT_BOUND
         return np.where(inside, np.sqrt((vectors**2) @ inverse), np.nan)
 
     @property
-    def _curvature(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and eigenvectors of the negative Hessian by the logs of parameters."""
+    def _curvature(self) -> np.ndarray:
+        """Negative Hessian (k, k) by the logs of parameters."""
         curvature = (self.slope - self.shifted) / SHIFT
-        values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
-        return values, vectors
+        return np.asarray(0.5 * (curvature + curvature.T))
 
 
 Solve: TypeAlias = Callable[

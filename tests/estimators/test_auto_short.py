@@ -87,6 +87,10 @@ def test_a_kernel_of_one_column_may_repeat_and_others_begin_where_the_first_has_
     found = {one.structure: one.estimator for one in several}
     both = found["matern32 + 2 periodic * rbf"].kernel
     assert [part.parts[0].period for part in both.parts[1:]] == [365.25, 7.0]
+    trained = {name: one.limits for name, one in found.items() if "periodic" in name}
+    assert [*trained.values()] == [series.limits] * 2
+    asked = structures(daskgp.ExactGP(limits={"variance": (1, 2)}), profile, first, 0.2)
+    assert {str(one.estimator.limits) for one in asked} == {"{'variance': (1, 2)}"}
     rbf = found["rbf (ard)"]
     assert (rbf.kernel.lengthscale, rbf.kernel.variance, rbf.noise_variance) == ((2.0,), 3.0, 0.2)
 
@@ -130,6 +134,18 @@ def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
     found = cycles.of_series(t, y).cycles
     assert [one.period for one in found] == pytest.approx([365, 7], rel=0.02)
     assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
+
+
+@pytest.mark.parametrize("mean", ["constant", "linear"])
+def test_a_cycle_of_few_turns_becomes_no_trend(mean):
+    t = np.arange(0.0, 600, 5)
+    y = 0.004 * t + np.sin(t / 400) + 0.15 * np.random.default_rng(0).standard_normal(len(t))
+    series = Series((Cycle(365.0, 0.5),), 600.0, 0.1, 20.0, 0.05)
+    profile = profiling.Profile(len(t), ("t",), (), (), "measured", 0.0, series=series)
+    tried = structures(daskgp.ExactGP(progress=False), profile, kernels.Matern32())
+    own = next(one.estimator for one in tried if one.cyclic and one.estimator.mean == mean)
+    period = own.fit(t[:, None], y).kernel_.parts[1].parts[0].period
+    assert abs(600 / period - 600 / 365) <= 0.5 + 1e-9
 
 
 @pytest.mark.parametrize("periods", [(61.3,), (9.67, 9.49), (365.25, 29.53, 7.0)])
@@ -433,7 +449,24 @@ def test_where_tails_are_heavy_a_few_rows_do_not_hide_what_is_worse():
     assert not other.surely_worse(one, heavy=True)
 
 
-def test_with_many_rows_student_t_noise_is_compared_as_other_methods_are(monkeypatch):
+def heavy_tails(monkeypatch):
+    monkeypatch.setattr(searching, "SMALL", 100)
+    monkeypatch.setattr(searching, "STRUCTURE_ROWS", 300)
+    X, y, _ = waves(600)
+    y += 0.1 * np.random.default_rng(1).standard_t(1.5, 600)
+    own = {"kernel": "matern52", "progress": False}
+    return daskgp.AutoGP(time_budget=150, **own).fit(X, y).leaderboard_
+
+
+def test_with_many_rows_student_t_noise_is_all_that_follows_where_it_does_better(monkeypatch):
+    board = heavy_tails(monkeypatch)
+    assert board.best.settings.get("likelihood") == "student-t"
+    methods = [trial for trial in board if trial.stage == "method" and trial.method != "mean"]
+    plain = [trial for trial in methods if "likelihood" not in trial.settings]
+    assert [(trial.rows, trial.settings["n_inducing"]) for trial in plain] == [(480, 128)]
+
+
+def test_what_few_rows_alone_say_of_heavy_tails_is_not_believed(monkeypatch):
     compared = []
 
     def noted(self, candidates, *given):
@@ -441,9 +474,30 @@ def test_with_many_rows_student_t_noise_is_compared_as_other_methods_are(monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(searching.Search, "_rounds", noted)
-    monkeypatch.setattr(searching, "SMALL", 100)
-    X, y, _ = waves(200)
-    y[::12] += 6
+    few = lambda self, other: self.trial.rows < 400  # noqa: E731
+    monkeypatch.setattr(trying.Tried, "mostly_better", few)
     with pytest.raises(KeyboardInterrupt):
-        daskgp.AutoGP(time_budget=40, progress=False, kernel="matern52").fit(X, y)
-    assert any(one.robust for one in compared)
+        heavy_tails(monkeypatch)
+    assert compared
+    assert not any(one.robust for one in compared)
+
+
+def test_a_training_with_heavy_tails_is_not_begun_where_it_would_end_early():
+    X, y, _ = waves(4_000, 6)
+    rows = data.rows_of(X, y, None, True)
+    kernel = kernels.Matern52(tuple(np.ones(6)), 1.0, ard=True)
+    tailed = Candidate("method", daskgp.SGPR(kernel, likelihood="student-t", n_inducing=128))
+    executor = Executor.current(False)
+    plans = [plan_of(one.estimator, rows, executor) for one in (tailed, tailed.held())]
+    whole, held = (
+        one.seconds(plan, 1, rows) for one, plan in zip((tailed, tailed.held()), plans, strict=True)
+    )
+    found = SimpleNamespace(
+        next=lambda: tailed,
+        held_out=SimpleNamespace(y=y[:, None]),
+    )
+    for left, trained in ((1.2 * (whole + held), True), (held + 0.5 * whole, False)):
+        own = SimpleNamespace(executor=executor, left=left, kept=None)
+        own.slowness = own.pace = lambda method: 1.0
+        last = daskgp.AutoGP(progress=False)._last(found, rows, own)
+        assert (last.optimizer is not None) == trained

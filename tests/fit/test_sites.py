@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from scipy.stats import t as student
 from sklearn.base import clone
 
 import daskgp
@@ -944,6 +945,23 @@ def test_outliers_are_noise_from_the_first_fit_on():
     y[::13] += 3.0
     model = daskgp.ExactGP("matern52()", likelihood="student-t", tol=2.0, progress=False)
     assert np.abs(model.fit(X, y).predict(X) - f).mean() < 0.12
+
+
+def test_the_scale_is_the_best_one_where_the_degrees_of_freedom_are_at_their_bound():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(300, 2))
+    y = np.sin(5 * X[:, 0]) + 0.02 * rng.standard_cauchy(300)
+    model = daskgp.ExactGP(KERNEL, likelihood="student-t", tol=1e-3, **FIXED).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    x, w = np.polynomial.hermite_e.hermegauss(20)
+    f = mean[:, None] + std[:, None] * x
+
+    def expected(scale):
+        return (student.logpdf(y[:, None], df, loc=f, scale=scale) @ w).sum()
+
+    df, scale = model.likelihood_.df, model.likelihood_.scale * model.solved_.latent_unit
+    assert df == pytest.approx(2.1)
+    assert expected(scale) > max(expected(scale * factor) for factor in (0.9, 1.1))
 
 
 def test_measured_values_have_the_kernel_of_gaussian_noise_whatever_their_spread():
