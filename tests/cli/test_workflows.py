@@ -232,7 +232,7 @@ def test_compare_models_has_a_line_for_each(stores, here, scheduler):
         (
             "fit.py",
             'data = "a"\noutput = "b"\nmodel = "sgpr"\nsettings = { n_induced = 3 }',
-            "unexpected keyword argument 'n_induced'",
+            "settings of sgpr: unknown setting 'n_induced' of SGPR: did you mean 'n_inducing'?",
         ),
         ("cross_validate.py", 'data = "gone.zarr"\nmodel = "sgpr"', "gone.zarr"),
         (
