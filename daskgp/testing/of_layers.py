@@ -62,7 +62,8 @@ def _inverse(layer: Layer) -> None:
 def _moments(layer: Layer) -> None:
     inner, at = inside()
     assert inner.variance is not None
-    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    nodes = np.linspace(-9.0, 9.0, 20_001)  # so many as outward may have a kink
+    weights = np.exp(-0.5 * nodes**2)
     weights = weights / weights.sum()
     values = layer.outward(inner.mean + np.sqrt(inner.variance)[:, None] * nodes)
     mean = values @ weights
@@ -105,9 +106,9 @@ def _distribution(layer: Layer) -> None:
         assert (low <= high).all(), "a quantile is below that of a smaller level"
     for level, y in zip(LEVELS, quantiles, strict=True):
         above = np.asarray(found.exceedance(y))
-        exact = not np.array_equal(y, np.rint(y))  # whole numbers have steps
+        reached = np.asarray(found.exceedance(np.nextafter(y, -np.inf)))  # more if y has a mass
         assert (above <= 1 - level + 1e-8).all(), f"quantile({level}) is exceeded more often"
-        assert (above >= 1 - level - 1e-8).all() or not exact, f"quantile({level}) is too far out"
+        assert (reached >= 1 - level - 1e-8).all(), f"quantile({level}) is too far out"
 
 
 def _why_not_stored(layer: Layer) -> str | None:
