@@ -62,8 +62,11 @@ def test_looking_shows_that_a_smooth_model_takes_structure_for_noise(tmp_path):
 
 @pytest.mark.slow
 def test_checking_shows_which_folds_are_like_gaps_and_a_spread_that_holds(tmp_path, capsys):
-    scores, checks = example("checking").main(rows=600, folder=tmp_path)
-    gaps, random, blocks = (own["rmse"] for own in scores.values())
+    checking, errors = example("checking"), []
+    for seed in (1, 2, 3):  # one small field may have luck
+        scores, checks = checking.main(rows=600, folder=tmp_path, seed=seed)
+        errors.append([own["rmse"] for own in scores.values()])
+    gaps, random, blocks = np.mean(errors, axis=0)
     assert abs(blocks - gaps) < abs(random - gaps)
     plain, learned = (found.scores for found in checks.values())
     assert abs(learned["z_variance"] - 1) < abs(plain["z_variance"] - 1)
