@@ -390,7 +390,18 @@ class Search:
         shared = [one for one in found if "one lengthscale" in one.candidate.structure]
         simple = [*shared, first, *found]
         heavy = self.profile.heavy
-        return next(one for one in simple if not one.surely_worse(best, heavy))
+        chosen = next(one for one in simple if not one.surely_worse(best, heavy))
+        return self._with_mean(chosen, found)
+
+    def _with_mean(self, best: Tried, others: Sequence[Tried]) -> Tried:
+        """Return a trial, or in a forecast that of the same kernel whose trend or mean does better.
+
+        There none is simpler: a forecast without a trend returns to the mean.
+        """
+        if not self.trials.rules.forecast:
+            return best
+        alike = [one for one in others if one.trial.kernel == best.trial.kernel]
+        return min(alike, key=lambda one: one.mean)
 
     def _trials_of_structures(
         self, first: Tried, others: Sequence[Candidate], rows: int, share: float

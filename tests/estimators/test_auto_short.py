@@ -136,6 +136,20 @@ def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
     assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
 
 
+@pytest.mark.parametrize("forecast", [True, False])
+def test_a_trend_of_a_forecast_is_taken_where_it_does_better_though_it_may_be_chance(forecast):
+    def trial(kernel, score):
+        loss = score + np.random.default_rng(0).standard_normal(200)
+        named = SimpleNamespace(kernel=kernel)
+        return trying.Tried(named, None, loss, None, None, None)
+
+    plain, trend, other = trial("matern32", 0.1), trial("matern32", 0.0), trial("rbf", -1.0)
+    rules = SimpleNamespace(forecast=forecast)
+    search = searching.Search(SimpleNamespace(rules=rules, profile=None))
+    found = search._with_mean(plain, [plain, trend, other])
+    assert found is (trend if forecast else plain)
+
+
 @pytest.mark.parametrize("mean", ["constant", "linear"])
 def test_a_cycle_of_few_turns_becomes_no_trend(mean):
     t = np.arange(0.0, 600, 5)
