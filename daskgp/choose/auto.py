@@ -379,7 +379,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         self._after = slowness * held.seconds(plan, threads, rows) if candidate.holds else 0.0
         left = trials.left
         more: dict[str, Any] = {}
-        left_out = slowness * candidate.left_out_seconds(plan, threads)
+        left_out = slowness * candidate.left_out_seconds(plan, threads, rows)
         y = found.held_out.y
         varies = bool(np.any(np.fmax.reduce(y) > np.fmin.reduce(y)))  # else no error tells it
         learns = varies and self._left_out_tell and candidate.learns_spread(rows)

@@ -108,6 +108,8 @@ SITES, OF_TAILS, A_SITE = 2.0, 20.0, 1.5e-5
 train nothing where tails are heavy, whose sites take more turns; seconds of a site in a turn."""
 SEARCH_RATE, LEAF = 1e9, 32
 """Differences of features per second in a search for neighbours, and rows of a leaf of its tree."""
+ALONE = 2e-3
+"""Seconds of the prediction of a row that is left out from its neighbours, among all rows."""
 STARTED, NEARER = 4.0, 0.5
 """Divisor of the time of starts, and factor on evaluations, of a fit whose kernel has all
 hyper-parameters."""
@@ -258,8 +260,8 @@ class Candidate:
             starts /= STARTED
             evaluations *= NEARER if own.optimizer is not None and self.holds else 1.0
         if isinstance(own, VecchiaGP):
-            seen = min(plan.rows, LEAF * 2**rows.n_features)  # of a query
-            starts += self.turns * plan.rows * seen * rows.n_features / (SEARCH_RATE * threads)
+            seen = _seen(plan, rows) * rows.n_features
+            starts += self.turns * plan.rows * seen / (SEARCH_RATE * threads)
         starts += A_SITE * (self.turns - 1) * plan.rows
         return starts + (evaluations + whole / part) * one
 
@@ -273,9 +275,12 @@ class Candidate:
             return True
         return not isinstance(kernel, Kernel) or bool(left_open(kernel, rows.n_features).any())
 
-    def left_out_seconds(self, plan: Plan, threads: int) -> float:
+    def left_out_seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
         """Return the expected time of predictions of rows that are left out one by one."""
-        own = self.predicting_seconds(plan, threads, min(LEFT_OUT, plan.rows))
+        number = min(LEFT_OUT, plan.rows)
+        if isinstance(self.estimator, VecchiaGP):
+            return number * ALONE * _seen(plan, rows) / (plan.rows * threads)
+        own = self.predicting_seconds(plan, threads, number)
         return own or BESIDE * self.one_evaluation(plan, threads)
 
     def predicting_seconds(self, plan: Plan, threads: int, number: int) -> float:
@@ -322,6 +327,11 @@ def hyperparameters_of(candidate: Candidate, rows: data.Rows) -> int:
         own, (recipe, rows) = rows.n_targets, joint.planned(recipe, rows)
     kernel = recipe.kernel(rows).resolve(np.ones(rows.n_features), 1.0)
     return own + len(kernel.parameter_names)
+
+
+def _seen(plan: Plan, rows: data.Rows) -> int:
+    """Return the number of rows that the search for the neighbours of one looks at."""
+    return int(min(plan.rows, LEAF * 2**rows.n_features))
 
 
 def drawn_share(candidate: Candidate, n: int, rows: data.Rows) -> float:

@@ -284,7 +284,7 @@ class Search:
         rows, threads = self.trials.rows, self.trials.executor.threads()
         plan = plan_of(candidate.estimator, rows, self.trials.executor)
         seconds = candidate.seconds(plan, threads, rows)
-        seconds += candidate.left_out_seconds(plan, threads)
+        seconds += candidate.left_out_seconds(plan, threads, rows)
         return MARGIN * self.trials.pace(candidate.method) * seconds
 
     def _time_of_last(self, candidate: Candidate) -> float:
@@ -590,7 +590,9 @@ class Search:
         trials, held = self.trials, candidate.held()
         plan = plan_of(held.estimator, trials.rows, trials.executor)
         threads = trials.executor.threads()
-        last = held.seconds(plan, threads, trials.rows) + held.left_out_seconds(plan, threads)
+        last = held.seconds(plan, threads, trials.rows) + held.left_out_seconds(
+            plan, threads, trials.rows
+        )
         left = trials.left / trials.pace(candidate.method) - last
         while rows > FIRST_ROWS and trials.expected([held], rows) > left:
             if trials.first_kept([held], rows):

@@ -343,6 +343,15 @@ def test_what_takes_long_though_it_holds_waits_for_the_time_that_is_left(monkeyp
     assert "lma" not in tried
 
 
+@pytest.mark.parametrize(("features", "least", "most"), [(2, 0.0, 0.1), (10, 1.0, 3.0)])
+def test_rows_of_many_features_that_are_left_out_are_known_to_take_long(features, least, most):
+    given = data.rows_of(*waves(8_000, features)[:2], None, True)
+    kernel = kernels.Matern32((1.0,) * features, 1.0, ard=True)
+    own, executor = Candidate("method", daskgp.VecchiaGP(kernel)), Executor.current(False)
+    plan = plan_of(own.estimator, given, executor)
+    assert least <= own.left_out_seconds(plan, 1, given) <= most
+
+
 def test_the_exact_gp_is_tried_on_fewer_rows_where_there_is_no_time_for_its_last_fit():
     given = data.rows_of(*waves(10_000)[:2], None, True)
     own = Candidate("method", daskgp.ExactGP(kernels.Matern32((1.0, 1.0), 1.0, ard=True)))
@@ -352,7 +361,7 @@ def test_the_exact_gp_is_tried_on_fewer_rows_where_there_is_no_time_for_its_last
     trials.first_kept = lambda several, rows: None
     held, threads = own.held(), trials.executor.threads()
     plan = plan_of(held.estimator, given, trials.executor)
-    last = held.seconds(plan, threads, given) + held.left_out_seconds(plan, threads)
+    last = held.seconds(plan, threads, given) + held.left_out_seconds(plan, threads, given)
     for left, wanted in ((4.0, 8_000), (2.0, 4_000), (-1.0, 4_000)):
         trials.left = 2 * (last + left)
         assert searching.Search(trials)._rows_in_time(own, 8_000) == wanted
