@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -19,11 +20,12 @@ from daskgp.cli.options import (
     store_options,
 )
 from daskgp.cli.run import command, note, numeric, result
+from daskgp.errors import SettingError
 
 
 @command()
 @click.argument("data")
-@estimator_options
+@estimator_options("auto (exact for up to 2,000 rows, else vecchia)")
 @column_options("Column to predict, or several: a,b; DATA then is a grid or a table.")
 @click.option(
     "--folds",
@@ -72,9 +74,10 @@ def cross_validate(
     """Fit a model to parts of DATA, and score its predictions of the other rows.
 
     DATA is a dataset store, or with --target any source of `daskgp convert`, such as a csv.
-    Without --model the method is exact for up to 2,000 rows and vecchia for more, as in
-    `interpolate`.  Folds are random rows; --groups, --blocks or --time hold out rows that are
-    farther from the others.  A column of --groups is not a feature unless --features names it.
+    Without --model nothing is searched: the method is exact for up to 2,000 rows and vecchia for
+    more, as in `interpolate`.  The method that the search of `fit` has chosen may be named.  Folds
+    are random rows; --groups, --blocks or --time hold out rows that are farther from the others.  A
+    column of --groups is not a feature unless --features names it.
     """
     cluster.check()
     from daskgp import plot
@@ -117,11 +120,31 @@ def _method(data: str, columns: dict[str, Any], described: Model) -> str:
     from daskgp.cli.settings import read_config
     from daskgp.maps.kriging import method_for
 
-    in_file = None if described.config is None else read_config(described.config)[0]
+    config = described.config
+    in_file, settings = (None, {}) if config is None else read_config(config)
     name = described.model or in_file or AUTO
     if name != AUTO:
         return name
-    return method_for(_known(data, columns))
+    found = method_for(_known(data, columns))
+    _refuse_search((*settings, *(text.partition("=")[0] for text in described.assignments)), found)
+    return found
+
+
+def _refuse_search(names: Iterable[str], method: str) -> None:
+    """Raise SettingError for a setting of AutoGP that the method which stands for it lacks."""
+    from inspect import signature
+
+    from daskgp.choose.auto import AutoGP
+    from daskgp.estimators import ESTIMATORS
+
+    own = {*signature(AutoGP).parameters} - {*signature(ESTIMATORS[method]).parameters}
+    for name in names:
+        if name.strip() in own:
+            raise SettingError(
+                f"{name.strip()} is a setting of the search of `daskgp fit`: cross-validate has no "
+                f"search and auto is {method} here, so leave it out, or fit first and name the "
+                "method that the search has chosen by --model"
+            )
 
 
 def _known(data: str, columns: dict[str, Any]) -> int:

@@ -41,7 +41,7 @@ SMALL_FILE = 2**18
 @command()
 @click.argument("data")
 @click.argument("model_store", metavar="MODEL")
-@estimator_options
+@estimator_options()
 @search_options
 @column_options("Column to fit, or several: a,b; DATA then is a grid or a table.")
 @click.option("--report", metavar="FILE", help="Also write a report of the fit, as HTML.")

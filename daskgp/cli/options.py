@@ -55,34 +55,36 @@ class Model(NamedTuple):
     mean: str | None
 
 
-estimator_options = _as_one(
-    "described",
-    Model,
-    click.option(
-        "--model",
-        metavar="NAME",
-        help=f"Method: auto, which chooses one, {', '.join(MODELS[:-1])} or {MODELS[-1]}.  "
-        "[default: auto]",
-    ),
-    click.option(
-        "--mean",
-        metavar="MEAN",
-        help="Mean function: zero, constant, linear, ols, or columns of a trend: a,b.  "
-        "[default: constant]",
-    ),
-    click.option(
-        "--set",
-        "assignments",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Setting of the model, such as n_inducing=512; overrides --config. Repeatable.",
-    ),
-    click.option(
-        "--config",
-        metavar="FILE",
-        help="TOML file with model at the top and settings under [settings].",
-    ),
-)
+def estimator_options(auto: str = "auto, which chooses one") -> Callable[[F], F]:
+    """Return what adds the options of a model to a command; ``auto`` says what that name means."""
+    return _as_one(
+        "described",
+        Model,
+        click.option(
+            "--model",
+            metavar="NAME",
+            help=f"Method: {auto}, {', '.join(MODELS[:-1])} or {MODELS[-1]}.  [default: auto]",
+        ),
+        click.option(
+            "--mean",
+            metavar="MEAN",
+            help="Mean function: zero, constant, linear, ols, or columns of a trend: a,b.  "
+            "[default: constant]",
+        ),
+        click.option(
+            "--set",
+            "assignments",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Setting of the model, such as n_inducing=512; overrides --config. Repeatable.",
+        ),
+        click.option(
+            "--config",
+            metavar="FILE",
+            help="TOML file with model at the top and settings under [settings].",
+        ),
+    )
+
 
 search_options = _as_one(
     "search",

@@ -23,7 +23,7 @@ from daskgp.cli.run import command, note, result
 
 @command()
 @click.argument("data")
-@estimator_options
+@estimator_options()
 @column_options("Column to fit, or several: a,b; DATA then is a grid or a table.")
 @json_option
 @click.option(

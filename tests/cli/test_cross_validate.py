@@ -126,6 +126,21 @@ def test_what_does_not_fit_is_told_in_one_line(csv, here, options, said):
     assert said in refused("cross-validate", csv, "--target", "temp", *options)
 
 
+def test_auto_is_said_to_be_a_method_and_no_search(csv, here):
+    told = " ".join(invoke("cross-validate", "--help").stdout.split())
+    assert "auto (exact for up to 2,000 rows, else vecchia)" in told
+    assert "which chooses" not in told
+    given = ("--target", "temp", "--features", "lon,lat", "--set", "time_budget=10")
+    for named in ((), ("--model", "auto")):
+        line = refused("cross-validate", csv, *given, *named)
+        assert "time_budget is a setting of the search of `daskgp fit`" in line
+        assert "auto is exact here" in line
+    (csv.parent / "auto.toml").write_text('model = "auto"\n[settings]\ncandidates = ["sgpr"]\n')
+    line = refused("cross-validate", csv, *given[:4], "--config", csv.parent / "auto.toml")
+    assert "candidates is a setting of the search" in line
+    assert "of model 'exact'" in refused("cross-validate", csv, *given, "--model", "exact")
+
+
 def test_rows_without_a_group_are_told(csv, here):
     table = stations()
     table["site"] = np.repeat(np.arange(12.0), 6)
