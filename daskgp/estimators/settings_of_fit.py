@@ -53,4 +53,7 @@ def _same(one: Any, other: Any) -> bool:
     plain = str | Number | Kernel | set | frozenset | None
     if isinstance(one, plain) or isinstance(other, plain):
         return isinstance(one, plain) and isinstance(other, plain) and bool(one == other)
-    return np.array_equal(np.asarray(one), np.asarray(other))
+    try:
+        return np.array_equal(np.asarray(one), np.asarray(other))
+    except ValueError:  # lists that are no array, such as those with rows of several lengths
+        return bool(one == other)

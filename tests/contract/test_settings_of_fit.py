@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -218,3 +219,14 @@ def test_the_model_that_was_chosen_is_guarded_too():
 def test_values_that_mean_the_same(one, two, same):
     assert settings_of_fit._same(one, two) is same
     assert settings_of_fit._same(two, one) is same
+
+
+def test_lists_that_are_no_array_are_compared():
+    nested = []
+    for _ in range(100):
+        nested = [nested]
+    for value in ([[1.0], [2.0, 3.0]], nested):
+        form = SimpleNamespace(get_params=lambda deep, value=value: {"given": value})
+        settings_of_fit.check(form, settings_of_fit.of(form), ())
+        with pytest.raises(SettingError, match="but the model was fitted with given="):
+            settings_of_fit.check(form, {"given": [[1.0], [2.0, 4.0]]}, ())
