@@ -136,6 +136,44 @@ def test_cycles_are_found_one_after_another_beside_a_trend_and_outliers():
     assert [one.variance for one in found] == pytest.approx([0.5, 0.065], rel=0.2)
 
 
+@pytest.mark.parametrize(
+    ("method", "size", "left", "taken"),
+    [
+        ("exact", 800, 10.0, True),
+        ("exact", 2_000, 10.0, True),
+        ("sgpr", 400, 10.0, True),
+        ("sgpr", 2_000, 10.0, False),  # which had more rows
+        ("lma", 400, 10.0, False),  # no candidate
+        ("exact", 800, 1e-6, False),  # no time for its last fit
+    ],
+)
+def test_no_method_is_chosen_that_a_kernel_on_fewer_rows_is_better_than(method, size, left, taken):
+    def trial(method, rows, score):
+        loss = score + np.random.default_rng(0).standard_normal(200)
+        candidate = Candidate("method", daskgp.ExactGP(kernels.RBF(1.0, 1.0)))
+        own = SimpleNamespace(method=method, rows=rows)
+        return trying.Tried(own, candidate, loss, None, kernels.RBF(1.0, 1.0), 0.1)
+
+    best, other = trial("vecchia", 1_000, 0.3), trial(method, size, 0.2)
+    given = data.rows_of(*waves(3_000)[:2], None, True)
+    several = [best, other]
+    trials = SimpleNamespace(rows=given, executor=Executor.current(False), profile=None)
+    trials.tried, trials.left, trials.pace = several, left, lambda method: 1.0
+    trials.rules, trials.fits = SimpleNamespace(seconds=30.0), lambda *own: True
+    found = searching.Search(trials)._overtaken(best, {"exact", "sgpr", "vecchia"})
+    assert found is (other if taken else best)
+
+
+def test_what_approximates_the_exact_gp_is_not_tried_beside_it_on_all_rows_of_a_fold():
+    def trial(method, rows):
+        own = SimpleNamespace(method=method, rows=rows)
+        return trying.Tried(own, None, np.zeros(9), None, None, None)
+
+    search = searching.Search(SimpleNamespace(most_rows=1_000, profile=None))
+    found = [trial("exact", 1_000), trial("exact", 999), trial("vecchia", 1_000), None]
+    assert [search._has_all(one) for one in found] == [True, False, False, False]
+
+
 @pytest.mark.parametrize("forecast", [True, False])
 def test_a_trend_of_a_forecast_is_taken_where_it_does_better_though_it_may_be_chance(forecast):
     def trial(kernel, score):
