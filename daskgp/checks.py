@@ -68,11 +68,17 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
     >>> meant("rbff", ["rbf"], "choose rbf"), meant("x", ["rbf"], "choose rbf")
     ("did you mean 'rbf'? Choose rbf", 'choose rbf')
     """
+    near = nearest(name, known)
+    if near is None:
+        return otherwise
+    return f"did you mean {near!r}? {otherwise[:1].upper()}{otherwise[1:]}".rstrip()
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like another one, None where none is."""
     names = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.strip().lower(), names, n=1)
-    if not close:
-        return otherwise
-    return f"did you mean {names[close[0]]!r}? {otherwise[:1].upper()}{otherwise[1:]}".rstrip()
+    return names[close[0]] if close else None
 
 
 OF_METHODS = {

@@ -128,12 +128,14 @@ def _at(maps: Any, places: Sequence[str], what: str) -> tuple[Any, dict[str, str
 
 def _refuse_more(fields: Any, what: str) -> None:
     """Raise InputError for fields of more dimensions than a figure has."""
-    from daskgp.plot.places import OF_PREDICTIONS
+    from daskgp.plot.places import OF_PREDICTIONS, in_plane
 
     for field in fields.data_vars.values():
         dims = [str(d) for d in field.dims if field.sizes[d] > 1 and d not in OF_PREDICTIONS]
         if len(dims) > 2:
-            example = f"--at {dims[0]}={_text(field[dims[0]].values[0])}"
+            others = [dim for dim in dims if not in_plane(field[dim])]
+            others = others if len(others) == len(dims) - 2 else dims[:-2]
+            example = " ".join(f"--at {dim}={_text(field[dim].values[0])}" for dim in others)
             raise InputError(
                 f"{what} has the dimensions {', '.join(dims)}, but a figure shows two: choose "
                 f"a value of each of the others, such as {example}"

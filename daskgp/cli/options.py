@@ -343,12 +343,13 @@ output_options = _as_one(
     click.option(
         "--quantiles",
         metavar="A,B",
-        help="For a grid: also write quantiles of y at these levels, such as 0.05,0.95.",
+        help="For a grid or a csv: also write quantiles of y at these levels, such as 0.05,0.95.",
     ),
     click.option(
         "--exceedance",
         metavar="T",
-        help="For a grid: also write the probability that y exceeds T; for several targets T,U.",
+        help="For a grid or a csv: also write the probability that y exceeds T; for several "
+        "targets T,U.",
     ),
     click.option(
         "--samples",

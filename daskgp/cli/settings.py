@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 import numpy as np
 
 from daskgp import checks, kernels
-from daskgp.checks import meant, shown, unknown_setting
-from daskgp.cli.methods import AUTO
+from daskgp.checks import OF_METHODS, meant, nearest, shown, unknown_setting
+from daskgp.cli.methods import AUTO, MODELS
 from daskgp.cli.run import numeric
 from daskgp.errors import SettingError
 from daskgp.registry import IMPORT
@@ -118,7 +118,8 @@ def seconds_of(text: str) -> float:
         seconds = 0.0
     if not seconds > 0:
         raise SettingError(
-            f"--time-budget is {text!r}: give seconds, or a time such as 90s, 10min or 2h"
+            f"--time-budget is {text!r}: give seconds greater than 0, or a time such as 90s, 10min "
+            "or 2h"
         )
     return seconds
 
@@ -187,11 +188,32 @@ def typed_settings(
     hints = get_type_hints(estimator)
     for name in given:
         if name not in known:
-            raise SettingError(unknown_setting(name, f"model {shown(model)}", known))
+            told = unknown_setting(name, f"model {shown(model)}", known)
+            raise SettingError(_of_single(name, known) or told if model == AUTO else told)
     return {
         name: _fields(path) if (path := _path(name, value)) else _typed(name, value, hints[name])
         for name, value in given.items()
     }
+
+
+def _of_single(name: str, known: Sequence[str]) -> str | None:
+    """Return the line of a setting that is none of auto but of single methods, if it is."""
+    from daskgp.estimators import ESTIMATORS
+
+    if name in OF_METHODS or nearest(name, known):
+        return None
+    first = {
+        key: one
+        for one in reversed(MODELS)
+        for key in inspect.signature(ESTIMATORS[one]).parameters
+    }
+    near = nearest(name, first)
+    if near is None:
+        return None
+    return (
+        f"unknown setting {shown(name)} of model {AUTO!r}: {near!r} is a setting of single "
+        f"methods: name one, such as --model {first[near]}, or leave it out"
+    )
 
 
 def _typed(name: str, given: Any, hint: Any) -> Any:

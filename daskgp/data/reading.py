@@ -98,7 +98,7 @@ def doubles(values: Any) -> Any:
 ENCODE = "leave the column out or encode it as numbers"
 OF_FRAME = f"{ENCODE}, or make a category of it by .astype('category')"
 POINTS = "write numbers with a point and without commas, as pandas.read_csv(decimal=',') reads them"
-CLASSES = "encode it as numbers, two classes as 0 and 1"
+CLASSES = "encode it as numbers, two classes as 0 and 1, or fit daskgp.GPClassifier to labels"
 ORDERED = "give the codes of its levels, .cat.codes, and NaN where it is missing"
 DAYS = "turn them into numbers, such as days since the first"
 

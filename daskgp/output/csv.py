@@ -14,7 +14,7 @@ from daskgp.checks import shown
 from daskgp.data import CONVERTIBLE, moments
 from daskgp.data.convert import sources, tables
 from daskgp.data.convert.convert import convert_for
-from daskgp.data.convert.table import ColumnError
+from daskgp.data.convert.table import OF_MODEL, ColumnError, check_known
 from daskgp.data.encoding import AS_GIVEN
 from daskgp.data.prediction_store import Outputs
 from daskgp.data.stores import groups, remote
@@ -70,6 +70,7 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     taken = sorted({*names} & {*header})
     if taken:
         raise InputError(f"{source} has a column {taken[0]!r} already: rename or remove it first")
+    check_known(OF_MODEL, posterior.feature_names, header, source)
     twice = next((name for name in posterior.feature_names if header.count(name) > 1), None)
     if twice:
         raise InputError(f"{source} has two columns {twice!r}: rename or remove one of them")

@@ -360,6 +360,11 @@ def axes_of(array: Any) -> tuple[Any, Any]:
     return (upwards, right) if turned else (right, upwards)
 
 
+def in_plane(axis: Any) -> bool:
+    """Return whether a coordinate is known to run to the right or upwards on a map."""
+    return _runs(axis, "X", TO_THE_RIGHT) or _runs(axis, "Y", UPWARDS)
+
+
 def _runs(axis: Any, letter: str, names: set[str]) -> bool:
     """Return whether CF attributes, or else the name, say that an axis runs that way."""
     standard = str(axis.attrs.get("standard_name", ""))

@@ -18,6 +18,8 @@ def stored(tmp_path_factory):
     grid().to_netcdf(folder / "map.nc")
     cube = grid().expand_dims(time=np.array(["2026-03-05", "2026-03-06"], "M8[ns]"))
     cube.to_zarr(folder / "cube.zarr", consolidated=False)
+    days = grid().expand_dims(day=[2.0, 3.0]).transpose(..., "day")
+    days.to_zarr(folder / "days.zarr", consolidated=False)
     (folder / "table.csv").write_text("lon,lat,y\n1,2,3\n")
     return folder
 
@@ -73,6 +75,7 @@ def test_coastlines_are_those_of_a_file_or_none(stored, tmp_path, monkeypatch):
     [
         (("map.nc", "out.gif"), "cannot tell the format", 2),
         (("cube.zarr", "out.png"), "but a figure shows two.*--at time=2026-03-05", 2),
+        (("days.zarr", "out.png"), "lat, lon, day, .*such as --at day=2$", 2),
         (("cube.zarr", "out.png", "--at", "depth=1"), "with a dimension of .*, time, lat, lon", 2),
         (
             ("cube.zarr", "out.png", "--at", "time=soon"),

@@ -428,7 +428,8 @@ ARRAYS = {
     "y a cube": ((X, X[:, :, None]), "y has 3 dimensions, 1 or 2 are needed"),
     "text": (
         (X, np.where(Y > 0, "yes", "no")),
-        "but numbers are needed: encode it as numbers, two classes as 0 and 1",
+        "but numbers are needed: encode it as numbers, two classes as 0 and 1, or fit "
+        "daskgp.GPClassifier to labels",
     ),
     "text of numbers": ((X, Y.astype(str)), ", but numbers are needed: give y.astype(float)"),
     "numbers as text of a frame": (

@@ -126,7 +126,10 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
     with pytest.raises(InputError, match="has a column 'heat_std' already"):
         model.predict_store(source, output)
     places.write_text("lon,height\n1,2\n")
-    with pytest.raises(InputError, match=r"'depth' is not in .*places.csv, which has lon, height"):
+    missing = (
+        "'depth' is not in .*places.csv, which has lon, height: rename a column to it, or add it$"
+    )
+    with pytest.raises(InputError, match=f"feature of the model {missing}"):
         model.predict_store(source, output)
     model.save(tmp_path / "m.zarr")
     assert "leave them out" in refused("predict", tmp_path / "m.zarr", places, output, "--wait", 3)

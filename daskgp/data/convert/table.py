@@ -30,6 +30,8 @@ WRITE_TIMES = (
     f"{REMEDY}"
 )
 
+OF_MODEL = "feature of the model"
+"""What a column is that a prediction has to find under its own name."""
 PUBLIC = "for a public bucket add --storage-options anon=true (storage_options= in Python)"
 
 EMPTY = "is empty"
@@ -186,6 +188,8 @@ def _how_named(what: str, name: str, there: Collection[str]) -> str:
         return "choose a source that has it"
     if all(map(_is_number, there)):
         return "its first line has to name the columns"
+    if what == OF_MODEL:
+        return meant(name, there, "rename a column to it, or add it")
     option = {"target": " with --target", "feature": " with --features"}.get(what, "")
     return meant(name, there, f"name one of these{option}, or rename a column")
 
