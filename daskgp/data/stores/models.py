@@ -45,6 +45,8 @@ DIMS: dict[str, tuple[str, ...]] = {
 """Dimensions that arrays of every model share."""
 TRIALS = f"{CHECKPOINT}-trials"
 """Group where it keeps the trials of a search for a method."""
+DEEPEST = 210
+"""Most levels of lists and mappings in a description: two for each of a kernel's, and others."""
 GOES_ON = "the same command with --resume continues from here"
 NOTHING = "nothing was kept"
 
@@ -430,12 +432,9 @@ def _read(url: str) -> Stored:
         arrays = _arrays(home, place, but={SUMS, SEEN, CHECKPOINT, MODELS})
     except StoreError as error:
         raise StoreError(f"model store {url} is damaged: {error}: fit again") from error
-    try:
-        digest = groups.checksum(arrays, model)
-    except (TypeError, RecursionError) as error:
-        raise StoreError(
-            f"model store {url} is damaged: its description is garbled, fit again"
-        ) from error
+    if _nested(model) > DEEPEST:
+        raise StoreError(f"model store {url} is damaged: its description is garbled, fit again")
+    digest = groups.checksum(arrays, model)
     if digest != attributes.get("checksum"):
         raise StoreError(f"model store {url} is damaged: its checksum does not match, fit again")
     notes = attributes.get("notes")
@@ -443,6 +442,16 @@ def _read(url: str) -> Stored:
     beside = attributes.get(BESIDE)
     beside = beside if isinstance(beside, dict) else {}
     return Stored(arrays, model, digest, notes, {}, beside, attributes.get(PLACE))
+
+
+def _nested(description: Any) -> int:
+    """Return how deep lists and mappings lie in each other, at most one more than is allowed."""
+    level, depth = [description], 0
+    while level and depth <= DEEPEST:
+        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [x for own in inner for x in own if isinstance(x, dict | list)]
+        depth += 1
+    return depth
 
 
 def checksum_at(url: str) -> str | None:
