@@ -94,7 +94,10 @@ def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
     table.to_csv(test, index=False)
     line = refused("fit", test, tmp_path / "no.zarr", "--model", "exact", "--target", "heat")
     assert "row 1 holds 'S1'" in line
-    assert line.endswith("with --features or features=; named among them, it is a category")
+    category = "(features= in Python); named among them, it is a category"
+    assert line.endswith(f"naming the features to use, with --features u,v {category}")
+    given = ("--target", "heat", "--features", "u,v", "--model", "exact", "--set", "max_iter=1")
+    assert succeed("fit", test, tmp_path / "yes.zarr", *given)["rows"] == len(table)
 
 
 @pytest.fixture

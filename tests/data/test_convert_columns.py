@@ -126,9 +126,12 @@ def test_columns_of_text_and_categories_are_all_named(tmp_path, form):
     said = message(source, tmp_path / "o.zarr", "y")
     assert said.startswith("columns 'city', 'kind' of ")
     assert "hold neither numbers nor times" in said
-    assert said.endswith("naming the features to use, with --features or features=")
+    assert said.endswith("the features to use, with --features a,when (features= in Python)")
     assert ": leave them out by" in said
     assert convert(source, tmp_path / "n.zarr", "y", ["a", "kind"]).rows == 5
+    wide = frame.assign(**dict.fromkeys(map("f{}".format, range(9)), 1.0))
+    said = message(wide, tmp_path / "o.zarr", "y")
+    assert said.endswith("with --features or features=")  # more than a line has room for
     said = message(source, tmp_path / "o.zarr", "kind")
     assert said.startswith("column 'kind' of ")
     assert said.endswith("a target needs numbers: " + ADVICE)

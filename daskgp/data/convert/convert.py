@@ -577,7 +577,10 @@ def _kinds(
     may_be = [name for name in features if named and (asked.units is None or name in texts)]
     found = table.levels(tuple(may_be)) if may_be else {}
     wanted = (*features, *table.targets, *beside)
-    plain = table.kinds(tuple(name for name in wanted if name not in found))
+    try:
+        plain = table.kinds(tuple(name for name in wanted if name not in found))
+    except ColumnError as error:
+        raise (error if named else error.naming(features)) from None
     kinds: dict[str, Kind] = {}
     for name in wanted:
         own, known = found.get(name), asked.levels.get(name, ()) if name in texts else ()

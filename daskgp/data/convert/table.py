@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,7 +22,10 @@ Names: TypeAlias = tuple[str, ...]
 Kind: TypeAlias = str | Coding
 """Content of a column: a word, or text with the levels that it has."""
 
-REMEDY = "leave it out by naming the features to use, with --features or features="
+NAMING = "with --features or features="
+REMEDY = f"leave it out by naming the features to use, {NAMING}"
+MOST_NAMED = 10
+"""Most features that a remedy names."""
 OF_TARGET = (
     "a target needs numbers: correct such cells or leave them empty; write two classes as 0 and 1"
 )
@@ -46,6 +50,15 @@ class ColumnError(InputError):
     def __str__(self) -> str:
         _, seen, remedy = self.args
         return f"{seen}: {remedy}"
+
+    def naming(self, features: Names) -> ColumnError:
+        """Return the error with the features that are left in its remedy, if they are few."""
+        names, seen, remedy = self.args
+        left = [name for name in features if name not in names]
+        if not 0 < len(left) <= MOST_NAMED or any("," in name for name in left):
+            return self
+        listed = f"with --features {shlex.quote(','.join(left))} (features= in Python)"
+        return ColumnError(names, seen, remedy.replace(NAMING, listed))
 
 
 class Other(NamedTuple):
@@ -224,7 +237,7 @@ def refusing(
                 tuple(others),
                 f"columns {', '.join(map(repr, others))} of {source} hold neither numbers nor "
                 f"times ({name!r} {other.seen})",
-                "leave them out by naming the features to use, with --features or features=",
+                f"leave them out by naming the features to use, {NAMING}",
             )
         return known
 
