@@ -37,6 +37,7 @@ def check_commands(text: str) -> set[str]:
             }
             assert set(re.findall(r"--[a-z-]+", line)) <= options, line
         else:
+            context.resilient_parsing = False  # which would let unknown options pass
             command.make_parser(context).parse_args(words[2:])
     return seen
 

@@ -64,6 +64,8 @@ def examples(name: str | None, folder: str | None, as_json: bool) -> None:
 
 def _refuse_taken(place: Path) -> None:
     """Raise an error unless a new folder can be made at a place, or an empty one is there."""
+    if not place.name:
+        raise StoreError(f"{place} names no folder to be made: give a new FOLDER, or none")
     if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
         raise StoreError(f"{place} exists already: remove it or give another FOLDER")
     if not place.absolute().parent.is_dir():

@@ -71,6 +71,7 @@ def test_what_cannot_be_is_told_in_one_line(tmp_path, monkeypatch):
     for folder, said in (
         ("mine", "exists already"),
         ("file", "exists already"),
+        (".", "names no folder to be made"),
         ("no/there", "there is no folder"),
         ("s3://bucket/data", "not on this machine"),
     ):
