@@ -82,7 +82,7 @@ def fit(
 
     name, searched = search_settings(described.model, described.config, search)
     estimator = build_estimator(*described._replace(model=name), searched | settings_in(columns))
-    write_report = reporter(report)
+    write_report = reporter(report, resume)
     _refuse_columns(estimator, columns)
     columns |= {name: getattr(estimator, name) for name in SETTINGS}
     training = training_rows(data, columns, ignore_errors)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from daskgp.data import feature_units, grids
-from daskgp.data.stores import objects, remote
+from daskgp.data.stores import groups, objects, remote
 from daskgp.errors import InputError
 from daskgp.predict import hyperparameter_map
 
@@ -51,31 +51,31 @@ pre { background: #f4f6fa; padding: 0.75rem 1rem; overflow-x: auto; font-size: 0
 """
 
 
-def reporter(path: str | None) -> Callable[[Any, str, str], None]:
+def reporter(path: str | None, resume: bool) -> Callable[[Any, str, str], None]:
     """Return the function that writes a report to a path; one that does nothing without a path.
+
+    A fit that is resumed replaces the report of its last run.
 
     Raises
     ------
-    InputError
+    InputError, StoreError
         If a report cannot be written there.
     """
     if path is None:
         return lambda estimator, model, source: None
-    refuse(path)
+    refuse(path, resume=resume)
     return partial(write_report, path)
 
 
-def refuse(path: str, option: str = "--report") -> None:
-    """Raise InputError if a report cannot be written to a path, before any work."""
+def refuse(path: str, option: str = "--report", resume: bool = False) -> None:
+    """Raise an error unless a report can be written to a new path, before any work."""
     from daskgp import plot
 
     plot.canvas.check_matplotlib()
     fs, address = remote.filesystem(path)
     if fs.isdir(address):
         raise InputError(f"{option} {path} is a folder: give the name of a file, such as fit.html")
-    folder = os.path.dirname(os.path.abspath(path))
-    if "://" not in path and not os.path.isdir(folder):
-        raise InputError(f"{option} {path}: there is no folder {folder}: make it first")
+    groups.refuse_file(path, "the report", resume)
 
 
 def refuse_figures(folder: str) -> None:
@@ -130,7 +130,8 @@ def write(path: str, title: str, parts: Sequence[str]) -> None:
         f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{''.join(parts)}</main>\n</body>\n"
         "</html>\n"
     )
-    objects.replace(path, text.encode())
+    with groups.writing(path, "the report"):
+        objects.replace(path, text.encode())
 
 
 def write_cross_validation(path: str, found: CrossValidation, model: Any, source: str) -> None:

@@ -136,6 +136,7 @@ def predict(
         beside = job.checked_beside(posterior, **given)
         settings = resume, model_store, verify, mask, arrays, model._windows
         asked = job.Job(posterior, source, output, *settings, beside=beside)
+        asked = asked._replace(notes=model._fitted.seen)
         if encoding:
             asked = _stored_as(asked, encoding)
         stored = csv.stored if csv.is_csv(output) else _as_map(output)
@@ -180,13 +181,13 @@ def _as_map(output: str) -> Stored | None:
 def _into_file(job: Job, cluster: Workers, stored: Stored) -> Written:
     """Predict the rows of a csv into another, or a grid into the file of a map."""
     from daskgp.fit.scratch import scratch_rows
-    from daskgp.output import store
+    from daskgp.output import csv, store
 
     try:
         with scratch_rows(None) as url, stored(job, url) as inner:
             much = store.needs_cluster(inner, cluster.chosen)
             with cluster.executor_if(much, job.posterior.device) as executor:
-                return store.write(inner, executor)
+                return csv.without_prediction(inner, store.write(inner, executor))
     except KeyboardInterrupt as error:  # there is nothing to resume
         code, line = outcome(error)
         raise Failure(f"{line}: nothing was written, run it again", code) from error

@@ -28,7 +28,7 @@ from daskgp.typing import Device
 @click.option(
     "--output",
     metavar="FILE",
-    help="HTML file to write; one that exists is replaced.  [default: MODEL with .html]",
+    help="New HTML file to write.  [default: MODEL with .html]",
 )
 @column_options(TARGET)
 @device_option

@@ -442,6 +442,7 @@ def _open_complete(url: str, options: str = "") -> zarr.Group:
             f"{url} is not a dataset store: convert it first: daskgp convert {url} "
             f"{str(url)[: -len(end)]}.zarr{options}"
         ) from error
+    groups.refuse_model(url, group.attrs)
     if writers.APPENDING in group.attrs:
         raise StoreError(
             f"rows are being added to dataset {url}: wait until they are written, or, if their "

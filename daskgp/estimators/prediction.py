@@ -727,7 +727,8 @@ class FittedGP(RegressorMixin, BaseEstimator):
         Returns
         -------
         written
-            Number of rows, or cells, predicted now, and of those that were done already.
+            Number of rows, or cells, predicted now, and of those that were done already, or in a
+            csv have no prediction.
 
         Raises
         ------
@@ -758,6 +759,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
         beside = outputs.checked_beside(self.solved_, **columns)
         given = resume, None, verify, text_of(mask), wanted, self._windows
         job = Job(self.solved_, source, outputs.place_of(output, group), *given, beside=beside)
+        job = job._replace(notes=self._fitted.seen)
         if encoding is not None:
             job = job._replace(encoding=encodings.checked(encoding))
         executor = Executor.current(self.progress, self.solved_.device)
@@ -771,7 +773,7 @@ class FittedGP(RegressorMixin, BaseEstimator):
                 to_csv.stored(job, url, self.progress) if is_csv else to_file.stored(job, url)
             )
             with by_way_of as inner:
-                return to_store.write(inner, executor)
+                return to_csv.without_prediction(inner, to_store.write(inner, executor))
 
     def is_predicted(
         self,

@@ -17,11 +17,13 @@ from daskgp.arrays import linalg
 from daskgp.checks import LARGEST
 from daskgp.data import partition, reading, visibility
 from daskgp.data.blocks import filling, sampling
+from daskgp.data.convert.layout import layout_of
 from daskgp.data.feature_units import alike, count_of, of_differences
 from daskgp.data.folds import SHARE
 from daskgp.data.regressor import Known, residuals
-from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside
+from daskgp.data.rows import ARGUMENTS, COLUMNS, Beside, store_behind
 from daskgp.data.seen import noticed
+from daskgp.data.stores import remote
 from daskgp.data.stores.checkpoints import Place
 from daskgp.data.whole_dates import named_as_time
 from daskgp.errors import InputError, MemoryRunError, SettingError
@@ -135,8 +137,17 @@ def fitted(
     sources = () if dataset is None else (dataset.source(executor),)
     posterior = replace(fit.posterior, rows_checksum=int(sums.checksum))
     values = fit.values.tolist() if fit.posterior.joint or fit.each else []
-    seen = [note("fit", sums, whole, url, values)]
+    seen = [note("fit", sums, whole, url, values) | _columns_of(sizes, y)]
     return replace(fit.of(posterior).lying_at(url), seen=seen, sources=sources)
+
+
+def _columns_of(rows: data.Rows, y: Any) -> dict[str, Any]:
+    """Return a note of the columns that the store of y has numbers beside it from, if any."""
+    group = store_behind(y, "y") if rows.beside else None
+    if group is None:
+        return {}
+    choices = layout_of(remote.address(group)).choices
+    return {"columns": {name: choices[name][0] for name in rows.beside if name in choices}}
 
 
 def _checksum_of(recipe: Recipe, rows: data.Rows, executor: Executor) -> int:

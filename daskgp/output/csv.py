@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,10 @@ from daskgp.data.encoding import AS_GIVEN
 from daskgp.data.prediction_store import Outputs
 from daskgp.data.stores import groups, remote
 from daskgp.errors import InputError, SettingError
-from daskgp.output.job import Job
+from daskgp.output.job import Job, Written
 from daskgp.runtime.progress import ShowProgress
+
+logger: logging.Logger = logging.getLogger("daskgp")
 
 ARRAYS = ("mean", "variance")
 ENDINGS = tuple(end for end in CONVERTIBLE if end.startswith(".csv"))
@@ -74,6 +77,7 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
     twice = next((name for name in posterior.feature_names if header.count(name) > 1), None)
     if twice:
         raise InputError(f"{source} has two columns {twice!r}: rename or remove one of them")
+    job.warn_of_rates(header)
     try:
         own: dict[str, Any] = {"features": posterior.feature_names}
         own["geographic"] = posterior.geographic or False
@@ -93,6 +97,21 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
         raise
     finally:
         groups.remove(inner.output)
+
+
+def without_prediction(job: Job, written: Written) -> Written:
+    """Return what was written, of a csv without rows that have no prediction; warn of these."""
+    if job.made_of is None:
+        return written
+    mean = groups.array_of(groups.open_group(job.output, "predictions"), "mean")
+    step, axes, empty = groups.row_step(mean), tuple(range(1, mean.ndim)), 0
+    for start in range(0, mean.shape[0], step):
+        empty += int(np.isnan(np.asarray(mean[start : start + step])).all(axis=axes).sum())
+    if empty:
+        have = "1 row has" if empty == 1 else f"{empty:,} rows have"
+        what = " or ".join(["a feature", *job.columns])
+        logger.warning("%s no prediction, because %s is missing or infinite", have, what)
+    return Written(written.rows - empty, empty)
 
 
 def _columns(group: Any, wanted: Outputs, part: slice) -> np.ndarray:
@@ -137,4 +156,4 @@ def _check(job: Job, source: str, output: str) -> None:
     job.posterior.refuse_spread(include_noise=True)
     if "://" in output:
         raise SettingError(f"{output} is not on this machine: name a local file, and copy it")
-    tables.refuse_taken(output)
+    groups.refuse_file(output, "the csv")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from numbers import Real
@@ -25,9 +26,17 @@ from daskgp.predict import observed, paths
 from daskgp.predict.lazy import check_levels, thresholds
 from daskgp.runtime.executor import Executor
 
+logger: logging.Logger = logging.getLogger("daskgp")
+
+DEFAULTS = {"trials": 1.0, "exposure": 1.0, "offset": 0.0}
+"""What predictions take for a number beside y that is not given."""
+
 
 class Written(NamedTuple):
-    """Number of rows, or cells of a grid, that a run predicted, and of those done already."""
+    """Number of rows, or cells of a grid, that a run predicted, and of those that it left out.
+
+    These are done already, or in a csv lack a feature.
+    """
 
     rows: int
     skipped: int
@@ -46,7 +55,8 @@ class Job(NamedTuple):
     since.  ``mask`` and all ``outputs`` but samples are for grids, or quantiles and probabilities
     for a csv; ``windows`` returns what samples of a local method are drawn from.  Messages name
     ``made_of``, the csv that the source was made of, in its place.  ``beside`` are numbers that a
-    likelihood takes, or names of columns of the source; ``encoding`` is that of a map.
+    likelihood takes, or names of columns of the source, and ``notes`` say which ones rows of the
+    fit had; ``encoding`` is that of a map.
     """
 
     posterior: Posterior
@@ -61,6 +71,7 @@ class Job(NamedTuple):
     made_of: str | None = None
     beside: Mapping[str, float | str] = MappingProxyType({})
     encoding: Encoding = AS_GIVEN
+    notes: Sequence[Mapping[str, Any]] = ()
 
     def grid(self) -> AbstractContextManager[gridded.Gridded]:
         """Open the grid that is predicted; InputError unless it can be."""
@@ -81,6 +92,19 @@ class Job(NamedTuple):
     def columns(self) -> dict[str, str]:
         """Columns of the source that a likelihood takes, by what it takes them for."""
         return {name: own for name, own in self.beside.items() if isinstance(own, str)}
+
+    def warn_of_rates(self, present: Collection[str]) -> None:
+        """Warn that rates are predicted where rows have ``present`` what those of the fit had."""
+        for name, default in DEFAULTS.items():
+            taken = [note for note in self.notes if name in note.get("given", ())]
+            columns = [note.get("columns", {}).get(name, name) for note in taken]
+            own = next((one for one in (*columns, name) if taken and one in present), None)
+            if own is not None and name not in self.beside:
+                logger.warning(
+                    "%s is not given, so predictions are for %s: give %s=%r (--%s %s) for that of "
+                    "each row, or %s=%g",
+                    *(name, f"{name} {default:g}", name, own, name, own, name, default),
+                )
 
     def sample_paths(self, executor: Executor) -> paths.Paths | None:
         """Return the sample paths that are written; None without any."""

@@ -145,18 +145,9 @@ def refuse_taken(path: str, elsewhere: bool = False) -> None:
         raise SettingError(f"cannot tell the format of {path}: end its name in .nc, .zarr or .tif")
     if rasters.is_geotiff(path):
         rasters.packages()
-    if remote.is_remote(path):
-        if not elsewhere:
-            raise SettingError(f"{path} is not on this machine: write the map here and copy it")
-        if remote.exists(path):
-            raise StoreError(f"{path} exists already: remove it or choose another name")
-        return
-    path = remote.location(path)
-    if os.path.lexists(path):
-        raise StoreError(f"{path} exists already: remove it or choose another name")
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.access(folder, os.W_OK):
-        raise StoreError(f"{path} cannot be written: there is no folder {folder} to write to")
+    if remote.is_remote(path) and not elsewhere:
+        raise SettingError(f"{path} is not on this machine: write the map here and copy it")
+    groups.refuse_file(path, "the map")
 
 
 def write(maps: Any, path: str, encoding: Encoding = AS_GIVEN) -> None:

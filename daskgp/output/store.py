@@ -203,6 +203,8 @@ def _write(
     target = prediction_store.open_or_create(job.output, inputs, posterior, notes, job.resume)
     if target.rows < inputs.rows or not target.done().all():
         target.refuse_shared(inputs)
+    if inputs.grid is None and job.made_of is None:
+        job.warn_of_rates(groups.names_in(inputs.url))
     try:
         _check_fork(executor, target, remedy)
         visibility.check(executor, target.flags["done"], "the output", remedy)

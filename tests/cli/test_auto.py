@@ -93,6 +93,14 @@ def test_other_models_have_a_report_too(table, tmp_path):
     page = Page(report.read_text())
     assert "Hyper-parameters" in page.text
     assert "What was tried" not in page.text
+    fit = ("fit", table, "--target", "y", "--report", report, *options)
+    line = refused(*fit[:2], tmp_path / "other.zarr", *fit[2:])
+    assert f"{report} exists already: remove it or choose another name" in line
+    assert not (tmp_path / "other.zarr").exists()
+    report.write_text("of the last run")
+    again = ("--resume",)
+    assert not succeed(*fit[:2], tmp_path / "m.zarr", *fit[2:], *again)["resumed"]
+    assert "Hyper-parameters" in report.read_text()
 
 
 @pytest.mark.parametrize(

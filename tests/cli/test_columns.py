@@ -49,6 +49,49 @@ def test_counts_with_an_exposure_become_rates(tmp_path):
     assert "exposure is given, and SGPR with likelihood='gaussian' does not take it" in line
 
 
+@pytest.mark.parametrize("how", ["named", "converted"])
+def test_rates_are_told_where_rows_have_the_exposure_that_the_fit_took(how, tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"u": rng.uniform(size=30), "people": rng.uniform(0.5, 40.0, 30)})
+    table["cases"] = rng.poisson(table.people)
+    source, store, model = (tmp_path / name for name in ("a.csv", "a.zarr", "m.zarr"))
+    table.to_csv(source, index=False)
+    table[["u"]].to_csv(tmp_path / "places.csv", index=False)
+    columns = ("--target", "cases", "--features", "u", "--exposure", "people")
+    settings = ("--model", "sgpr", "--set", "n_inducing=5", "--set", "likelihood=poisson")
+    succeed("convert", source, store, *columns)
+    rows = (source, model, *columns) if how == "named" else (store, model)
+    succeed("fit", *rows, *settings, "--set", "optimizer=null")
+    says = "exposure is not given, so predictions are for exposure 1: give exposure={0!r} "
+    says += "(--exposure {0}) for that of each row, or exposure=1"
+    for i, (places, given, column) in enumerate(
+        (
+            (source, (), "people"),
+            (store, (), "exposure"),
+            (source, ("--exposure", "people"), None),
+            (source, ("--exposure", "1"), None),
+            (store, ("--exposure", "people"), None),
+            (tmp_path / "places.csv", (), None),
+        )
+    ):
+        told = invoke("predict", model, places, tmp_path / f"out{i}{places.suffix}", *given)
+        assert told.exit_code == 0
+        warned = [line for line in told.stderr.splitlines() if line.startswith("Warning: exposure")]
+        assert warned == ([] if column is None else ["Warning: " + says.format(column)])
+
+
+def test_a_model_in_the_place_of_data_is_told(rates, tmp_path):
+    model, new = tmp_path / "m.zarr", tmp_path / "no.zarr"
+    for command in (
+        ("fit", model, new, "--target", "cases"),
+        ("fit", model, new, "--model", "sgpr"),
+        ("predict", model, model, new),
+        ("convert", model, new, "--target", "cases"),
+    ):
+        assert f"{model} is a model store: give data in its place" in refused(*command)
+    assert not new.exists()
+
+
 @pytest.mark.parametrize(
     ("target", "counted", "used"), [("heat", "rows", 36), ("heat,cold", "values", 75)]
 )

@@ -194,6 +194,7 @@ def test_what_cannot_be_is_told_in_one_line(model, tmp_path):
         ((tmp_path / "no.zarr",), "no model store at"),
         ((model, "--output", tmp_path), "--output " + str(tmp_path) + " is a folder"),
         ((model, "--output", tmp_path / "no" / "r.html"), "there is no folder"),
+        ((model, "--output", test), f"{test} exists already: remove it or choose another name"),
         ((model, "--target", "temp"), "--target is for the rows of TEST"),
         ((model, "--fill", "-9"), "--fill is for the rows of TEST"),
         ((model, "--workers", 2), "are for the rows of TEST"),

@@ -53,11 +53,11 @@ def test_columns_stay_as_they_were(model, places, tmp_path, how):
     output = str(tmp_path / "out.csv")
     if how == "python":
         written = model.predict_store(str(places), output)
-        assert written == (3, 0)
+        assert written == (2, 1)
     else:
         model.save(tmp_path / "m.zarr")
         said = succeed("predict", tmp_path / "m.zarr", places, output)
-        assert (said["rows"], said["skipped"]) == (3, 0)
+        assert (said["rows"], said["skipped"]) == (2, 1)
     before, after = (pd.read_csv(p, dtype=str, keep_default_na=False) for p in (places, output))
     assert list(after) == [*before, "heat_mean", "heat_std"]
     pd.testing.assert_frame_equal(after[[*before]], before)
@@ -66,6 +66,21 @@ def test_columns_stay_as_they_were(model, places, tmp_path, how):
     for name, values in zip(("heat_mean", "heat_std"), expected(model, found), strict=True):
         np.testing.assert_allclose(found[name], values, rtol=1e-9)
     assert {*os.listdir(tmp_path)} <= {"places.csv", "out.csv", "m.zarr"}
+
+
+@pytest.mark.parametrize(
+    ("empty", "have"), [([], None), ([4], "1 row has"), ([0, 31, 70], "3 rows have")]
+)
+def test_rows_without_a_prediction_are_told_and_counted(model, tmp_path, caplog, empty, have):
+    frame = table(80)
+    frame.loc[empty, "depth"] = np.nan
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    written = model.predict_store(str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert written == (found.heat_mean.notna().sum(), found.heat_mean.isna().sum())
+    assert written.skipped == len(empty)
+    said = f"{have} no prediction, because a feature is missing or infinite"
+    assert caplog.messages == ([] if have is None else [said])
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
@@ -120,7 +135,7 @@ def test_what_a_csv_cannot_hold_is_refused(model, places, tmp_path):
         blind.predict_store(source, output)
     with pytest.raises(StoreError, match="or name a csv"):
         model.predict_store(source, str(tmp_path / "out.zarr"))
-    with pytest.raises(StoreError, match=r"places.csv exists: remove it"):
+    with pytest.raises(StoreError, match=r"places.csv exists already: remove it"):
         model.predict_store(source, source)
     places.write_text("lon,depth,heat_std\n1,2,3\n")
     with pytest.raises(InputError, match="has a column 'heat_std' already"):
@@ -181,11 +196,20 @@ def test_names_of_columns_stay_as_they_were(model, tmp_path):
     assert lines[1].startswith("1,2,x,3,4,")
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(model, places, tmp_path):
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    model, places, tmp_path, monkeypatch
+):
+    grid = model.make_grid({"lon": 1.0, "depth": 10.0})
     with pytest.raises(StoreError, match="there is no folder"):
         model.predict_store(str(places), str(tmp_path / "none" / "out.csv"))
+    with monkeypatch.context() as patched:  # permissions do not hold for root
+        patched.setattr(os, "access", lambda *given: False)
+        for source, output, what in ((str(places), "out.csv", "csv"), (grid, "out.nc", "map")):
+            says = f"cannot write the {what} .*{output}: permission denied: choose a path"
+            with pytest.raises(StoreError, match=says):
+                model.predict_store(source, str(tmp_path / output))
     os.symlink(tmp_path / "nowhere", tmp_path / "out.csv")
-    with pytest.raises(StoreError, match="exists: remove it"):
+    with pytest.raises(StoreError, match="exists already: remove it"):
         model.predict_store(str(places), str(tmp_path / "out.csv"))
 
 

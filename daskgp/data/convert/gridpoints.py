@@ -38,6 +38,7 @@ TILE_ROWS = 2**20
 def grid_file(source: str, targets: Names) -> Iterator[Table]:
     """Yield the table of the points of the grid in a netCDF file or a Zarr group."""
     with open_grid(source) as grid:
+        groups.refuse_model(source, grid.attrs)
         yield grid_table(grid, targets, source)
 
 

@@ -41,7 +41,7 @@ from daskgp.data.convert.table import (
 )
 from daskgp.data.reading import COMMAS, POINTS
 from daskgp.data.stores import groups, remote
-from daskgp.errors import InputError, StoreError
+from daskgp.errors import InputError
 
 logger: logging.Logger = logging.getLogger("daskgp")
 
@@ -269,15 +269,6 @@ def header(source: str) -> list[str]:
     return _begin(source).names
 
 
-def refuse_taken(output: str) -> None:
-    """Raise StoreError unless a file can be created on this machine."""
-    if os.path.lexists(output):
-        raise StoreError(f"{output} exists: remove it or name another file")
-    folder = os.path.dirname(os.path.abspath(output))
-    if not os.access(folder, os.W_OK):
-        raise StoreError(f"{output} cannot be written: there is no folder {folder} to write to")
-
-
 def write_beside(
     source: str,
     output: str,
@@ -307,7 +298,7 @@ def write_beside(
                 start += len(frame)
         if start != rows:
             raise InputError(f"{source} has changed while it was predicted: predict it again")
-        refuse_taken(output)
+        groups.refuse_file(output, "the csv")
         os.replace(part, output)
     finally:
         if os.path.exists(part):

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import math
+import os
 import re
 import time
 import zipfile
@@ -202,6 +203,20 @@ def refuse_existing(
     refuse_ending(url, what)
 
 
+def refuse_file(path: str, what: str, replaces: bool = False) -> None:
+    """Raise StoreError unless a file can be created, or one that exists be replaced."""
+    place = remote.location(path)
+    if not replaces and (remote.exists(path) or os.path.lexists(place)):
+        raise StoreError(f"{path} exists already: remove it or choose another name")
+    if remote.is_remote(path):
+        return
+    folder = os.path.dirname(os.path.abspath(place))
+    if not os.path.isdir(folder):
+        raise StoreError(f"{path} cannot be written: there is no folder {folder} to write to")
+    if not os.access(folder, os.W_OK):
+        raise StoreError(f"cannot write {what} {path}: {REMEDIES[errno.EACCES]}")
+
+
 def refuse_ending(url: Place, what: str) -> None:
     """Raise StoreError for a new store whose name ends as that of a file of another format."""
     if isinstance(url, Inside):
@@ -231,6 +246,14 @@ def refuse_other(url: Place, kind: str) -> None:
     if existing != f"a {kind} store":
         raise StoreError(
             f"{url}: {existing} exists already and is not a {kind} store: choose another path"
+        )
+
+
+def refuse_model(url: str, attributes: Attributes) -> None:
+    """Raise StoreError for a model store in the place of data."""
+    if KINDS.get(str(attributes.get("format"))) == "model":
+        raise StoreError(
+            f"{url} is a model store: give data in its place, a dataset store or a source of one"
         )
 
 
