@@ -164,5 +164,5 @@ def test_classes_of_text_are_scored_in_python(rows, tmp_path):
     daskgp.GPClassifier(base).fit(X, y > 0).save(str(tmp_path / "bool.zarr"))
     assert succeed("score", tmp_path / "bool.zarr", test)["n"] == len(y)
     line = refused("score", tmp_path / "bool.zarr", dataset(tmp_path / "y.zarr", X, y))
-    assert "y has 60 different numbers that are no whole ones" in line
+    assert "y has numbers that are no whole ones, such as" in line
     assert "give the class of each row" in line
