@@ -203,12 +203,12 @@ class Search:
         That is one of kernels, where the budget had no time for its method beside others.  What
         approximates the exact GP is better than it on no number of rows.
         """
-        less = [
-            one for one in self.trials.tried if one.trial.method in able and one.mean < best.mean
-        ]
+        known = (one for one in self.trials.tried if one.trial.method in able)
+        whole = (one for one in known if len(one.loss) >= len(best.loss))  # failures have none
+        less = [one for one in whole if one.mean < best.mean]
         for one in sorted(less, key=lambda one: one.mean):
             fair = one.trial.method == "exact" or one.trial.rows <= best.trial.rows
-            if not fair or len(one.loss) < len(best.loss) or not best.surely_worse(one):
+            if not (fair and best.surely_worse(one)):
                 continue
             held = one.next().held()
             if self._possible_one(held) and self._seconds_of_last(held) <= self.trials.left:

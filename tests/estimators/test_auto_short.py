@@ -156,7 +156,8 @@ def test_no_method_is_chosen_that_a_kernel_on_fewer_rows_is_better_than(method, 
 
     best, other = trial("vecchia", 1_000, 0.3), trial(method, size, 0.2)
     given = data.rows_of(*waves(3_000)[:2], None, True)
-    several = [best, other]
+    failed = other._replace(loss=np.empty(0))
+    several = [best, failed, other]
     trials = SimpleNamespace(rows=given, executor=Executor.current(False), profile=None)
     trials.tried, trials.left, trials.pace = several, left, lambda method: 1.0
     trials.rules, trials.fits = SimpleNamespace(seconds=30.0), lambda *own: True
