@@ -9,9 +9,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from daskgp import data
-from daskgp.assess.loo import leave_one_out
+from daskgp.assess.loo import leave_one_out, weights_of
 from daskgp.assess.refits import fitted_to, scratch
 from daskgp.assess.scores import scored
 from daskgp.data.blocks import sampling
@@ -22,7 +23,8 @@ from daskgp.fit import means
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.warm import Other
-from daskgp.posterior.layers import Layer, Spread, Tails
+from daskgp.posterior.layers import KeptPrior, Layer, Spread, Tails
+from daskgp.posterior.posterior import ROUNDING
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
@@ -42,13 +44,21 @@ HELD_OUT = 8_192
 RUN = 32
 """Rows drawn together where near ones are predicted from the same rows, by one factor."""
 
+LOWEST = -60.0
+"""Logarithm of the square of a factor below which there is none."""
+
 
 class LeftOut(NamedTuple):
-    """Number and sum of squares of standardised residuals, and some of them."""
+    """Number and sum of squares of standardised residuals, and some of them.
+
+    ``shares`` (2, k) are those of f in their variances and of these in those of the prior, where
+    rows are left out one by one.
+    """
 
     n: int
     square: float
     some: np.ndarray
+    shares: np.ndarray | None = None
 
     @classmethod
     def of(cls, z: np.ndarray, drawn: np.ndarray | bool = True) -> LeftOut:
@@ -72,6 +82,14 @@ def learned_layers(
     mean z^2, where the derivative 1 / s - mean z^2 / s^3 of the loss log s + mean z^2 / 2 s^2
     vanishes.  Tails are quantiles of z / s; there are none where these may be normal.
 
+    A factor below 1 that rows left out one by one tell leaves to the prior what no row is near
+    (`KeptPrior`), so that variances are w times as large with
+
+        w = s^2 (1 - a + a / (1 - (1 - s^2) r)),
+
+    a the share of f in the variance of y and r that of the posterior in the prior one of f; s is
+    then best for mean log w + z^2 / w.
+
     Parameters
     ----------
     recipe : Recipe
@@ -93,7 +111,12 @@ def learned_layers(
             f"calibrate={recipe.calibrate!r}: {n} {what} values are predicted without "
             "any error, which says nothing about their spread: choose calibrate=None"
         )
+    kept: list[Layer] = []
     factor = math.sqrt(square / n)
+    residuals = np.concatenate([part.some for part in found]) / factor
+    if recipe.calibrate == "loo" and factor < 1.0:
+        factor, residuals = _beside_prior(found)
+        kept.append(KeptPrior(factor))
     if n < FEW:
         logger.warning(
             "the factor %.3g on standard deviations is learned from only %d %s values: it "
@@ -104,15 +127,37 @@ def learned_layers(
             100 / math.sqrt(2 * n),
         )
     logger.info("standard deviations are multiplied by %.3g, from %d %s values", factor, n, what)
-    residuals = np.concatenate([part.some for part in found]) / factor
     tails = Tails.of(residuals, rows.n_targets)
     if tails is None:
-        return [Spread(factor)]
+        return [*kept, Spread(factor)]
     logger.info(
         "residuals are not normal: 95 %% intervals of y are %.3g times as wide as normal ones",
         tails.wider(0.95),
     )
-    return [Spread(factor), tails]
+    return [*kept, Spread(factor), tails]
+
+
+def _beside_prior(found: Sequence[LeftOut]) -> tuple[float, np.ndarray]:
+    """Return the factor of residuals, with a mean square below 1, and these in its deviations."""
+    z = np.concatenate([part.some for part in found])
+    a, r = np.concatenate([part.shares for part in found if part.shares is not None], axis=1)
+    r = np.where(r > 1.0 - ROUNDING, 1.0, r)
+
+    def both(log_t: float) -> tuple[np.ndarray, float]:
+        """Return w and the derivative of the loss, for the square t of the factor."""
+        t = math.exp(log_t)
+        left = 1.0 - r + t * r
+        w = t * (1.0 - a + a / left)
+        by_t = 1.0 - a + a * (1.0 - r) / left**2
+        return w, float(np.sum(by_t / w * (1.0 - z**2 / w)))
+
+    low = math.log(np.mean(z**2))
+    while low > LOWEST and both(low)[1] > 0.0:
+        low -= 1.0
+    if low <= LOWEST or both(0.0)[1] <= 0.0:  # rows that tell of f are as far off as it says
+        return 1.0, z
+    log_t = brentq(lambda log_t: both(log_t)[1], low, 0.0, xtol=1e-13)
+    return math.exp(log_t / 2), z / np.sqrt(both(log_t)[0])
 
 
 def _held_out(
@@ -157,7 +202,13 @@ def _of_some(rows: data.Rows, share: float, seed: int, span: Span, node: Node) -
     drawn = np.repeat(_drawn(seed, span.start, -(-len(X) // run), share), run)[: len(X)]
     own = np.flatnonzero(drawn) if order is None else np.sort(order[drawn])
     with single_blas_thread():
-        return [LeftOut.of(scored(posterior, X[own], y[own], leave_one_out).score)]
+        found = leave_one_out(posterior, X[own], y[own])
+        z = scored(posterior, X[own], y[own], lambda *_: found).score
+        variance, weight = np.asarray(found.variance)[:, 0], weights_of(posterior, y[own])
+        shares = np.stack(posterior.shares(X[own], variance, weight))
+    known = np.isfinite(z)
+    each = [np.broadcast_to(share[:, None], z.shape)[known] for share in shares]
+    return [LeftOut.of(z)._replace(shares=np.stack(each))]
 
 
 def _drawn(seed: int, start: int, n: int, share: float) -> np.ndarray:

@@ -134,10 +134,16 @@ def _of_gaussian(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
         found = _of_tiles(posterior, block, device)
     else:
         found = _of_groups(posterior, rows, inputs, block, device)
-    found = posterior.of_left_out(found, X[keep], np.asarray(block.X, np.float64))
+    scaled = np.asarray(block.X, np.float64)
+    found = posterior.of_left_out(found, X[keep], scaled, weights_of(posterior, y))
     mean, variance = np.full((2, len(keep), posterior.n_targets), np.nan)
     mean[keep], variance[keep] = found.mean, found.variance
     return Moments(mean, variance)
+
+
+def weights_of(posterior: Posterior, y: np.ndarray) -> np.ndarray | float:
+    """Return the weights (n,) of rows that y (n, p + 2) has, after all targets; else 1."""
+    return y[:, -2] if y.shape[1] > posterior.n_targets else 1.0
 
 
 def _of_each(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:

@@ -36,17 +36,20 @@ from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.posterior.layers import (
+    KeptPrior,
     Layer,
     Noise,
     Parts,
     Places,
     RegressorLayer,
     Response,
+    Stretch,
     TargetNoise,
     TrendLayer,
     chain,
 )
 from daskgp.posterior.layers.chain import Chain, Outer
+from daskgp.posterior.layers.gaussian import of_f
 from daskgp.posterior.neighbour_rows import Nearby
 from daskgp.posterior.training_rows import Fitted, NewRows, TrainingRows, cached, in_tiles
 from daskgp.runtime import device_memory
@@ -516,7 +519,7 @@ class Posterior:
         scaled[~usable] = 0.0
         found = self._of_method(NewRows(inputs, scaled, usable), want)
         found = found._replace(noisy=found.noisy or self.method.noisy)
-        found = through(layers, found, Places(X, scaled, usable))
+        found = through(layers, found, self._places(X, scaled, usable))
         for values in (found.mean, found.variance):
             if values is not None:
                 values[~usable] = np.nan
@@ -573,23 +576,63 @@ class Posterior:
     def of_average(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
         """Return a joint posterior of f at averages of places, without what is not linear in X."""
         layers = [layer for layer in self.inner(False) if layer.linear]
-        return through(layers, predicted, Places(X, scaled, np.ones(len(X), bool)))
+        return through(layers, predicted, self._places(X, scaled, np.ones(len(X), bool)))
 
     def nonlinear_mean(self, X: np.ndarray) -> np.ndarray:
         """Return the mean (n, p) that layers add which is not linear in X."""
         layers = [layer for layer in self.inner(False) if not layer.linear]
         zero, usable = Moments(np.zeros((len(X), self.n_targets))), np.ones(len(X), bool)
-        return np.asarray(through(layers, zero, Places(X, self.scaled(X), usable)).mean)
+        return np.asarray(through(layers, zero, self._places(X, self.scaled(X), usable)).mean)
 
     def refuse_places(self, X: np.ndarray) -> None:
         """Raise InputError for places X (n, d) that have no joint covariance."""
         for layer in self.inner(False):
             layer.refuse_places(X)
 
-    def of_left_out(self, predicted: Moments, X: np.ndarray, scaled: np.ndarray) -> Moments:
+    def of_left_out(
+        self, predicted: Moments, X: np.ndarray, scaled: np.ndarray, weight: Any = 1.0
+    ) -> Moments:
         """Return the Gaussian of training rows X (n, d) that a method predicts without each."""
-        usable = np.ones(len(X), bool)
-        return through(self.inner(True), predicted, Places(X, scaled, usable, left_out=True))
+        at = self._places(X, scaled, np.ones(len(X), bool), weight)
+        return through(self.inner(True), predicted, at._replace(left_out=True))
+
+    def _places(
+        self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, weight: Any = 1.0
+    ) -> Places:
+        def noise() -> np.ndarray:
+            return np.asarray(self.relative_noise(X) * self.theta.noise_variance / weight)
+
+        return Places(X, scaled, usable, prior=partial(self._priors, scaled), noise=noise)
+
+    def _priors(self, scaled: np.ndarray) -> np.ndarray:
+        """Return the prior variances (n,) of f at rows in the model's units, that squared."""
+        theta = self.theta_of_places
+        if theta.varying is None:
+            return np.asarray(theta.kernel.diag(scaled), np.float64)
+        from daskgp.models.markov.conditionals import prior_variances
+
+        return np.asarray(prior_variances(theta, scaled), np.float64)
+
+    def shares(
+        self, X: np.ndarray, variance: np.ndarray, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return shares (n,) of variances that are those of f, and of these in those of the prior.
+
+        ``variance`` (n,) are those of the first target at training rows X (n, d) without each.
+        """
+        scaled, whole = self.scaled(X), variance / self.unit[0] ** 2
+        at = self._places(X, scaled, np.ones(len(X), bool), weight)
+        quiet, share = of_f(whole, at, noisy=True)
+        return quiet / whole, share
+
+    @property
+    def stretch(self) -> Posterior | None:
+        """Posterior whose variances are the factors of a kept prior, if there is one."""
+        kept = self.layer(KeptPrior)
+        if kept is None:
+            return None
+        trend = (layer for layer in self.layers if isinstance(layer, TrendLayer))
+        return replace(self, layers=(*trend, Stretch(kept.factor)), origin=None)
 
     def unpredicted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return targets y (n, p) of rows X (n, d) without what their scaling does not take off."""

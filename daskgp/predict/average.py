@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
+from daskgp.posterior.layers import KeptPrior
 from daskgp.posterior.neighbour_rows import SUM_ROWS, Local, united
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import grid_for, posterior_node, rows_for
@@ -61,7 +63,10 @@ def average(posterior: Posterior, X: Any, weights: Any, include_noise: bool) -> 
     posterior.refuse_spread(include_noise)
     posterior.refuse_joint(include_noise)
     rows, w, lazy = places(posterior, X, weights, TILE_ROWS, MAX_ROWS)
-    averages = lazy_average(posterior, rows, w, include_noise, lazy)
+    if posterior.stretch is None:
+        averages = lazy_average(posterior, rows, w, include_noise, lazy)
+    else:
+        averages = _stretched(posterior, posterior.stretch, rows, w, include_noise, lazy)
     if not lazy:
         averages = computed(averages)
     if grids.is_xarray(X):
@@ -145,6 +150,55 @@ def lazy_average(
     needs = [mean, X, w, node]
     std = da.sqrt(_array(f"average-variance-{token}", last, squares, needs, p))
     return (mean[0], std[0]) if posterior.vector_target else (mean, std)
+
+
+def _stretched(
+    posterior: Posterior,
+    stretch: Posterior,
+    X: da.Array,
+    w: da.Array,
+    include_noise: bool,
+    travels: bool,
+) -> tuple[da.Array, da.Array]:
+    """Return mean and std of an average by a posterior with a kept prior, see ``lazy_average``.
+
+    It multiplies deviations at places by factors, that of ``stretch`` as standard deviations, so
+    that those of the average are as if weights were multiplied.
+    """
+    layers = tuple(layer for layer in posterior.layers if not isinstance(layer, KeptPrior))
+    plain = replace(posterior, layers=layers, origin=None)
+    make: Any = da.map_blocks  # dask's stubs do not know its arguments
+    used = make(
+        _with_stretch,
+        X,
+        w[:, None],
+        posterior_node(stretch, travels),
+        chunks=(X.chunks[0], (3,)),
+        dtype=np.float64,
+        meta=np.empty((0, 3)),
+    )
+    mean, _ = lazy_average(plain, X, w, False, travels)
+    _, std = lazy_average(plain, X, used[:, 1], False, travels)
+    total, stretched, squares = used.sum(axis=0)
+    noise = plain.noise[0] if plain.vector_target else plain.noise
+    added = squares * noise if include_noise else 0.0
+    return mean, da.sqrt((std * stretched) ** 2 + added) / total
+
+
+def _with_stretch(X: np.ndarray, w: np.ndarray, posterior: Node) -> np.ndarray:
+    """Return weights (n, 3) of places, these stretched, and their squares by relative noise."""
+    own, w = opened(posterior), np.asarray(w, np.float64)[:, 0]
+    check_weights(w)
+    X, found = reading.unmasked(X), np.zeros((len(w), 3))
+    keep = own.usable(X) & (w > 0)
+    X, w = X[keep], w[keep]
+    with single_blas_thread():
+        variance = own.moments(X, "variance", gaussian=True).variance
+        assert variance is not None
+        found[keep] = np.column_stack(
+            [w, w * np.sqrt(variance[:, 0]), w**2 * own.relative_noise(X)]
+        )
+    return found
 
 
 def _array(name: str, last: Any, tasks: dict[Any, Any], needs: list[Any], p: int) -> da.Array:

@@ -80,13 +80,19 @@ class Paths:
             fitted = self.fitted_
             grid, values = lazy.on_grid(self.solved_, X, lazy.Asked())
             gaussian = lazy.Asked(gaussian=True)
-            values = self._finished(values, lambda: lazy.on_grid(fitted, X, gaussian)[1])
+            values = self._finished(
+                values,
+                lambda: lazy.on_grid(fitted, X, gaussian)[1],
+                lambda own: lazy.split(lazy.on_grid(own, X, STRETCH)[1], own, "std")[1],
+            )
             targets, units = fitted.target_names, fitted.target_units
             said = moments.describe("samples", targets, units, False)
             return grid.wrap(values, targets, fitted.vector_target, "samples", said)
         values, _ = lazy.marginal(self.solved_, X, "none", False)
         return self._finished(
-            values, lambda: lazy.marginal(self.fitted_, X, "none", False, gaussian=True)[0]
+            values,
+            lambda: lazy.marginal(self.fitted_, X, "none", False, gaussian=True)[0],
+            lambda own: lazy.marginal(own, X, "std", False, gaussian=True)[1],
         )
 
     @overload
@@ -181,19 +187,31 @@ class Paths:
         """Return the values (n, n_samples) or (n, p, n_samples) at rows X (n, d), in this task."""
         values = self.solved_.moments(X, "mean").mean
         mean = partial(self.fitted_.moments, X, "mean", gaussian=True)
-        return np.asarray(self._finished(values, lambda: mean().mean))
 
-    def _finished(self, values: Any, mean: Callable[[], Any]) -> Any:
-        """Return values (..., t) as users see them; ``mean`` returns that of the Gaussian."""
+        def spread(own: Posterior) -> Any:
+            return np.sqrt(np.asarray(own.moments(X, "variance", gaussian=True).variance))
+
+        return np.asarray(self._finished(values, lambda: mean().mean, spread))
+
+    def _finished(
+        self, values: Any, mean: Callable[[], Any], spread: Callable[[Posterior], Any]
+    ) -> Any:
+        """Return values (..., t) as users see them.
+
+        ``mean`` returns that of the Gaussian, and ``spread`` standard deviations of a posterior.
+        """
         fitted, outer = self.fitted_, self.fitted_.outer(False)
 
-        def repeated() -> Any:
-            own = mean()
+        def repeated(own: Any) -> Any:
             own = (own[..., None] if own.ndim < values.ndim else own).repeat(self.n_samples, -1)
             return own.rechunk(values.chunks) if isinstance(values, da.Array) else own
 
+        def stretch() -> Any:
+            assert fitted.stretch is not None
+            return repeated(spread(fitted.stretch))
+
         for layer in fitted.inner(False):
-            values = layer.of_paths(values, repeated)
+            values = layer.of_paths(values, lambda: repeated(mean()), stretch)
         if fitted.vector_target and not outer.layers:
             return values
         tail = () if fitted.vector_target else (fitted.n_targets,)
@@ -211,6 +229,9 @@ class Paths:
             dtype=np.float64,
             meta=np.empty((0,) * (values.ndim + len(tail))),
         )
+
+
+STRETCH = lazy.Asked("std", gaussian=True)
 
 
 def _apart(values: np.ndarray, shape: tuple[int, ...], outer: Outer) -> np.ndarray:

@@ -29,7 +29,9 @@ def inside(further: int = 0) -> tuple[Moments, Places]:
     X = np.random.default_rng(0).uniform(0.2, 1.8, (6, 2))
     phases = np.arange(1 + further)
     mean, variance = np.sin(3 * X[:, :1] + phases) + 1.5, np.linspace(0.01, 0.2, 6)
-    return Moments(mean, variance), Places(X, X, np.ones(6, bool))
+    prior, noise = np.array([0.01, 0.06, 0.5, 0.2, 0.0, 0.21]), np.full(6, 0.02)
+    at = Places(X, X, np.ones(6, bool), prior=lambda: prior, noise=lambda: noise)
+    return Moments(mean, variance), at
 
 
 def _made(layer: Layer, inner: Moments, at: Places) -> Moments:
@@ -74,6 +76,12 @@ def _moments(layer: Layer) -> None:
     np.testing.assert_allclose(got, variance, rtol=1e-4, err_msg="variance")
 
 
+def _some_of(at: Places, rows: slice) -> Places:
+    prior, noise = (told()[rows] for told in (at.prior, at.noise) if told is not None)
+    there = at.given[rows], at.scaled[rows], at.usable[rows]
+    return Places(*there, prior=lambda: prior, noise=lambda: noise)
+
+
 @promise("one place does not depend on the others, nor the variance on a covariance asked for")
 def _places(layer: Layer) -> None:
     inner, at = inside(layer.further)
@@ -81,7 +89,7 @@ def _places(layer: Layer) -> None:
     whole = _made(layer, inner, at)
     for rows in (slice(0, 1), slice(2, 5)):
         some = Moments(inner.mean[rows], inner.variance[rows])
-        part = _made(layer, some, Places(at.given[rows], at.scaled[rows], at.usable[rows]))
+        part = _made(layer, some, _some_of(at, rows))
         for a, b in zip(part[:2], whole[:2], strict=True):
             np.testing.assert_allclose(a, np.asarray(b)[rows], rtol=1e-12)
     if layer.gaussian:

@@ -93,8 +93,95 @@ def test_every_method_that_leaves_rows_out_learns_from_them(name):
     X, y = cases.rows(120)
     plain, scaled = (cases.fixed(name, calibrate=how).fit(X, y) for how in (None, "loo"))
     mean, std = plain.loo(X, y)
-    z = (y - mean) / std
-    assert scaled.spread_ == pytest.approx(np.sqrt(np.nanmean(z**2)), rel=1e-6)
+    square = np.nanmean(((y - mean) / std) ** 2)
+    if square >= 1:
+        assert scaled.spread_ == pytest.approx(np.sqrt(square), rel=1e-6)
+    assert (scaled.spread_ < 1) == (square < 1)
+
+
+def stretched(std, prior, s, noise=0.0):
+    """Variances of y with a factor s below 1 that leaves f to its prior where rows tell nothing."""
+    f = np.maximum(std**2 - noise, 0)
+    return s**2 * (f / (1 - (1 - s**2) * np.minimum(f / prior, 1)) + noise)
+
+
+def smooth(n=80):
+    """Rows of a function far smoother than the kernel of cases, and places near and far."""
+    X = np.random.default_rng(3).uniform(0, 3, (n, 2))
+    T = np.array([[1.5, 1.5], [0.2, 2.8], [3.5, 3.4], [4.2, 1.0], [5.0, 4.0]])
+    return X, X[:, 0] - 0.5 * X[:, 1] + 0.1 * X[:, 0] * X[:, 1], T
+
+
+@pytest.mark.parametrize("name", LEAVING_OUT)
+def test_a_factor_below_1_leaves_the_prior_where_no_row_is_near(name, tmp_path):
+    X, y, T = smooth()
+    settings = {"kernel": kernels.Matern32((0.7, 0.7), 1.4), "noise_variance": 1e-3}
+    plain, scaled = (
+        cases.fixed(name, calibrate=how, **settings).fit(X, y) for how in (None, "loo")
+    )
+    s, unit = scaled.spread_, plain.solved_.unit[0] ** 2
+    prior = plain.solved_.theta.kernel.diag(X[:1])[0] * unit
+    noise = plain.noise_variance_ * unit
+    assert s < 0.7
+
+    # the factor is best for rows left out one by one, whose loss is that of their own variances
+    mean, std = plain.loo(X, y)
+    losses = [metrics.nlpd(y, mean, stretched(std, prior, c * s, noise)) for c in (0.99, 1, 1.01)]
+    assert losses[1] < min(losses[0], losses[2])
+    np.testing.assert_allclose(
+        scaled.loo(X, y)[1], np.sqrt(stretched(std, prior, s, noise)), rtol=1e-6
+    )
+
+    (m, a), (mean, b) = (g.predict(T, return_std=True) for g in (plain, scaled))
+    np.testing.assert_array_equal(mean, m)
+    np.testing.assert_allclose(b, np.sqrt(stretched(a, prior, s)), rtol=1e-9)
+    assert b[0] == pytest.approx(s * a[0], rel=0.05)
+    if name != "ssgp":  # waves come back
+        assert b[-1] == pytest.approx(np.sqrt(prior), rel=0.2)
+    (_, C), (_, D) = (g.predict(T, return_cov=True) for g in (plain, scaled))
+    np.testing.assert_allclose(D, C * np.outer(b / a, b / a), rtol=1e-6, atol=1e-12)
+    noisy = scaled.predict(T, return_std=True, include_noise=True)[1]
+    np.testing.assert_allclose(noisy**2, b**2 + s**2 * noise, rtol=1e-9)
+
+    w = np.array([0.5, 0.0, 1.0, 2.0, 1.5])
+    _, average = scaled.predict_average(T, weights=w)
+    assert average == pytest.approx(np.sqrt(w @ D @ w) / w.sum(), rel=1e-6)
+    _, average = scaled.predict_average(T, weights=w, include_noise=True)
+    wanted = w @ D @ w + s**2 * noise * w @ w
+    assert average == pytest.approx(np.sqrt(wanted) / w.sum(), rel=1e-6)
+    if plain.solved_.method.why_no_paths() is None:
+        one, other = (g.sample_paths(3, random_state=0) for g in (plain, scaled))
+        wanted = m[:, None] + (b / a)[:, None] * (one(T) - m[:, None])
+        np.testing.assert_allclose(other(T), wanted, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(other.values(T), wanted, rtol=1e-6, atol=1e-9)
+
+    url = str(tmp_path / "model.zarr")
+    scaled.save(url)
+    loaded = daskgp.load(url)
+    np.testing.assert_array_equal(loaded.predict(T, return_std=True)[1], b)
+    assert loaded.solved_.token == scaled.solved_.token
+
+
+def test_a_factor_below_1_leaves_the_prior_of_each_place():
+    X, y, T = smooth()
+    X, y, T = X[:, :1], np.column_stack([X[:, 0], 3 * X[:, 0]]), np.array([[1.0], [3.2], [9.0]])
+    kernel = kernels.Matern32(0.5) + kernels.Linear()
+    given = {"kernel": kernel, "noise_variance": 1e-4, "optimizer": None, "progress": False}
+    plain, scaled = (daskgp.ExactGP(calibrate=c, **given).fit(X, y) for c in (None, "loo"))
+    prior = plain.solved_.theta.kernel.diag(plain.solved_.scaled(T))
+    assert np.ptp(prior) > 1
+    (_, a), (_, b) = (g.predict(T, return_std=True) for g in (plain, scaled))
+    for j, unit in enumerate(plain.solved_.unit):
+        wanted = stretched(a[:, j], prior * unit**2, scaled.spread_)
+        np.testing.assert_allclose(b[:, j] ** 2, wanted, rtol=1e-9)
+
+
+def test_rows_that_tell_nothing_of_f_tell_no_factor_either():
+    X = 1e3 * np.arange(60.0)[:, None]  # each alone, so that the prior predicts it
+    y = np.where(np.arange(60) % 2, 0.5, -0.5)
+    given = {"kernel": kernels.RBF(1.0, 4.0), "noise_variance": 1e-6, "optimizer": None}
+    made = daskgp.ExactGP(calibrate="loo", progress=False, mean="zero", **given).fit(X, y)
+    assert made.predict(X + 500, return_std=True)[1] == pytest.approx(2.0)
 
 
 def test_every_prediction_has_it():

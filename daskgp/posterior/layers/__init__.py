@@ -3,9 +3,11 @@
 # ruff: noqa: I001 - kinds are registered in the order of their layers
 from daskgp.posterior.layers.base import Layer, Parts, Places, register
 from daskgp.posterior.layers.gaussian import (
+    KeptPrior,
     Noise,
     RegressorLayer,
     Spread,
+    Stretch,
     TargetNoise,
     TrendLayer,
     Units,
@@ -15,6 +17,7 @@ from daskgp.posterior.layers.response import Response
 from daskgp.posterior.layers.transform import TransformLayer
 
 __all__ = [
+    "KeptPrior",
     "Layer",
     "Noise",
     "Parts",
@@ -22,6 +25,7 @@ __all__ = [
     "RegressorLayer",
     "Response",
     "Spread",
+    "Stretch",
     "Tails",
     "TargetNoise",
     "TransformLayer",

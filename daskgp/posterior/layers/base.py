@@ -25,13 +25,17 @@ class Places(NamedTuple):
     """Rows to predict at: X (n, d) as users give them, ``scaled`` (n, d), and ``usable`` (n,).
 
     ``left_out`` says that they are training rows, which a method predicts without themselves as
-    new observations: with the noise, and with the uncertainty of a trend.
+    new observations: with the noise, and with the uncertainty of a trend.  ``prior`` and ``noise``
+    return the prior variances of f and those of the noise (n,), in the model's units, for layers
+    beside a method that has them.
     """
 
     given: np.ndarray
     scaled: np.ndarray
     usable: np.ndarray
     left_out: bool = False
+    prior: Callable[[], np.ndarray] | None = None
+    noise: Callable[[], np.ndarray] | None = None
 
 
 class Parts(NamedTuple):
@@ -127,8 +131,11 @@ class Layer:
         """Return the distribution, given that inside: by default of increasing functions."""
         return inner if self.keeps_moments else Mapped(inner.mean, inner.std, inner, self)
 
-    def of_paths(self, values: Any, mean: Callable[[], Any]) -> Any:
-        """Return values (..., t) of functions drawn without the layer; ``mean`` returns theirs."""
+    def of_paths(self, values: Any, mean: Callable[[], Any], stretch: Callable[[], Any]) -> Any:
+        """Return values (..., t) of functions drawn without the layer.
+
+        ``mean`` returns theirs, and ``stretch`` the factors on deviations of a kept prior.
+        """
         return values
 
     def outward(self, values: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Layers that keep a Gaussian one, from the inside out: trend, noise, spread, units, regressor."""
+"""Layers that keep a Gaussian one, from the inside out.
+
+They are trend, kept prior, noise, spread, units and regressor.
+"""
 
 # ruff: noqa: D102 - the base class documents what its layers override
 
@@ -105,6 +108,83 @@ class TrendLayer(Layer):
 
 @register
 @dataclass(frozen=True, eq=False)
+class KeptPrior(Layer):
+    """Variance of f that a learned ``factor`` below 1 on standard deviations leaves to the prior.
+
+    Rows that are left out one by one tell the spread among rows, and nothing of places far from
+    all of them.  With the prior variance k of f and its posterior one v, the precision 1 / v - 1 /
+    k that the rows bring is divided by the square s^2 of the factor, so that v becomes
+
+        s^2 v / (1 - (1 - s^2) v / k),
+
+    which is s^2 v where rows tell f, and k where they tell nothing.  This layer divides, and the
+    one of the spread has s^2.
+    """
+
+    factor: float
+
+    name = "kept_prior"
+    linear = False  # of an average places have weights, see ``predict.average``
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        if inner.variance is None and inner.covariance is None:
+            return inner
+        assert at is not None
+        noisy = inner.noisy or at.left_out
+        if inner.covariance is None:
+            quiet, share = of_f(np.asarray(inner.variance), at, noisy)
+            more = quiet * (self.stretch(share) - 1.0)
+            return inner._replace(variance=np.asarray(inner.variance) + more)
+        covariance = np.array(inner.covariance, np.float64)
+        diagonal = np.diag_indices(len(covariance))
+        quiet, share = of_f(covariance[diagonal], at, noisy)
+        noise, root = covariance[diagonal] - quiet, np.sqrt(self.stretch(share))
+        covariance[diagonal] = quiet
+        covariance *= root[:, None] * root
+        covariance[diagonal] += noise
+        return inner._replace(covariance=covariance)
+
+    def stretch(self, share: np.ndarray) -> np.ndarray:
+        """Return the factors (n,) on variances of f, given their share in those of the prior."""
+        return np.asarray(1.0 / (1.0 - (1.0 - self.factor**2) * share))
+
+    def of_paths(self, values: Any, mean: Callable[[], Any], stretch: Callable[[], Any]) -> Any:
+        centre = mean()
+        return centre + stretch() * (values - centre)
+
+    @property
+    def described(self) -> float:
+        return self.factor
+
+    @classmethod
+    def restored(cls, described: float, arrays: dict[str, np.ndarray]) -> KeptPrior:
+        return cls(float(described))
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch(KeptPrior):
+    """Factors on variances of f of a kept prior in the place of these variances; in no store."""
+
+    def moments(self, inner: Moments, at: Places | None) -> Moments:
+        assert at is not None
+        factors = self.stretch(of_f(np.asarray(inner.variance), at, inner.noisy)[1])
+        return inner._replace(variance=factors[:, None].repeat(inner.mean.shape[1], axis=1))
+
+
+def of_f(variance: np.ndarray, at: Places, noisy: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parts of f in variances (n,), and their shares in those of the prior, at most 1.
+
+    ``noisy`` says that the variances are those of new observations.
+    """
+    assert at.prior is not None
+    assert at.noise is not None
+    quiet, prior = np.maximum(variance - (at.noise() if noisy else 0.0), 0.0), at.prior()
+    share = np.divide(quiet, prior, out=np.zeros_like(quiet), where=prior > 0)
+    return quiet, np.minimum(share, 1.0)
+
+
+@register
+@dataclass(frozen=True, eq=False)
 class Noise(Layer):
     """Gaussian noise of a ``variance`` that all new observations have, but for what varies."""
 
@@ -178,7 +258,7 @@ class Spread(Layer):
     def spread(self) -> float:
         return self.factor
 
-    def of_paths(self, values: Any, mean: Callable[[], Any]) -> Any:
+    def of_paths(self, values: Any, mean: Callable[[], Any], stretch: Callable[[], Any]) -> Any:
         centre = mean()
         return centre + self.factor * (values - centre)
 
