@@ -107,6 +107,11 @@ def has_room(evaluations: float) -> bool:
     return deadline is None or deadline.leaves_room(evaluations)
 
 
+def timed() -> bool:
+    """Return True within a search, whose fits have a deadline and start where others have ended."""
+    return _DEADLINE.get() is not None
+
+
 @contextmanager
 def calling(callback: Callback | None) -> Iterator[None]:
     """Call a function with every entry of the histories that are written meanwhile.

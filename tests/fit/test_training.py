@@ -3,6 +3,7 @@
 import logging
 import pickle
 import re
+import time
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from daskgp.models.markov.earlier import ranks
 from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.models.values import Block, Theta
 from daskgp.runtime.executor import Executor
-from daskgp.train import optimizers
+from daskgp.train import callbacks, optimizers
 from tests.contract import cases
 from tests.effective import effective
 
@@ -232,6 +233,10 @@ def test_a_start_from_which_only_noise_is_learned_is_told(settings, caplog):
         caplog.clear()
         daskgp.SGPR(kernel, n_inducing=40, **settings).fit(X, target)
         assert sum("ended with nothing but noise" in r.getMessage() for r in caplog.records) == told
+    caplog.clear()
+    with callbacks.until(time.monotonic() + 1e3):  # a search has no time for it
+        daskgp.SGPR(short, n_inducing=40, **settings).fit(X, y)
+    assert "values in the kernel" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", [daskgp.SGPR, daskgp.ExactGP])
