@@ -353,19 +353,19 @@ feature_names_in_, n_rows_ : as of ``best_``
         if trials.ended:
             number = len(trials.tried) - 1
             return board.with_finding(f"Ctrl-C has ended the search after {number} trials")
-        by = "the exact GP" if search.learner == "exact" else "VecchiaGP"
         if search.holding:
+            by = _called(search.holder)
             board = board.with_finding(
                 "the time budget left no training of every method: they are compared with the "
                 f"hyper-parameters of {by} on {search.holding:,} rows"
                 + (", and the best of them trained" if search.trained else "")
             )
         if found.candidate.estimator.optimizer is not None and last.optimizer is None:
-            held = search.holding and not search.trained
+            by = _called(found.learner) if found.learned else "the chosen trial"
             rows = found.learned or found.trial.rows
             return board.with_finding(
                 "the time budget left no training on all rows: hyper-parameters are those of "
-                f"{by if held else 'the chosen trial'}, on {rows:,} rows"
+                f"{by}, on {rows:,} rows"
             )
         return board
 
@@ -782,6 +782,11 @@ def _check_places(places: Any, rows: data.Rows) -> None:
             f"places has shape {shape}: give places with the {len(names)} columns of X, "
             f"{', '.join(names)}"
         )
+
+
+def _called(method: str) -> str:
+    """Return what a sentence calls the method that has trained what others hold."""
+    return {"exact": "the exact GP", "vecchia": "VecchiaGP"}.get(method, f"the method {method!r}")
 
 
 def _end(running: Sequence[Trials]) -> None:

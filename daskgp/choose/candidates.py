@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from daskgp.fit.hyperparameters import SECOND
 from daskgp.fit.plan import Plan, make_plan
 from daskgp.kernels import Kernel
 from daskgp.kernels.averaged import averages
-from daskgp.kernels.compose import tables
+from daskgp.kernels.compose import Product, tables
 from daskgp.kernels.units import left_open
 from daskgp.models.markov.conditionals import MOST_COMPILED
 from daskgp.runtime.executor import Executor
@@ -273,7 +274,10 @@ class Candidate:
         kernel = self.estimator.kernel
         if self.joint:
             return True
-        return not isinstance(kernel, Kernel) or bool(left_open(kernel, rows.n_features).any())
+        if not isinstance(kernel, Kernel):
+            return True
+        named = self.estimator.recipe().kernel(rows)  # names and levels of categories
+        return bool(left_open(named, rows.n_features).any())
 
     def left_out_seconds(self, plan: Plan, threads: int, rows: data.Rows) -> float:
         """Return the expected time of predictions of rows that are left out one by one."""
@@ -368,38 +372,44 @@ def structures(
     """Return the kernels to compare with the default one, which has become ``first``.
 
     Simple ones come first.  Those of the same hyper-parameters begin at its own and its noise
-    variance.  With ``trends`` the mean function is chosen, too.
+    variance.  With ``trends`` the mean function is chosen, too.  All take the categories as the
+    default one does, in factors.
     """
+    levels, inner = _apart(first, profile)
     order = {"matern12": kernels.Matern12, "matern32": kernels.Matern32}.get(
-        first.name, kernels.Matern52
+        inner.name, kernels.Matern52
     )
 
-    def tried(kernel: Kernel | None, name: str, **more: Any) -> Candidate:
-        own = clone(base).set_params(kernel=kernel, **more)
-        return Candidate("structure", own, name)
+    coded = [profile.features.index(name) for name in profile.categories]
+
+    def tried(kernel: Kernel, name: str, **more: Any) -> Candidate:
+        own = levels if more.get("noise_variance") else [*map(kernels.Categorical, coded)]
+        kernel = reduce(lambda kernel, level: level * kernel, reversed(own), kernel)
+        return Candidate("structure", clone(base).set_params(kernel=kernel, **more), name)
 
     begun: dict[str, Any] = {"ard": True}
     noise: dict[str, Any] = {}
     if (
-        type(first) is order
-        and first.ard
+        type(inner) is order
+        and inner.ard
         and noise_variance is not None
         and base.targets != "joint"
     ):
-        begun |= {name: getattr(first, name) for name in ("lengthscale", "variance", "active_dims")}
+        begun |= {name: getattr(inner, name) for name in ("lengthscale", "variance", "active_dims")}
         noise = {"noise_variance": noise_variance}
     found = []
-    if profile.varying > 1 and profile.alike:
-        found.append(tried(order(), f"{first.name}, one lengthscale"))
+    if profile.numbers > 1 and profile.alike:
+        found.append(tried(order(), f"{inner.name}, one lengthscale"))
     found.append(tried(kernels.RBF(**begun), "rbf (ard)", **noise))
     if profile.kind == "measured" and trends:
-        name = f"{first.name} (ard), linear trend"
+        name = f"{inner.name} (ard), linear trend"
         found.append(tried(order(**begun), name, mean="linear", **noise))
-    places = tuple(j for j in range(len(profile.features)) if j not in profile.times)
+    numbers = (j for j in range(len(profile.features)) if j not in coded)
+    places = tuple(j for j in numbers if j not in profile.times)
     if profile.times and places:
         space = order(ard=True, active_dims=places)
         time = kernels.Matern32(active_dims=profile.times, ard=True)
-        found.append(tried(space * time, f"{first.name} of space * matern32 of time"))
+        found.append(tried(space * time, f"{inner.name} of space * matern32 of time"))
     if profile.varying <= SCALES_FEATURES:
         both = kernels.Matern52(ard=True) + kernels.Matern12(ard=True)
         found.append(tried(both, "matern52 (ard) + matern12 (ard)"))
@@ -413,6 +423,13 @@ def structures(
             name = f"{name}, linear trend"
             found.append(tried(_of_cycles(profile), name, mean="linear", **own))
     return found
+
+
+def _apart(kernel: Kernel, profile: Profile) -> tuple[Sequence[Kernel], Kernel]:
+    """Return the factors of a default kernel that are over categories, and the other one."""
+    if profile.categories and isinstance(kernel, Product):
+        return kernel.parts[:-1], kernel.parts[-1]
+    return (), kernel
 
 
 def _of_cycles(profile: Profile) -> Kernel:

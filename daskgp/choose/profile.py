@@ -100,6 +100,8 @@ class Profile:
     places: float = field(default=0.0, repr=False)
     told: LikelihoodName | str | None = field(default=None, repr=False)
     weighted: bool = field(default=False, repr=False)
+    categories: tuple[str, ...] = field(default=(), repr=False)
+    """Columns of X that are categories of several levels."""
     series: Series = field(default=Series(), repr=False)
     """Cycles along the one column that varies, and what is left without them."""
 
@@ -107,6 +109,11 @@ class Profile:
     def varying(self) -> int:
         """Number of columns of X that vary."""
         return len(self.features) - len(self.constant)
+
+    @property
+    def numbers(self) -> int:
+        """Number of columns of X that vary and are no categories."""
+        return self.varying - len({*self.categories} - {*self.constant})
 
     @property
     def likelihood(self) -> LikelihoodName | None:
@@ -133,8 +140,11 @@ class Profile:
         """Text that tells profiles apart, by the name that checkpoints of earlier versions have."""
         return f"Facts{repr(self).removeprefix(type(self).__name__)}"
 
-    def with_tails(self, scores: np.ndarray) -> Profile:
-        """Return the profile with what standardised residuals (n, p) of a trial say of tails."""
+    def with_tails(self, scores: np.ndarray, alone: str = "") -> Profile:
+        """Return the profile with what standardised residuals (n, p) of a trial say of tails.
+
+        ``alone`` says what the rows have with which noise can only be Gaussian.
+        """
         z = scores[np.isfinite(scores)]
         if self.kind != "measured" or self.told is not None or len(z) < 100:
             return self
@@ -142,9 +152,10 @@ class Profile:
         kurtosis = float(np.mean(z**4) / max(np.mean(z**2) ** 2, np.finfo(float).tiny))
         if kurtosis < HEAVY:
             return self
-        finding = (
-            f"residuals have heavy tails (kurtosis {kurtosis:.3g}, a Gaussian has 3): Student-t "
-            "noise is tried"
+        finding = f"residuals have heavy tails (kurtosis {kurtosis:.3g}, a Gaussian has 3): " + (
+            f"Student-t noise, which suits them, cannot be with {alone}"
+            if alone
+            else "Student-t noise is tried"
         )
         return replace(self, heavy=True, findings=(*self.findings, finding))
 
@@ -199,10 +210,11 @@ def of_rows(
         places=repeats.distinct(sums.inputs) if telling else 0.0,
         told=told,
         weighted=rows.weight is not None,
+        categories=tuple(name for name, own in rows.categories.items() if len(own) > 1),
     )
     if (
         found.kind == "measured"
-        and found.varying == rows.n_targets == 1
+        and found.varying == found.numbers == rows.n_targets == 1
         and not rows.columns.sphere
     ):
         column = next(j for j in range(d) if not flat[j])

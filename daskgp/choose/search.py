@@ -98,6 +98,8 @@ class Search:
     """Rows that the hyper-parameters of the kernel chosen were trained on."""
     learner: str = "exact"
     """Method that has trained them."""
+    holder: str = "exact"
+    """Method that has trained those of ``holding`` rows."""
     plain: bool = False
     """Whether Student-t noise was no better on many rows."""
 
@@ -176,26 +178,51 @@ class Search:
 
         Few rows may have heavy tails because they do not tell f, and are asked first.
         """
-        first = self._begun(heavy, start)
-        usual = self._begun(heavy.having(likelihood="gaussian"), start)
-        if start.kernel is None or not self._if_possible([first.held()]):
+        usual = heavy.having(likelihood="gaussian")
+        kernel_of = self._tailed_of_few(start, heavy)
+        if kernel_of is None:
             return None
-        self.learned, self.learner = start.trial.rows, start.trial.method
-        before = self.trials.spent
-        found = self._holding([first], start.trial.rows, SEARCH)
-        if not (found and _tailed(start, found[0])):
-            self.trials.spent = before  # it took little, and is to shut out nothing
-            return None
-        pair = self._holding([usual, first], self.trials.most_rows, HELD)
+        both, rows = [self._begun(one, kernel_of) for one in (usual, heavy)], self.trials.most_rows
+        while rows > start.trial.rows and not self._room_for_held(both, rows):
+            rows = max(rows // 2, start.trial.rows)
+        pair = self._holding(both, rows, HELD) if self._room_for_held(both, rows) else []
         if len(pair) < 2:
             return None
         self.plain = not _tailed(*pair)
         if self.plain:
             return None
-        self.holds, self.holding = True, self.learned
+        self.holds, self.holding, self.holder = True, self.learned, self.learner
         best = self._with_sizes(pair[1])
         self.holds = False
         return best
+
+    def _tailed_of_few(self, start: Tried, heavy: Candidate) -> Tried | None:
+        """Return the trial whose kernel Student-t noise does better with on the rows of kernels.
+
+        That is the one chosen or, as it may have taken outliers for f, the next best one.
+        """
+        own, before = start.candidate.structure, self.trials.spent
+        others = [one for one in self._compared if one.candidate.structure != own]
+        for one in [start, *others[:1]]:
+            first = self._begun(heavy, one)
+            if one.kernel is None or not self._if_possible([first.held()]):
+                continue
+            self._learned_by(one)
+            found = self._holding([first], start.trial.rows, SEARCH)
+            if found and _tailed(start, found[0]):
+                return one
+        self.trials.spent = before  # it took little, and is to shut out nothing
+        return None
+
+    def _room_for_held(self, candidates: Sequence[Candidate], rows: int) -> bool:
+        """Return True if all candidates have room on so many rows where they train nothing."""
+        held = [one.held() for one in candidates]
+        return len(self.trials.room_for(held, rows, HELD)) == len(held)
+
+    def _learned_by(self, start: Tried) -> None:
+        """Let trials that hold hyper-parameters say that they are those of another trial."""
+        self.learned = start.learned or start.trial.rows
+        self.learner = start.learner if start.learned else start.trial.method
 
     def _overtaken(self, best: Tried, able: Collection[str]) -> Tried:
         """Return a trial, or one of such methods that did surely better, if with no more rows.
@@ -210,8 +237,9 @@ class Search:
             fair = one.trial.method == "exact" or one.trial.rows <= best.trial.rows
             if not (fair and best.surely_worse(one)):
                 continue
-            held = one.next().held()
-            if self._possible_one(held) and self._seconds_of_last(held) <= self.trials.left:
+            last = one.next()
+            last = last.held() if last.holds else last
+            if self._possible_one(last) and self._seconds_of_last(last) <= self.trials.left:
                 return one
         return best
 
@@ -227,29 +255,44 @@ class Search:
         with self.trials.by_clock():
             best = self._with_more_rows(best)
             while True:
-                one = self._next(best, self._promising(best, several))
+                one, holds = self._next(best, self._promising(best, several))
                 if one is None:
                     return best
-                for found in self._trials([one], best.trial.rows, 1.0):
+                self._learned_by(best)
+                able = self._holding if holds else self._trials
+                for found in able([one], best.trial.rows, 1.0):
                     larger = one.stage == "size" and one.varies == best.candidate.varies
                     if best.surely_worse(found) or (larger and found.mean < best.mean):
                         best = found
 
-    def _next(self, best: Tried, candidates: Sequence[Candidate]) -> Candidate | None:
-        """Return the first candidate that was not tried and that there is time for."""
+    def _next(self, best: Tried, candidates: Sequence[Candidate]) -> tuple[Candidate | None, bool]:
+        """Return the first candidate that was not tried and that there is time for.
+
+        What takes turns with the sites of heavy tails is to hold hyper-parameters where there is no
+        room for more, which the other value says.
+        """
         self.trials.kept_back = self._time_of_last(best.next())
         tried = {_label(one.candidate) for one in [best, *self._settled(best)]}
         new = [one for one in candidates if _label(one) not in tried and self._possible_one(one)]
-        if kept := self.trials.first_kept(new, best.trial.rows):
-            return kept  # a search that goes on makes the same steps
-        # what takes turns with the sites of heavy tails holds them where there is no room
-        for one in (one for new in new for one in ([new, new.held()] if new.robust else [new])):
-            pace, back = self.trials.pace(one.method), self._time_of_last(one)
-            if pace * self.trials.expected([one], best.trial.rows) + back > self.trials.left:
-                continue
-            if self.trials.room_for([one], best.trial.rows, 1.0):
-                return one
-        return None
+        held = {_label(one.candidate) for one in self.trials.tried if one.learned}
+        asked = list[tuple[Candidate, Candidate, bool]]()
+        for one in new:
+            asked.append((one, one, False))
+            if one.robust and _label(one) not in held:
+                asked.append((one.held(), one, True))
+        # a search that goes on makes the same steps
+        kept = self.trials.first_kept([own for own, _, _ in asked], best.trial.rows)
+        for own, one, holds in asked:
+            if kept is own or (kept is None and self._in_time(own, best.trial.rows)):
+                return one, holds
+        return None, False
+
+    def _in_time(self, candidate: Candidate, rows: int) -> bool:
+        """Return True if the clock leaves time for a trial and its last fit."""
+        pace, back = self.trials.pace(candidate.method), self._time_of_last(candidate)
+        if pace * self.trials.expected([candidate], rows) + back > self.trials.left:
+            return False
+        return bool(self.trials.room_for([candidate], rows, 1.0))
 
     def _settled(self, best: Tried) -> list[Tried]:
         """Return the trials that training would not bring before the best: most hold nothing."""
@@ -269,7 +312,7 @@ class Search:
             if self._seconds_of_last(training) <= self.trials.left or rows == best.learned:
                 return best
             found = self._trials([training], rows, 1.0)
-            self.learned = rows
+            self.learned, self.learner = rows, "exact"
             if found and rows < best.trial.rows:
                 found = self._holding([found[0].next()], best.trial.rows, 1.0)
             if not found or found[0].mean >= best.mean:
@@ -406,7 +449,8 @@ class Search:
             return None
         first = only[0]
         assert first.kernel is not None
-        self.profile = self.profile.with_tails(first.held_out.score)
+        alone = self._gaussian_alone()
+        self.profile = self.profile.with_tails(first.held_out.score, alone)
         if base.kernel is not None:
             return first
         begun = first.kernel, first.noise_variance
@@ -419,6 +463,13 @@ class Search:
         heavy = self.profile.heavy
         chosen = next(one for one in simple if not one.surely_worse(best, heavy))
         return self._with_mean(chosen, found)
+
+    def _gaussian_alone(self) -> str:
+        """Return what the rows have that likelihoods of heavy tails do not take; "" for nothing."""
+        rows = self.trials.rows
+        if rows.y_variance is not None:
+            return "y_variance"
+        return "several targets" if rows.n_targets > 1 else ""
 
     def _with_mean(self, best: Tried, others: Sequence[Tried]) -> Tried:
         """Return a trial, or in a forecast that of the same kernel whose trend or mean does better.
@@ -517,6 +568,8 @@ class Search:
         own: dict[str, Any] = {}
         if _takes_trend(candidate):
             own["mean"] = start.candidate.estimator.mean
+        if start.candidate.cyclic and start.candidate.estimator.limits:
+            own["limits"] = start.candidate.estimator.limits  # of its periods
         named = replace(candidate, structure=start.candidate.structure)
         return named.having(**own).began(start.kernel, start.noise_variance)
 
@@ -593,7 +646,7 @@ class Search:
         least = min(len(held), 2)
         while size > FIRST_ROWS and len(self.trials.room_for(held, size, HELD)) < least:
             size = max(size // 2, FIRST_ROWS)
-        self.learned, self.learner = start.learned or start.trial.rows, start.trial.method
+        self._learned_by(start)
         trained = [start] if start.trial.stage == "method" else []
         known = [_label(one.candidate) for one in trained]
         candidates = [one for one in candidates if _label(one) not in known]
@@ -606,7 +659,7 @@ class Search:
         found += self._trials([one for one in others if one.robust], size, HELD)
         found = whole([*found, *trained])
         self.holds = bool(found)
-        self.holding = self.learned if found else 0
+        self.holding, self.holder = (self.learned if found else 0), self.learner
         return found
 
     def _rows_in_time(self, candidate: Candidate, rows: int) -> int:
@@ -765,7 +818,9 @@ class Search:
         if tried.candidate is candidate:
             return tried
         trial = replace(tried.trial, settings=candidate.settings)
-        own = tried._replace(candidate=candidate, trial=trial, learned=self.learned)
+        own = tried._replace(
+            candidate=candidate, trial=trial, learned=self.learned, learner=self.learner
+        )
         self.trials.restate(tried, own)
         return own
 

@@ -98,6 +98,8 @@ class Tried(NamedTuple):
     """Number (n,) of the region of each held-out row, where neighbours are held out together."""
     learned: int = 0
     """Rows that hyper-parameters are from which it has held; 0 of a trial that has trained them."""
+    learner: str = ""
+    """Method that has trained those that it has held."""
 
     @property
     def mean(self) -> float:

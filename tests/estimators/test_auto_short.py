@@ -1,6 +1,8 @@
 """Promises of AutoGP with little time: few rows go to the exact GP, methods are told by many."""
 
 import itertools
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -480,6 +482,151 @@ def test_a_category_is_not_called_a_number():
     profile = profiling.of_rows(rows, None, Executor.current(False))
     assert "kind" in rows.categories
     assert profile.discrete == ()
+
+
+def of_sites(n):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.uniform(size=n), "site": np.resize(list("abc"), n)})
+    return X, np.sin(6 * X.x) + (X.site == "c") + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("own", [{}, {"kernel": kernels.Categorical("site") * kernels.RBF()}])
+def test_all_kernels_take_categories(own):
+    model = daskgp.AutoGP(time_budget=40, progress=False, **own).fit(*of_sites(90))
+    tried = [one.kernel for one in model.leaderboard_ if one.method != "mean"]
+    assert all(name.startswith("categorical * ") and "site" not in name for name in tried)
+    assert own or len({*tried}) > 2
+
+
+def test_kernels_of_numbers_beside_categories_begin_where_the_first_has_ended():
+    inner = kernels.Matern32((1.0, 2.0, 3.0), 1.0, ard=True, active_dims=(0, 1, 3))
+    first = kernels.Categorical(2, correlation=0.4, variance=5.0, levels=3) * inner
+    own = {"times": (3,), "categories": ("site",)}
+    profile = profiling.Profile(500, ("x", "z", "site", "t"), (), (), "measured", 0.0, **own)
+    assert (profile.varying, profile.numbers) == (4, 3)
+    found = {
+        one.structure: one.estimator.kernel.parts
+        for one in structures(daskgp.ExactGP(), profile, first, 0.2)
+    }
+    assert all(parts[0].column == 2 for parts in found.values())
+    level, rbf = found["rbf (ard)"]
+    assert (level.correlation, level.variance, rbf.lengthscale) == (0.4, 5.0, (1.0, 2.0, 3.0))
+    assert found["matern32, one lengthscale"][0].correlation is None
+    space, time = found["matern32 of space * matern32 of time"][1:]
+    assert (space.active_dims, time.active_dims) == ((0, 1), (3,))
+
+
+def test_rows_that_take_no_other_noise_are_said_to_have_heavy_tails_alone():
+    profile = profiling.Profile(500, ("x",), (), (), "measured", 0.0)
+    tails = np.random.default_rng(0).standard_t(2, (500, 1))
+    for alone, says in (("", "noise is tried"), ("y_variance", "cannot be with y_variance")):
+        found = profile.with_tails(tails, alone)
+        assert found.heavy
+        assert found.findings[0].endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("learned", "learner", "by"),
+    [
+        (0, "", "the chosen trial, on 800 rows"),  # of kernels, that had done better
+        (4_000, "vecchia", "VecchiaGP, on 4,000 rows"),
+        (600, "exact", "the exact GP, on 600 rows"),
+    ],
+)
+def test_hyper_parameters_that_are_not_trained_are_said_to_be_those_that_they_are(
+    learned, learner, by
+):
+    own, candidate = SimpleNamespace(rows=800), Candidate("method", daskgp.ExactGP())
+    given = own, candidate, np.zeros(9), None, None, None
+    found = trying.Tried(*given, learned=learned, learner=learner)
+    board = SimpleNamespace(findings=[])
+    board.with_finding = lambda text: board.findings.append(text) or board
+    trials = SimpleNamespace(of_mean=found._replace(loss=np.ones(9)), ended=False)
+    search = SimpleNamespace(leaderboard=lambda best: board, trials=trials)
+    search.holding, search.holder, search.trained = 4_000, "vecchia", False
+    daskgp.AutoGP()._judged(search, found, daskgp.ExactGP(optimizer=None))
+    assert board.findings[0].endswith("hyper-parameters of VecchiaGP on 4,000 rows")
+    assert board.findings[1].endswith(f"hyper-parameters are those of {by}")
+
+
+def test_periods_stay_near_their_lines_in_methods_that_train_them_later():
+    search, (best,) = search_of(1.0)
+    kernel, limits = kernels.Periodic(1.0, 7.0, 1.0), {"period": (6.9, 7.1)}
+    own = Candidate("structure", daskgp.ExactGP(kernel, limits=limits), "matern32 + 1 periodic")
+    start = best._replace(candidate=own, kernel=kernel, noise_variance=0.1)
+    several = [Candidate("method", one) for one in (daskgp.SGPR(), daskgp.VecchiaGP())]
+    for one in several:
+        assert search._begun(one, start).estimator.limits == limits
+
+
+HEAVY = Candidate("method", daskgp.SGPR(n_inducing=20, likelihood="student-t"))
+
+
+def robust_search(monkeypatch, better, most=math.inf):
+    """A search of two kernels on 1,000 rows, the second of which shows heavy tails if better."""
+    noise = 0.1 * np.random.default_rng(0).standard_normal(200)
+
+    def trial(kernel, candidate, rows, mean):
+        named = replace(candidate, structure=kernel.name)
+        own = SimpleNamespace(method=named.method, rows=rows)
+        return trying.Tried(own, named, mean + noise, None, kernel, 0.1)
+
+    exact = Candidate("structure", daskgp.ExactGP())
+    both = [trial(kernel, exact, 1_000, 1.0) for kernel in (kernels.Matern12(), kernels.RBF())]
+    given = data.rows_of(*waves(6_000)[:2], None, True)
+    trials = SimpleNamespace(rows=given, profile=SimpleNamespace(rows=6_000), spent=0.0)
+    trials.most_rows = 4_800
+    trials.room_for = lambda several, rows, share: several if rows <= most else several[:1]
+    search = searching.Search(trials)
+    search._compared, asked = both, []
+
+    def holding(several, rows, share):
+        asked.append((len(several), several[0].structure, rows))
+        good = [one.robust and one.structure in better for one in several]
+        means = [0.0 if own else 1.0 for own in good]
+        pairs = zip(several, means, strict=True)
+        return [trial(one.estimator.kernel, one, rows, mean) for one, mean in pairs]
+
+    monkeypatch.setattr(search, "_holding", holding)
+    monkeypatch.setattr(search, "_if_possible", lambda several: several)
+    monkeypatch.setattr(search, "_with_sizes", lambda best: best)
+    return search, both[0], asked
+
+
+def test_heavy_tails_are_found_though_the_kernel_of_few_rows_has_taken_outliers_for_f(monkeypatch):
+    search, start, asked = robust_search(monkeypatch, ["rbf"])
+    best = search._robust_of_many(start, HEAVY)
+    assert (best.candidate.structure, best.trial.rows) == ("rbf", 4_800)
+    assert asked == [(1, "matern12", 1_000), (1, "rbf", 1_000), (2, "rbf", 4_800)]
+
+
+def test_heavy_tails_are_asked_of_fewer_rows_where_the_budget_has_no_room_for_both(monkeypatch):
+    search, start, asked = robust_search(monkeypatch, ["matern12"], most=2_000)
+    assert search._robust_of_many(start, HEAVY).trial.rows == 1_200
+    assert asked[-1] == (2, "matern12", 1_200)
+    search, start, asked = robust_search(monkeypatch, ["matern12"], most=999)
+    assert search._robust_of_many(start, HEAVY) is None
+    assert asked == [(1, "matern12", 1_000)]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_search_that_goes_on_finds_what_held_the_hyper_parameters_of_heavy_tails(
+    monkeypatch, kept
+):
+    search, start, _ = robust_search(monkeypatch, ["rbf"])
+    best = start._replace(candidate=HEAVY, learned=1_000)
+    search.trials.tried = [best]
+    search.trials.of_mean = start._replace(loss=start.loss + 9)
+    search.trials.first_kept = lambda several, rows: several[-1] if kept else None
+    monkeypatch.setattr(search, "_time_of_last", lambda candidate: 0.0)
+    monkeypatch.setattr(search, "_possible_one", lambda candidate: True)
+    monkeypatch.setattr(search, "_in_time", lambda one, rows: one.estimator.optimizer is None)
+    larger = HEAVY.having(n_inducing=40)
+    assert search._next(best, [larger]) == (larger, True)
+    search.trials.tried.append(best._replace(candidate=larger))
+    assert search.trials.tried[-1].mean < 2  # near enough to be trained
+    search.trials.first_kept = lambda several, rows: None
+    assert search._next(best, [larger]) == (None, False)  # it is not held again
 
 
 def test_trials_of_other_held_out_rows_are_made_again(monkeypatch, tmp_path):
