@@ -147,7 +147,7 @@ def imported(statement):
 def test_importing_does_not_load_what_may_be_missing_or_is_not_needed():
     assert not imported("import daskgp") & {*HIDDEN, "dask", "zarr", "xarray", "sklearn"}
     loaded = imported("import daskgp\nfor name in daskgp.__all__: getattr(daskgp, name)")
-    assert not loaded & set(HIDDEN)
+    assert not loaded & {*HIDDEN, "sklearn.metrics", "sklearn.cluster"}
     assert "daskgp.estimators.sgpr" in loaded
 
 

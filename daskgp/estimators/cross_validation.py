@@ -176,7 +176,8 @@ def _check_model(model: Any) -> None:
                 "take scikit-learn's cross_val_score for both"
             )
         raise SettingError(
-            f"model is {shown(model)}: give an estimator of daskgp, such as daskgp.SGPR()"
+            f"model is {shown(model)}: give an estimator of daskgp, such as daskgp.SGPR(), or "
+            "best_ of a fitted AutoGP"
         )
     check_settings(model)
     missing = model._model().why_no_variance()

@@ -11,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 from sklearn.base import clone
-from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -394,6 +393,8 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         weighing = composite.weighing(y, given)
         _refuse_infinite(*dask.compute(np.isinf(_numbers(y, weighing)).sum()))
         y, found, weight = composite.compared(y, self.predict(X), given)
+        from sklearn.metrics import r2_score  # takes long to import
+
         known = np.isfinite(y) & np.isfinite(found)
         if weight is not None:
             known &= weight > 0
