@@ -103,6 +103,9 @@ def predict(
     For a csv, OUTPUT is a csv with the columns of INPUT, and mean and standard deviation of y.  In
     an Icechunk repository, NAME.icechunk or NAME.icechunk/GROUP, a run is one commit.
 
+    Spreads are those of new observations y, noise included, as include_noise=True gives them in
+    Python.
+
     The command may be repeated, also by a scheduler: with --resume it predicts the rows that INPUT
     has gained, and all that an earlier run left undone.
     """
