@@ -138,13 +138,13 @@ def _refuse_search(names: Iterable[str], method: str) -> None:
     from daskgp.estimators import ESTIMATORS
 
     own = {*signature(AutoGP).parameters} - {*signature(ESTIMATORS[method]).parameters}
-    for name in names:
-        if name.strip() in own:
-            raise SettingError(
-                f"{name.strip()} is a setting of the search of `daskgp fit`: cross-validate has no "
-                f"search and auto is {method} here, so leave it out, or fit first and name the "
-                "method that the search has chosen by --model"
-            )
+    for name in (name.strip() for name in names if name.strip() in own):
+        instead = {"time": "give --time in its place", "metric": "name the scores by --metrics"}
+        raise SettingError(
+            f"{name} is a setting of the search of `daskgp fit`: cross-validate has no search and "
+            f"auto is {method} here, so {instead.get(name, 'leave it out')}, or fit first and name "
+            "the method that the search has chosen by --model"
+        )
 
 
 def _known(data: str, columns: dict[str, Any]) -> int:

@@ -434,10 +434,16 @@ class Wanted(NamedTuple):
     """Whether folds in time are of the latter half of rows alone, fewer where times are few."""
 
     @property
+    def named(self) -> list[tuple[str, str]]:
+        """Names of columns that settings give, each after that of its setting."""
+        sizes = self.blocks if _are_sizes(self.blocks) else ()
+        given = [("groups", self.groups), ("time", self.time), *(("blocks", one) for one in sizes)]
+        return [(setting, name) for setting, name in given if isinstance(name, str)]
+
+    @property
     def names(self) -> list[str]:
         """Names of columns that settings give."""
-        sizes = self.blocks if _are_sizes(self.blocks) else ()
-        return [name for name in (self.groups, self.time, *sizes) if isinstance(name, str)]
+        return [name for _, name in self.named]
 
     @property
     def scheme(self) -> str:

@@ -157,8 +157,10 @@ def validated(
     if max_rows is not None:
         whole("max_rows", max_rows, 1)
     X, y, beside, source = rows
-    if source is not None and isinstance(asked.groups, str):
-        source = source.without(asked.groups)
+    if source is not None:
+        source.check(asked.named)
+        if isinstance(asked.groups, str):
+            source = source.without(asked.groups)
     if predictions is not None:
         stores.refuse_existing(str(predictions), "predictions")
     into, folded = None if predictions is None else str(predictions), None if loo else asked

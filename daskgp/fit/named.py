@@ -72,6 +72,24 @@ class Named(NamedTuple):
         known: dict[str, Any] = {"units": own, "levels": levels, "takes_new": columns.takes_new}
         return self._replace(features=features, geographic=place, **known)
 
+    def check(self, named: Sequence[tuple[str, str]]) -> None:
+        """Raise InputError for a setting with the name of a column that the source has not.
+
+        One that may be a feature is looked for among these later.
+        """
+        apart = [one for one in named if one[0] == "groups" or self.apart(one[1:])]
+        if not apart:
+            return
+        targets = (self.target,) if isinstance(self.target, str) else tuple(self.target)
+        _refuse_datasets(self.source)
+        with sources.open_table(self.source, targets) as table:
+            for setting, name in apart:
+                if name not in table.columns:
+                    known = ", ".join(table.columns)
+                    raise InputError(
+                        f"{setting}={name!r} is not a column of the source: choose among {known}"
+                    )
+
     def without(self, name: str) -> Named:
         """Return the source whose default features leave out a column."""
         if self.features is not None:
@@ -79,11 +97,6 @@ class Named(NamedTuple):
         targets = (self.target,) if isinstance(self.target, str) else tuple(self.target)
         _refuse_datasets(self.source)
         with sources.open_table(self.source, targets) as table:
-            if name not in table.columns:
-                known = ", ".join(table.columns)
-                raise InputError(
-                    f"groups={name!r} is not a column of the source: choose among {known}"
-                )
             gone = {name, *targets, *self._beside}
             kept = [one for one in table.defaults if one not in gone]
         return self._replace(features=kept)

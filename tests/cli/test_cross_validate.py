@@ -111,8 +111,12 @@ def test_a_store_and_several_targets_have_tables(csv, here, tmp_path):
         (("--metrics", "rmsee", "--model", "exact", "--groups", "station"), "choose one of"),
         (("--blocks", "100 miles"), "such as 20 or '100km'"),
         (("--features", "day", "--blocks", "100km"), "not known to be longitude and latitude"),
-        (("--features", "lon,lat", "--time", "hour"), "'hour'"),
-        (("--features", "lon,lat", "--blocks", "hour=2"), "'hour'"),
+        (
+            ("--features", "lon,lat", "--time", "hour"),
+            "time='hour' is not a column of the source: choose among station",
+        ),
+        (("--features", "lon,lat", "--blocks", "hour=2"), "blocks='hour' is not a column of the"),
+        (("--features", "lon,lat", "--groups", "sta"), "groups='sta' is not a column of the"),
         (("--features", "lon,lat", "--time", "station", "--groups", "station"), "give one of them"),
         (("--report", "nowhere/r.html", "--groups", "station"), "there is no folder"),
         (("--features", "lon,lat", "--time", "station"), "'station' holds text"),
@@ -136,6 +140,8 @@ def test_auto_is_said_to_be_a_method_and_no_search(csv, here):
         assert "time_budget is a setting of the search of `daskgp fit`" in line
         assert "auto is exact here" in line
     (csv.parent / "auto.toml").write_text('model = "auto"\n[settings]\ncandidates = ["sgpr"]\n')
+    for name, instead in (("time", "give --time in"), ("metric", "name the scores by --metrics")):
+        assert instead in refused("cross-validate", csv, *given[:4], "--set", f"{name}=x")
     line = refused("cross-validate", csv, *given[:4], "--config", csv.parent / "auto.toml")
     assert "candidates is a setting of the search" in line
     assert "of model 'exact'" in refused("cross-validate", csv, *given, "--model", "exact")
