@@ -393,7 +393,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         decided = trials.kept.decision() if trials.kept else None
         if decided is not None:  # the fit that was interrupted goes on
             trained, more, self._after = decided["trained"], dict(decided["more"]), decided["after"]
-        elif trials.kept:
+        elif trials.kept and not trials.ended:  # a search that Ctrl-C has ended may go on
             trials.kept.decide({"trained": trained, "more": more, "after": self._after})
         chosen = candidate if trained or not candidate.holds else held
         if not trained and candidate.holds:

@@ -164,6 +164,28 @@ def test_ctrl_c_fits_the_best_so_far(monkeypatch, caplog):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_search_that_goes_on_after_ctrl_c_trains_what_it_chooses(monkeypatch, tmp_path):
+    X, y, _ = field()
+    own = [daskgp.ExactGP(kernel, max_iter=4) for kernel in ("matern52", "rbf")]
+    model, run = daskgp.AutoGP(**QUICK, candidates=own), trying.Trials._run
+
+    def first(self, *given):
+        os.kill(os.getpid(), signal.SIGINT)
+        return run(self, *given)
+
+    def second(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trying.Trials, "_run", first)
+        patch.setattr(daskgp.AutoGP, "_judged", second)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y, checkpoint=str(tmp_path / "c"))
+    model.fit(X, y, checkpoint=str(tmp_path / "c"))
+    assert len(model.leaderboard_) == 3
+    assert model.best_.optimizer is not None
+
+
 def test_another_ctrl_c_ends_the_fit(monkeypatch):
     X, y, _ = field()
 
