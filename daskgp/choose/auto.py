@@ -723,7 +723,8 @@ feature_names_in_, n_rows_ : as of ``best_``
         if len(marks) != 1:
             names = ", ".join(rows.feature_names)
             raise SettingError(
-                f"task='forecast' needs the column of the times: set time= to one of {names}"
+                "task='forecast' needs the column of the times: set time= (--set time=NAME) to one "
+                f"of {names}"
             )
         return marks[0]
 

@@ -448,13 +448,9 @@ class Search:
         if not only or only[0].kernel is None:
             return None
         first = only[0]
-        assert first.kernel is not None
         alone = self._gaussian_alone()
         self.profile = self.profile.with_tails(first.held_out.score, alone)
-        if base.kernel is not None:
-            return first
-        begun = first.kernel, first.noise_variance
-        others = structures(base, self.profile, *begun, trends="mean" not in common)
+        others = self._others_than(first, base, "mean" not in common)
         found = whole([first, *self._trials_of_structures(first, others, rows, share)])
         self._compared = sorted(found, key=lambda one: one.mean)
         best = self._compared[0]
@@ -463,6 +459,17 @@ class Search:
         heavy = self.profile.heavy
         chosen = next(one for one in simple if not one.surely_worse(best, heavy))
         return self._with_mean(chosen, found)
+
+    def _others_than(self, first: Tried, base: ExactGP, trends: bool) -> list[Candidate]:
+        """Return the kernels and trends to compare with those of the first trial."""
+        if base.kernel is None:
+            assert first.kernel is not None
+            given = base, self.profile, first.kernel, first.noise_variance
+            return structures(*given, trends=trends)
+        if not trends or self.profile.kind != "measured":
+            return []
+        own = first.next().having(mean="linear")
+        return [replace(own, structure=f"{own.structure}, linear trend")]
 
     def _gaussian_alone(self) -> str:
         """Return what the rows have that likelihoods of heavy tails do not take; "" for nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -86,7 +86,7 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
         units = dict(zip(posterior.feature_names, posterior.feature_units, strict=False))
         rows = convert_for(units, source, url, **own, progress=progress).rows
     except ColumnError as error:
-        raise InputError(f"{error.args[1]}: the model needs numbers or times there") from None
+        raise InputError(_needed(error, units)) from None
     inner = job._replace(source=url, output=f"{url}-predictions", made_of=source)
     try:
         yield inner
@@ -97,6 +97,14 @@ def stored(job: Job, url: str, progress: ShowProgress = "auto") -> Iterator[Job]
         raise
     finally:
         groups.remove(inner.output)
+
+
+def _needed(error: ColumnError, units: Mapping[str, str]) -> str:
+    """Return what is wrong with columns, and what a model with such units needs there."""
+    names, seen, _ = error.args
+    if all(" since " in units.get(name, "") for name in names):
+        return f"{seen}: the model needs times there, written as 2021-03-04T05:06:07"
+    return f"{seen}: the model needs numbers or times there"
 
 
 def without_prediction(job: Job, written: Written) -> Written:

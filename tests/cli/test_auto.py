@@ -140,7 +140,7 @@ def test_a_target_of_words_is_told_how_to_be_one(table, tmp_path):
 def test_a_forecast_needs_its_times(table, tmp_path):
     result = invoke("fit", table, tmp_path / "m.zarr", "--target", "y", "--task", "forecast")
     assert result.exit_code == 2
-    assert "set time= to one of a<b, depth" in result.stderr.splitlines()[-1]
+    assert "set time= (--set time=NAME) to one of a<b, depth" in result.stderr.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 

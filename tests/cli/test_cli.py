@@ -423,6 +423,12 @@ def test_verbose_logs_the_traceback(tmp_path):
         assert result.stderr.splitlines()[-1].startswith("Error: no store at")
 
 
+def test_info_of_a_table_says_what_makes_a_store_of_it(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    line = refused("info", tmp_path / "a.csv")
+    assert "not a Zarr group but a file: `daskgp convert` makes a dataset store of a table" in line
+
+
 def test_a_failure_nobody_foresaw_is_one_line_too(data, tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("the moon\nis down")

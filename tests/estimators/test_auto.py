@@ -604,7 +604,7 @@ def test_features_that_say_nothing_are_told(caplog):
         ({"candidates": []}, "candidates"),
         ({"candidates": "cggp", "metric": "rmse"}, "candidate cggp: CGGP gives a mean but no var"),
         ({"time": "x0"}, "set task='forecast'"),
-        ({"task": "forecast"}, "set time= to one of x0, x1"),
+        ({"task": "forecast"}, "set time= (--set time=NAME) to one of x0, x1"),
         ({"task": "forecast", "time": "t"}, "time='t'"),
     ],
 )

@@ -177,6 +177,17 @@ def test_what_approximates_the_exact_gp_is_not_tried_beside_it_on_all_rows_of_a_
     assert [search._has_all(one) for one in found] == [True, False, False, False]
 
 
+def test_a_trend_is_compared_with_none_beside_a_kernel_that_is_given():
+    t = np.arange(120.0)
+    y = 0.5 * t + np.random.default_rng(0).standard_normal(120)
+    own = {"time_budget": 40, "task": "forecast", "time": 0, "kernel": "rbf", "progress": False}
+    model = daskgp.AutoGP(**own).fit(t[:, None], y)
+    assert model.best_.mean == "linear"
+    assert {one.kernel for one in model.leaderboard_ if one.method != "mean"} == {"rbf"}
+    asked = daskgp.AutoGP(**own, mean="constant").fit(t[:, None], y)
+    assert {one.settings.get("mean") for one in asked.leaderboard_} == {None}
+
+
 @pytest.mark.parametrize("forecast", [True, False])
 def test_a_trend_of_a_forecast_is_taken_where_it_does_better_though_it_may_be_chance(forecast):
     def trial(kernel, score):

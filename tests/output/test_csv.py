@@ -172,6 +172,18 @@ def test_a_table_that_cannot_be_read_is_refused(model, tmp_path, text, says):
     assert os.listdir(tmp_path) == ["places.csv"]
 
 
+def test_times_that_are_not_written_as_such_are_told_how_to_write_them(tmp_path):
+    when = pd.date_range("2020-01-01", periods=20).strftime("%Y-%m-%d")
+    pd.DataFrame({"day": when, "heat": np.arange(20.0)}).to_csv(tmp_path / "a.csv", index=False)
+    own = daskgp.ExactGP("rbf", optimizer=None, progress=False)
+    own.fit(str(tmp_path / "a.csv"), "heat", features=["day"])
+    (tmp_path / "in.csv").write_text("day\n2020-01-02\n15.01.2020\n")
+    with pytest.raises(
+        InputError, match=r"'15\.01\.2020': the model needs times there, written as"
+    ):
+        own.predict_store(str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "text",

@@ -136,14 +136,16 @@ def open_group(url: Place, what: str, mode: str = "r") -> zarr.Group:
             hint = "; a pattern is not expanded: give one path or address at a time"
             said = f"no {what} at {url}: the path does not exist"
             raise StoreError(said + (hint if remote.is_pattern(url) else "")) from error
-        raise StoreError(f"no {what} at {url}: it is not a Zarr group{_instead(url)}") from error
+        raise StoreError(
+            f"no {what} at {url}: it is not a Zarr group{_instead(url, what)}"
+        ) from error
     except StoreError:
         raise
     except Exception as error:  # each kind of damage has its own type
         raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
 
 
-def _instead(url: str) -> str:
+def _instead(url: str, what: str) -> str:
     """Return what is at a URL instead of a group, with a remedy; nothing if that is not known."""
     fs, path = filesystem(url)
     if not fs.isfile(path):
@@ -151,7 +153,8 @@ def _instead(url: str) -> str:
     with fs.open(path, "rb") as file:
         zipped = zipfile.is_zipfile(file)
     if not zipped:
-        return " but a file"
+        made = ": `daskgp convert` makes a dataset store of a table or a grid"
+        return " but a file" + made * (what == "store")
     return (
         " but a zip file: unpack it, or give what zarr finds in it, "
         f"zarr.open_group(zarr.storage.ZipStore({path!r}, mode='r'), mode='r')"
