@@ -151,6 +151,15 @@ def test_fields_are_drawn_alike_for_a_seed(case, datasets, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_factor_that_fades_covers_more_beyond_the_rows(tmp_path):
+    found, printed = run(tmp_path, "beyond", "--functions", "bump", "--kernels", "matern52")
+    (one,) = found
+    assert one["factor"] < 0.5
+    assert one["beyond, everywhere"] < one["beyond, fading"] <= one["beyond, plain"]
+    assert one["between, everywhere"] <= one["between, fading"] <= one["between, plain"]
+    assert "| bump | 40 | matern52 |" in printed
+
+
 def test_shapes_go_on_where_they_were(tmp_path):
     sizes = ("--out", "found.jsonl", "--cases", "log-normal", "--threads", 1)
     run(tmp_path, "shapes", *sizes, "--methods", "true")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -23,8 +24,7 @@ from daskgp.fit import means
 from daskgp.fit.fitted import Fit
 from daskgp.fit.recipe import Recipe
 from daskgp.fit.warm import Other
-from daskgp.posterior.layers import KeptPrior, Layer, Spread, Tails
-from daskgp.posterior.posterior import ROUNDING
+from daskgp.posterior.layers import Fade, Layer, Spread, Tails
 from daskgp.predict.lazy import posterior_node
 from daskgp.predict.stored import Node, opened
 from daskgp.runtime.executor import Executor, map_all
@@ -46,6 +46,9 @@ RUN = 32
 
 LOWEST = -60.0
 """Logarithm of the square of a factor below which there is none."""
+MOST, BEYOND, LEAST = 0.99, 4.0, 1e-16
+"""Quantile of shares of the prior variance at rows left out, and how far beyond it a factor fades;
+least share."""
 
 
 class LeftOut(NamedTuple):
@@ -82,13 +85,13 @@ def learned_layers(
     mean z^2, where the derivative 1 / s - mean z^2 / s^3 of the loss log s + mean z^2 / 2 s^2
     vanishes.  Tails are quantiles of z / s; there are none where these may be normal.
 
-    A factor below 1 that rows left out one by one tell leaves to the prior what no row is near
-    (`KeptPrior`), so that variances are w times as large with
+    A factor below 1 that rows left out one by one tell fades where f is less known than at these
+    (`Fade`), so that variances are w times as large with
 
-        w = s^2 (1 - a + a / (1 - (1 - s^2) r)),
+        w = (1 - a) s^2 + a s^(2 c),
 
-    a the share of f in the variance of y and r that of the posterior in the prior one of f; s is
-    then best for mean log w + z^2 / w.
+    a the share of f in the variance of y and c the part of the factor that acts on f; s is then
+    best for mean log w + z^2 / w.
 
     Parameters
     ----------
@@ -111,12 +114,11 @@ def learned_layers(
             f"calibrate={recipe.calibrate!r}: {n} {what} values are predicted without "
             "any error, which says nothing about their spread: choose calibrate=None"
         )
-    kept: list[Layer] = []
-    factor = math.sqrt(square / n)
+    factor, fading = math.sqrt(square / n), list[Layer]()
     residuals = np.concatenate([part.some for part in found]) / factor
     if recipe.calibrate == "loo" and factor < 1.0:
-        factor, residuals = _beside_prior(found)
-        kept.append(KeptPrior(factor))
+        fade, residuals = _fading(found)
+        factor, fading = fade.factor, [fade]
     if n < FEW:
         logger.warning(
             "the factor %.3g on standard deviations is learned from only %d %s values: it "
@@ -129,35 +131,35 @@ def learned_layers(
     logger.info("standard deviations are multiplied by %.3g, from %d %s values", factor, n, what)
     tails = Tails.of(residuals, rows.n_targets)
     if tails is None:
-        return [*kept, Spread(factor)]
+        return [*fading, Spread(factor)]
     logger.info(
         "residuals are not normal: 95 %% intervals of y are %.3g times as wide as normal ones",
         tails.wider(0.95),
     )
-    return [*kept, Spread(factor), tails]
+    return [*fading, Spread(factor), tails]
 
 
-def _beside_prior(found: Sequence[LeftOut]) -> tuple[float, np.ndarray]:
+def _fading(found: Sequence[LeftOut]) -> tuple[Fade, np.ndarray]:
     """Return the factor of residuals, with a mean square below 1, and these in its deviations."""
     z = np.concatenate([part.some for part in found])
     a, r = np.concatenate([part.shares for part in found if part.shares is not None], axis=1)
-    r = np.where(r > 1.0 - ROUNDING, 1.0, r)
+    low, most = np.clip(np.quantile(r, (0.5, MOST)), LEAST, 1.0)
+    fade = Fade(1.0, float(low), float(min(BEYOND * most, 1.0)))
+    c = fade.part(r)
 
     def both(log_t: float) -> tuple[np.ndarray, float]:
-        """Return w and the derivative of the loss, for the square t of the factor."""
-        t = math.exp(log_t)
-        left = 1.0 - r + t * r
-        w = t * (1.0 - a + a / left)
-        by_t = 1.0 - a + a * (1.0 - r) / left**2
-        return w, float(np.sum(by_t / w * (1.0 - z**2 / w)))
+        """Return w and the derivative of the loss by the logarithm of the squared factor."""
+        parts = (1.0 - a) * math.exp(log_t), a * np.exp(log_t * c)
+        w = parts[0] + parts[1]
+        return w, float(np.sum((parts[0] + c * parts[1]) / w * (1.0 - z**2 / w)))
 
-    low = math.log(np.mean(z**2))
-    while low > LOWEST and both(low)[1] > 0.0:
-        low -= 1.0
-    if low <= LOWEST or both(0.0)[1] <= 0.0:  # rows that tell of f are as far off as it says
-        return 1.0, z
-    log_t = brentq(lambda log_t: both(log_t)[1], low, 0.0, xtol=1e-13)
-    return math.exp(log_t / 2), z / np.sqrt(both(log_t)[0])
+    low_t = math.log(np.mean(z**2))
+    while low_t > LOWEST and both(low_t)[1] > 0.0:
+        low_t -= 1.0
+    if low_t <= LOWEST or both(0.0)[1] <= 0.0:  # rows that tell of it are as far off as f says
+        return fade, z
+    log_t = brentq(lambda log_t: both(log_t)[1], low_t, 0.0, xtol=1e-13)
+    return replace(fade, factor=math.exp(log_t / 2)), z / np.sqrt(both(log_t)[0])
 
 
 def _held_out(

@@ -175,7 +175,7 @@ class GaussianProcess(FittedGP):
         Learn a factor on predictive standard deviations from a second fit, to four fifths of the
         rows: it gives the others the best density.  These are blocks of space, or random rows.
         "loo" takes leave-one-out predictions of about 1,024 rows instead, which need no other fit;
-        a factor below 1 then leaves f to its prior where no row is near.
+        a factor below 1 then fades where places are less known than these rows.
         ``spread_`` is the factor, 1 without ``calibrate``.  Where the residuals are not normal,
         beyond sampling error, their quantiles become those of intervals of y: ``tails_``.
     likelihood : str

@@ -36,7 +36,7 @@ from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
 from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
 from daskgp.posterior.layers import (
-    KeptPrior,
+    Fade,
     Layer,
     Noise,
     Parts,
@@ -627,12 +627,13 @@ class Posterior:
 
     @property
     def stretch(self) -> Posterior | None:
-        """Posterior whose variances are the factors of a kept prior, if there is one."""
-        kept = self.layer(KeptPrior)
-        if kept is None:
+        """Posterior whose variances are the factors of a fading, if there is one."""
+        fade = self.layer(Fade)
+        if fade is None:
             return None
         trend = (layer for layer in self.layers if isinstance(layer, TrendLayer))
-        return replace(self, layers=(*trend, Stretch(kept.factor)), origin=None)
+        alone = Stretch(fade.factor, fade.low, fade.high)
+        return replace(self, layers=(*trend, alone), origin=None)
 
     def unpredicted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return targets y (n, p) of rows X (n, d) without what their scaling does not take off."""

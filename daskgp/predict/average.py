@@ -17,7 +17,7 @@ from daskgp.data import grids, reading
 from daskgp.data.blocks.around import Part
 from daskgp.errors import InputError
 from daskgp.models.values import Across, Moments
-from daskgp.posterior.layers import KeptPrior
+from daskgp.posterior.layers import Fade
 from daskgp.posterior.neighbour_rows import SUM_ROWS, Local, united
 from daskgp.posterior.posterior import Posterior
 from daskgp.predict.lazy import grid_for, posterior_node, rows_for
@@ -160,12 +160,12 @@ def _stretched(
     include_noise: bool,
     travels: bool,
 ) -> tuple[da.Array, da.Array]:
-    """Return mean and std of an average by a posterior with a kept prior, see ``lazy_average``.
+    """Return mean and std of an average by a posterior with a fading, see ``lazy_average``.
 
     It multiplies deviations at places by factors, that of ``stretch`` as standard deviations, so
     that those of the average are as if weights were multiplied.
     """
-    layers = tuple(layer for layer in posterior.layers if not isinstance(layer, KeptPrior))
+    layers = tuple(layer for layer in posterior.layers if not isinstance(layer, Fade))
     plain = replace(posterior, layers=layers, origin=None)
     make: Any = da.map_blocks  # dask's stubs do not know its arguments
     used = make(

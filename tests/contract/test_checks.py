@@ -48,7 +48,7 @@ REGRESSOR = Regressor(Product(), NAMES, 1)
 LAYERS = {
     "trend": layers.TrendLayer(TREND, np.ones(1), COEFFICIENTS, NAMES),
     "ols": layers.TrendLayer(replace(TREND, basis=None), np.ones(1), None, NAMES),
-    "kept_prior": layers.KeptPrior(0.4),
+    "fade": layers.Fade(0.4, 0.1, 0.5),
     "noise": layers.Noise(0.3),
     "target_noise": layers.TargetNoise(np.array([0.3])),
     "units": layers.Units(SCALE),

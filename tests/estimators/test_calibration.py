@@ -11,6 +11,7 @@ import daskgp
 from daskgp import kernels, metrics
 from daskgp.errors import InputError, SettingError
 from daskgp.fit import by_batches
+from daskgp.posterior.layers import Fade
 from daskgp.train.stochastic import Stopped
 from tests.contract import cases
 
@@ -99,10 +100,11 @@ def test_every_method_that_leaves_rows_out_learns_from_them(name):
     assert (scaled.spread_ < 1) == (square < 1)
 
 
-def stretched(std, prior, s, noise=0.0):
-    """Variances of y with a factor s below 1 that leaves f to its prior where rows tell nothing."""
+def faded(std, prior, fade, s, noise=0.0):
+    """Variances of y with a factor s below 1 that fades where f is less known than at the rows."""
     f = np.maximum(std**2 - noise, 0)
-    return s**2 * (f / (1 - (1 - s**2) * np.minimum(f / prior, 1)) + noise)
+    c = np.log(fade.high / np.maximum(f / prior, 1e-300)) / np.log(fade.high / fade.low)
+    return s ** (2 * np.clip(c, 0, 1)) * f + s**2 * noise
 
 
 def smooth(n=80):
@@ -113,31 +115,34 @@ def smooth(n=80):
 
 
 @pytest.mark.parametrize("name", LEAVING_OUT)
-def test_a_factor_below_1_leaves_the_prior_where_no_row_is_near(name, tmp_path):
+def test_a_factor_below_1_fades_where_no_row_is_near(name, tmp_path):
     X, y, T = smooth()
     settings = {"kernel": kernels.Matern32((0.7, 0.7), 1.4), "noise_variance": 1e-3}
     plain, scaled = (
         cases.fixed(name, calibrate=how, **settings).fit(X, y) for how in (None, "loo")
     )
-    s, unit = scaled.spread_, plain.solved_.unit[0] ** 2
+    s, unit, fade = scaled.spread_, plain.solved_.unit[0] ** 2, scaled.solved_.layer(Fade)
     prior = plain.solved_.theta.kernel.diag(X[:1])[0] * unit
     noise = plain.noise_variance_ * unit
     assert s < 0.7
 
-    # the factor is best for rows left out one by one, whose loss is that of their own variances
+    # all of the factor acts on rows as they are left out, of which it is best for the density
     mean, std = plain.loo(X, y)
-    losses = [metrics.nlpd(y, mean, stretched(std, prior, c * s, noise)) for c in (0.99, 1, 1.01)]
+    shares = (std**2 - noise) / prior
+    assert fade.low == pytest.approx(np.median(shares), rel=1e-6)
+    assert fade.high == pytest.approx(min(4 * np.quantile(shares, 0.99), 1), rel=1e-6)
+    losses = [metrics.nlpd(y, mean, faded(std, prior, fade, c * s, noise)) for c in (0.99, 1, 1.01)]
     assert losses[1] < min(losses[0], losses[2])
     np.testing.assert_allclose(
-        scaled.loo(X, y)[1], np.sqrt(stretched(std, prior, s, noise)), rtol=1e-6
+        scaled.loo(X, y)[1] ** 2, faded(std, prior, fade, s, noise), rtol=1e-6
     )
 
     (m, a), (mean, b) = (g.predict(T, return_std=True) for g in (plain, scaled))
     np.testing.assert_array_equal(mean, m)
-    np.testing.assert_allclose(b, np.sqrt(stretched(a, prior, s)), rtol=1e-9)
+    np.testing.assert_allclose(b, np.sqrt(faded(a, prior, fade, s)), rtol=1e-9)
     assert b[0] == pytest.approx(s * a[0], rel=0.05)
     if name != "ssgp":  # waves come back
-        assert b[-1] == pytest.approx(np.sqrt(prior), rel=0.2)
+        assert b[-1] == pytest.approx(a[-1], rel=1e-9)
     (_, C), (_, D) = (g.predict(T, return_cov=True) for g in (plain, scaled))
     np.testing.assert_allclose(D, C * np.outer(b / a, b / a), rtol=1e-6, atol=1e-12)
     noisy = scaled.predict(T, return_std=True, include_noise=True)[1]
@@ -162,7 +167,7 @@ def test_a_factor_below_1_leaves_the_prior_where_no_row_is_near(name, tmp_path):
     assert loaded.solved_.token == scaled.solved_.token
 
 
-def test_a_factor_below_1_leaves_the_prior_of_each_place():
+def test_a_factor_below_1_fades_by_the_prior_of_each_place():
     X, y, T = smooth()
     X, y, T = X[:, :1], np.column_stack([X[:, 0], 3 * X[:, 0]]), np.array([[1.0], [3.2], [9.0]])
     kernel = kernels.Matern32(0.5) + kernels.Linear()
@@ -172,7 +177,8 @@ def test_a_factor_below_1_leaves_the_prior_of_each_place():
     assert np.ptp(prior) > 1
     (_, a), (_, b) = (g.predict(T, return_std=True) for g in (plain, scaled))
     for j, unit in enumerate(plain.solved_.unit):
-        wanted = stretched(a[:, j], prior * unit**2, scaled.spread_)
+        fade = scaled.solved_.layer(Fade)
+        wanted = faded(a[:, j], prior * unit**2, fade, scaled.spread_)
         np.testing.assert_allclose(b[:, j] ** 2, wanted, rtol=1e-9)
 
 

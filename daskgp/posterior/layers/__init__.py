@@ -3,7 +3,7 @@
 # ruff: noqa: I001 - kinds are registered in the order of their layers
 from daskgp.posterior.layers.base import Layer, Parts, Places, register
 from daskgp.posterior.layers.gaussian import (
-    KeptPrior,
+    Fade,
     Noise,
     RegressorLayer,
     Spread,
@@ -17,7 +17,7 @@ from daskgp.posterior.layers.response import Response
 from daskgp.posterior.layers.transform import TransformLayer
 
 __all__ = [
-    "KeptPrior",
+    "Fade",
     "Layer",
     "Noise",
     "Parts",

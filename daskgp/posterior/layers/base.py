@@ -134,7 +134,7 @@ class Layer:
     def of_paths(self, values: Any, mean: Callable[[], Any], stretch: Callable[[], Any]) -> Any:
         """Return values (..., t) of functions drawn without the layer.
 
-        ``mean`` returns theirs, and ``stretch`` the factors on deviations of a kept prior.
+        ``mean`` returns theirs, and ``stretch`` the factors on deviations of a fading.
         """
         return values
 

@@ -1,6 +1,6 @@
 """Layers that keep a Gaussian one, from the inside out.
 
-They are trend, kept prior, noise, spread, units and regressor.
+They are trend, fading of a spread, noise, spread, units and regressor.
 """
 
 # ruff: noqa: D102 - the base class documents what its layers override
@@ -108,22 +108,27 @@ class TrendLayer(Layer):
 
 @register
 @dataclass(frozen=True, eq=False)
-class KeptPrior(Layer):
-    """Variance of f that a learned ``factor`` below 1 on standard deviations leaves to the prior.
+class Fade(Layer):
+    """Fading of a learned ``factor`` s below 1 on standard deviations where f is little known.
 
-    Rows that are left out one by one tell the spread among rows, and nothing of places far from
-    all of them.  With the prior variance k of f and its posterior one v, the precision 1 / v - 1 /
-    k that the rows bring is divided by the square s^2 of the factor, so that v becomes
+    Rows that are left out one by one tell the spread at places as well known as they are.  With r =
+    v / k, the share of the posterior variance v of f in its prior one k, the variance becomes
 
-        s^2 v / (1 - (1 - s^2) v / k),
+        s^(2 c) v   with   c = log(high / r) / log(high / low),   0 <= c <= 1,
 
-    which is s^2 v where rows tell f, and k where they tell nothing.  This layer divides, and the
-    one of the spread has s^2.
+    so that all of the factor acts up to the share ``low`` and nothing of it from ``high`` on.  This
+    layer has what the factor s^2 of the spread, around it, is to be multiplied by.
+
+    Parameters
+    ----------
+    factor, low, high : float
     """
 
     factor: float
+    low: float
+    high: float
 
-    name = "kept_prior"
+    name = "fade"
     linear = False  # of an average places have weights, see ``predict.average``
 
     def moments(self, inner: Moments, at: Places | None) -> Moments:
@@ -144,26 +149,24 @@ class KeptPrior(Layer):
         covariance[diagonal] += noise
         return inner._replace(covariance=covariance)
 
+    def part(self, share: np.ndarray) -> np.ndarray:
+        """Return the parts c (n,) of the factor that act at shares (n,) of the prior variance."""
+        tiny = np.finfo(float).tiny
+        c = np.log(self.high / np.maximum(share, tiny)) / max(np.log(self.high / self.low), tiny)
+        return np.clip(c, 0.0, 1.0)
+
     def stretch(self, share: np.ndarray) -> np.ndarray:
-        """Return the factors (n,) on variances of f, given their share in those of the prior."""
-        return np.asarray(1.0 / (1.0 - (1.0 - self.factor**2) * share))
+        """Return the factors (n,) on variances of f, given their shares of the prior ones."""
+        return np.asarray(self.factor ** (2.0 * (self.part(share) - 1.0)))
 
     def of_paths(self, values: Any, mean: Callable[[], Any], stretch: Callable[[], Any]) -> Any:
         centre = mean()
         return centre + stretch() * (values - centre)
 
-    @property
-    def described(self) -> float:
-        return self.factor
-
-    @classmethod
-    def restored(cls, described: float, arrays: dict[str, np.ndarray]) -> KeptPrior:
-        return cls(float(described))
-
 
 @dataclass(frozen=True, eq=False)
-class Stretch(KeptPrior):
-    """Factors on variances of f of a kept prior in the place of these variances; in no store."""
+class Stretch(Fade):
+    """Factors on variances of f by a fading in the place of these variances; in no store."""
 
     def moments(self, inner: Moments, at: Places | None) -> Moments:
         assert at is not None
