@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from daskgp import data
-from daskgp.assess.loo import leave_one_out, weights_of
+from daskgp.assess.loo import leave_one_out, noise_of
 from daskgp.assess.refits import fitted_to, scratch
 from daskgp.assess.scores import scored
 from daskgp.data.blocks import sampling
@@ -206,10 +206,11 @@ def _of_some(rows: data.Rows, share: float, seed: int, span: Span, node: Node) -
     with single_blas_thread():
         found = leave_one_out(posterior, X[own], y[own])
         z = scored(posterior, X[own], y[own], lambda *_: found).score
-        variance, weight = np.asarray(found.variance)[:, 0], weights_of(posterior, y[own])
-        shares = np.stack(posterior.shares(X[own], variance, weight))
-    known = np.isfinite(z)
-    each = [np.broadcast_to(share[:, None], z.shape)[known] for share in shares]
+        known = np.isfinite(z)
+        some = known.any(axis=1)
+        variance, noise = np.asarray(found.variance)[some, 0], noise_of(posterior, y[own[some]])
+        shares = posterior.shares(X[own[some]], variance, noise)
+    each = [np.broadcast_to(share[:, None], z[some].shape)[known[some]] for share in shares]
     return [LeftOut.of(z)._replace(shares=np.stack(each))]
 
 

@@ -135,15 +135,15 @@ def _of_gaussian(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:
     else:
         found = _of_groups(posterior, rows, inputs, block, device)
     scaled = np.asarray(block.X, np.float64)
-    found = posterior.of_left_out(found, X[keep], scaled, weights_of(posterior, y))
+    found = posterior.of_left_out(found, X[keep], scaled, block.noise)
     mean, variance = np.full((2, len(keep), posterior.n_targets), np.nan)
     mean[keep], variance[keep] = found.mean, found.variance
     return Moments(mean, variance)
 
 
-def weights_of(posterior: Posterior, y: np.ndarray) -> np.ndarray | float:
-    """Return the weights (n,) of rows that y (n, p + 2) has, after all targets; else 1."""
-    return y[:, -2] if y.shape[1] > posterior.n_targets else 1.0
+def noise_of(posterior: Posterior, y: np.ndarray) -> np.ndarray | None:
+    """Return ``Block.noise`` (n, 2) of rows that y (n, p + 2) tells after all targets, if any."""
+    return posterior.scaling.noise(*y[:, -2:].T) if y.shape[1] > posterior.n_targets else None
 
 
 def _of_each(posterior: Posterior, X: np.ndarray, y: np.ndarray) -> Moments:

@@ -34,7 +34,7 @@ from daskgp.models.fills import Fills, lonely, united, without
 from daskgp.models.method import Method
 from daskgp.models.scaling import Scaling, usable_rows
 from daskgp.models.trend import NONE
-from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move
+from daskgp.models.values import TILE_ROWS, Moments, Theta, Want, leaves, move, variances
 from daskgp.posterior.layers import (
     Fade,
     Layer,
@@ -590,19 +590,23 @@ class Posterior:
             layer.refuse_places(X)
 
     def of_left_out(
-        self, predicted: Moments, X: np.ndarray, scaled: np.ndarray, weight: Any = 1.0
+        self, predicted: Moments, X: np.ndarray, scaled: np.ndarray, noise: Any = None
     ) -> Moments:
-        """Return the Gaussian of training rows X (n, d) that a method predicts without each."""
-        at = self._places(X, scaled, np.ones(len(X), bool), weight)
+        """Return the Gaussian of training rows X (n, d) that a method predicts without each.
+
+        ``noise`` (n, 2) is that of their ``Block``, if there is any.
+        """
+        at = self._places(X, scaled, np.ones(len(X), bool), noise)
         return through(self.inner(True), predicted, at._replace(left_out=True))
 
     def _places(
-        self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, weight: Any = 1.0
+        self, X: np.ndarray, scaled: np.ndarray, usable: np.ndarray, noise: Any = None
     ) -> Places:
-        def noise() -> np.ndarray:
-            return np.asarray(self.relative_noise(X) * self.theta.noise_variance / weight)
+        def whole() -> np.ndarray:
+            common = self.relative_noise(X) * self.theta.noise_variance
+            return np.asarray(variances(common, noise))
 
-        return Places(X, scaled, usable, prior=partial(self._priors, scaled), noise=noise)
+        return Places(X, scaled, usable, prior=partial(self._priors, scaled), noise=whole)
 
     def _priors(self, scaled: np.ndarray) -> np.ndarray:
         """Return the prior variances (n,) of f at rows in the model's units, that squared."""
@@ -614,14 +618,15 @@ class Posterior:
         return np.asarray(prior_variances(theta, scaled), np.float64)
 
     def shares(
-        self, X: np.ndarray, variance: np.ndarray, weight: Any
+        self, X: np.ndarray, variance: np.ndarray, noise: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return shares (n,) of variances that are those of f, and of these in those of the prior.
 
-        ``variance`` (n,) are those of the first target at training rows X (n, d) without each.
+        ``variance`` (n,) are those of the first target at training rows X (n, d) without each,
+        which miss nothing, and ``noise`` (n, 2) is that of their ``Block``, if there is any.
         """
         scaled, whole = self.scaled(X), variance / self.unit[0] ** 2
-        at = self._places(X, scaled, np.ones(len(X), bool), weight)
+        at = self._places(X, scaled, np.ones(len(X), bool), noise)
         quiet, share = of_f(whole, at, noisy=True)
         return quiet / whole, share
 

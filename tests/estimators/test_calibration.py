@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
@@ -188,6 +189,71 @@ def test_rows_that_tell_nothing_of_f_tell_no_factor_either():
     given = {"kernel": kernels.RBF(1.0, 4.0), "noise_variance": 1e-6, "optimizer": None}
     made = daskgp.ExactGP(calibrate="loo", progress=False, mean="zero", **given).fit(X, y)
     assert made.predict(X + 500, return_std=True)[1] == pytest.approx(2.0)
+
+
+def test_rows_that_miss_a_category_are_left_out():
+    X, y, _ = smooth(60)
+    table = pd.DataFrame(
+        {"x": X[:, 0], "z": X[:, 1], "kind": np.where(np.arange(60) % 3, "u", "v")}
+    )
+    kernel = kernels.Matern32((0.7, 0.7), 1.4, active_dims=("x", "z")) * kernels.Categorical("kind")
+    given = {"kernel": kernel, "noise_variance": 1e-3, "optimizer": None, "calibrate": "loo"}
+    whole = daskgp.ExactGP(**given, progress=False).fit(table.drop([5, 6]), np.delete(y, [5, 6]))
+    table.loc[5, "kind"], table.loc[6, "x"] = None, np.nan
+    made = daskgp.ExactGP(**given, progress=False).fit(table, y)
+    assert made.spread_ < 0.7
+    assert made.spread_ == pytest.approx(whole.spread_, rel=0.1)
+
+
+def alone(n=60):
+    """Rows that are each alone, so that the prior predicts them, of two values."""
+    return 1e3 * np.arange(float(n)), np.where(np.arange(n) % 2, 0.5, -0.5)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_infinite_deviations_stay_so_beside_a_factor_of_1():
+    x, y = alone()
+    given = {"kernel": kernels.RBF((1.0, 1.0), 4.0), "noise_variance": 1e-6, "optimizer": None}
+    model = daskgp.ExactGP(calibrate="loo", progress=False, mean="linear", **given)
+    model.fit(np.column_stack([x, 2 * x]), y)
+    assert model.spread_ == 1.0
+    std = model.predict([[500.0, 1000.0], [500.0, 1200.0]], return_std=True)[1]
+    assert np.isfinite(std[0])
+    assert std[1] == np.inf
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_factor_of_near_rows_is_that_of_all_but_the_prior_where_most_are_alone():
+    (far, values), near = alone(), np.linspace(0, 1, 40)
+    X, y = np.concatenate([far, 1e6 + near])[:, None], np.concatenate([values, 0.1 * near])
+    given = {"kernel": kernels.RBF(1.0, 4.0), "noise_variance": 1e-6, "optimizer": None}
+    plain, scaled = (
+        daskgp.ExactGP(calibrate=how, progress=False, mean="zero", fill_values=None, **given).fit(
+            X, y
+        )
+        for how in (None, "loo")
+    )
+    assert scaled.spread_ < 0.1
+    T = [[500.0], [1e6 + 0.53]]
+    ratio = scaled.predict(T, return_std=True)[1] / plain.predict(T, return_std=True)[1]
+    np.testing.assert_allclose(ratio, [1.0, scaled.spread_], rtol=1e-6)
+
+
+def test_error_variances_of_new_rows_are_no_part_of_what_fades():
+    X, y, _ = smooth()
+    given = {"kernel": kernels.Matern32((0.7, 0.7), 1.4), "noise_variance": 1e-3}
+    plain, scaled = (
+        cases.fixed("sgpr", calibrate=how, **given).fit(X[:60], y[:60]) for how in (None, "loo")
+    )
+    error = np.where(np.arange(80) < 60, 0.0, 0.5)
+    for model in (plain, scaled):
+        model.update(X[60:], y[60:], y_variance=error[60:])
+    (_, a), (_, b) = (model.loo(X, y, y_variance=error) for model in (plain, scaled))
+    unit, fade = plain.solved_.unit[0] ** 2, scaled.solved_.layer(Fade)
+    noise = plain.noise_variance_ * unit + error
+    prior = plain.solved_.theta.kernel.diag(X[:1])[0] * unit
+    wanted = faded(a, prior, fade, scaled.spread_, noise)
+    np.testing.assert_allclose(b**2, wanted, rtol=1e-6)
 
 
 def test_every_prediction_has_it():

@@ -137,9 +137,10 @@ class Fade(Layer):
         assert at is not None
         noisy = inner.noisy or at.left_out
         if inner.covariance is None:
-            quiet, share = of_f(np.asarray(inner.variance), at, noisy)
-            more = quiet * (self.stretch(share) - 1.0)
-            return inner._replace(variance=np.asarray(inner.variance) + more)
+            variance = np.asarray(inner.variance)
+            quiet, share = of_f(variance, at, noisy)
+            more = np.where(np.isinf(quiet), 0.0, quiet) * (self.stretch(share) - 1.0)
+            return inner._replace(variance=variance + more)
         covariance = np.array(inner.covariance, np.float64)
         diagonal = np.diag_indices(len(covariance))
         quiet, share = of_f(covariance[diagonal], at, noisy)
@@ -151,8 +152,10 @@ class Fade(Layer):
 
     def part(self, share: np.ndarray) -> np.ndarray:
         """Return the parts c (n,) of the factor that act at shares (n,) of the prior variance."""
-        tiny = np.finfo(float).tiny
-        c = np.log(self.high / np.maximum(share, tiny)) / max(np.log(self.high / self.low), tiny)
+        if not self.low < self.high:  # both 1, at rows that are alone
+            return np.asarray(share < self.high, np.float64)
+        share = np.maximum(share, np.finfo(float).tiny)
+        c = np.log(self.high / share) / np.log(self.high / self.low)
         return np.clip(c, 0.0, 1.0)
 
     def stretch(self, share: np.ndarray) -> np.ndarray:
