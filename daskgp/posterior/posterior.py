@@ -111,6 +111,8 @@ class Posterior:
     """True if the method sees each target of a place as a row of its own."""
     each: tuple[Posterior, ...] = ()
     """Posteriors of separate targets that have rows of their own, see ``posterior.separate``."""
+    alike: str = ""
+    """Token of the posterior that this one differs from by layers alone, in the same call."""
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -154,6 +156,15 @@ class Posterior:
             described, own = layer.identity
             settings, arrays = settings | described, arrays | own
         return checksum(arrays, settings)
+
+    @property
+    def shared_token(self) -> str:
+        """Token of what layers do not change, such as warnings of places and what is cached."""
+        return self.alike or self.token
+
+    def beside(self, *layers: Layer) -> Posterior:
+        """Return the same with other layers, for a part of what a call computes."""
+        return replace(self, layers=layers, origin=None, alike=self.shared_token)
 
     def parts(self, known: Known | None = None) -> Parts:
         """Return what layers are made of, a regressor that is not among them too."""
@@ -546,7 +557,7 @@ class Posterior:
                 f"predict, far from the rows of the fit ({low:.5g} to {high:.5g}): read as a "
                 "missing value, as fill values of files are, so that the prediction is NaN; a fit "
                 "with fill_values=None keeps it",
-                self.token,
+                self.shared_token,
             )
 
     def _say_lonely(self, X: np.ndarray) -> None:
@@ -561,7 +572,7 @@ class Posterior:
                     f"{limits[1]:.5g}): if it stands for a missing value, make it NaN, or fit with "
                     f"fill_values=[{found:g}] (--fill {found:g}); a fit with fill_values=None does "
                     "not ask",
-                    self.token,
+                    self.shared_token,
                 )
 
     def reading(self, fill_values: Sequence[float] | None) -> Self:
@@ -638,7 +649,7 @@ class Posterior:
             return None
         trend = (layer for layer in self.layers if isinstance(layer, TrendLayer))
         alone = Stretch(fade.factor, fade.low, fade.high)
-        return replace(self, layers=(*trend, alone), origin=None)
+        return self.beside(*trend, alone)
 
     def unpredicted(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return targets y (n, p) of rows X (n, d) without what their scaling does not take off."""
@@ -670,7 +681,7 @@ class Posterior:
             theta, state = on_device.theta, on_device.state
         # joint targets are in units of their own before the method sees them
         scaling = self.scaling.of_inputs(1) if self.joint else self.scaling
-        return Fitted(self.method, theta, state, scaling, self.token, device)
+        return Fitted(self.method, theta, state, scaling, self.shared_token, device)
 
     def _room(self) -> str:
         """Return advice on how predictions need less of a GPU's memory."""

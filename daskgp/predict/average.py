@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -165,8 +164,7 @@ def _stretched(
     It multiplies deviations at places by factors, that of ``stretch`` as standard deviations, so
     that those of the average are as if weights were multiplied.
     """
-    layers = tuple(layer for layer in posterior.layers if not isinstance(layer, Fade))
-    plain = replace(posterior, layers=layers, origin=None)
+    plain = posterior.beside(*(one for one in posterior.layers if not isinstance(one, Fade)))
     make: Any = da.map_blocks  # dask's stubs do not know its arguments
     used = make(
         _with_stretch,

@@ -84,7 +84,7 @@ def _warn_of_rounding(posterior: Posterior, X: np.ndarray) -> None:
         step = scaling.steps(X[: scaling.FIRST_ROWS, known], largest)
         names = [f"feature {posterior.feature_names[j]!r} of places" for j in known]
         if told := scaling.of_steps(step, deviation, names, X.dtype, share):
-            warn_in_call(told, posterior.token)
+            warn_in_call(told, posterior.shared_token)
 
 
 def rows_for(posterior: Posterior, X: Any) -> Any:
@@ -387,7 +387,7 @@ def _warn_of_units(posterior: Posterior, grid: grids.Grid, variables: Collection
                 f"{name!r} of the grid is from {low:.4g} to {high:.4g} and that of the training "
                 f"rows from {known[0]:.4g} to {known[1]:.4g}, as in another unit: convert it where "
                 "that is so",
-                posterior.token,
+                posterior.shared_token,
             )
 
 
@@ -417,7 +417,7 @@ def warn_of_far(posterior: Posterior, X: np.ndarray) -> None:
             "nearly all places to predict are far outside the training rows, which tell nothing "
             f"there: feature {column.name!r} goes from {own[0]} to {own[1]}, in the training rows "
             f"from {own[2]} to {own[3]}: {expected.LIKELY}",
-            posterior.token,
+            posterior.shared_token,
         )
 
 
@@ -434,7 +434,7 @@ def warn_of_far_block(posterior: Posterior, X: np.ndarray) -> None:
             "a block of places to predict is far outside the training rows, which tell nothing "
             f"there: feature {column.name!r}, in these from {own[0]} to {own[1]}, is more than "
             f"{expected.FAR:g} times that range away: {expected.LIKELY}",
-            posterior.token,
+            posterior.shared_token,
         )
 
 

@@ -256,6 +256,18 @@ def test_error_variances_of_new_rows_are_no_part_of_what_fades():
     np.testing.assert_allclose(b**2, wanted, rtol=1e-6)
 
 
+def test_an_average_beside_a_fading_warns_once_of_places_far_off():
+    X, y, T = smooth()
+    given = {"kernel": kernels.Matern32((0.7, 0.7), 1.4), "noise_variance": 1e-3}
+    model = cases.fixed("vecchia", calibrate="loo", **given).fit(X, y)
+    assert model.spread_ < 0.7
+    with pytest.warns(UserWarning, match="far") as told:
+        model.predict_average(np.vstack([T, [40.0, 1.0]]))
+    said = [str(one.message) for one in told]
+    assert len(said) == len(set(said))
+    assert any("lie far from all" in one for one in said)
+
+
 def test_every_prediction_has_it():
     X, y, plain, scaled = pair()
     T, s = X[:9] + 0.05, scaled.spread_
