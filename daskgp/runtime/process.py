@@ -103,9 +103,23 @@ def this_worker() -> Worker | None:
         return None
 
 
-@functools.cache
+once: set[tuple[str, str]] = set()
+"""Models and warnings that `warn_once` has given in this process."""
+_looking = threading.Lock()
+
+
+def _new(known: set[tuple[str, str]], message: str, of: str) -> bool:
+    """Note a warning of a model; return True if it was not known."""
+    with _looking:  # threads may find the same at once
+        new = (of, message) not in known
+        known.add((of, message))
+    return new
+
+
 def warn_once(message: str, of: str = "") -> None:
     """Warn once per process ``of`` a model; a worker leaves it to the client to show it."""
+    if not _new(once, message, of):
+        return
     worker = this_worker()
     if worker is None:
         warnings.warn_explicit(message, UserWarning, *_users_line())
@@ -121,8 +135,7 @@ def warn_in_call(message: str, of: str) -> None:
     """Warn once ``of`` a model until `begin_call`; in a worker process, once."""
     if this_worker() is not None:
         warn_once(message, of)
-    elif (of, message) not in _warned:
-        _warned.add((of, message))
+    elif _new(_warned, message, of):
         # without a registry, or Python would show a line only the first time
         warnings.warn_explicit(message, UserWarning, *_users_line())
 

@@ -13,7 +13,7 @@ import daskgp
 from daskgp import LMA, PIC, ExactGP, kernels
 from daskgp.data.blocks.around import NearestRows
 from daskgp.data.blocks.cells import Cells
-from daskgp.posterior import neighbour_rows as near_rows
+from daskgp.runtime import process
 
 
 def spread(kind, n, d, rng):
@@ -145,7 +145,7 @@ def uneven(predict_rows=40):
 
 def test_places_among_dense_and_sparse_rows_are_not_far():
     model, X = uneven()
-    near_rows.warn_once.cache_clear()
+    process.once.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(

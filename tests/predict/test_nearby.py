@@ -1,5 +1,7 @@
 """Blocks near one another, and the rows that prediction reads back."""
 
+import threading
+import time
 import warnings
 
 import dask
@@ -22,6 +24,7 @@ from daskgp.models.markov.lma import LMA as LowRankMarkov
 from daskgp.posterior import neighbour_rows as near_rows
 from daskgp.posterior import training_rows
 from daskgp.posterior.neighbour_rows import Nearby
+from daskgp.runtime import process
 
 
 def layout_of(count, block_rows=3, last=2):
@@ -373,12 +376,26 @@ def test_the_budget_is_a_share_of_the_memory_there_is():
 # -- far rows --------------------------------------------------------------------------------
 
 
+def test_threads_that_find_the_same_warn_once(monkeypatch):
+    line = process._users_line
+    monkeypatch.setattr(process, "_users_line", lambda: (time.sleep(0.05), line())[1])
+    process.once.clear()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        several = [threading.Thread(target=process.warn_once, args=("far",)) for _ in range(4)]
+        for one in several:
+            one.start()
+        for one in several:
+            one.join()
+    assert len(told) == 1
+
+
 def test_far_rows_are_the_prior_and_said_so_once():
     X, y = rows(200)
     kernel = kernels.RBF(0.5)
     model = LMA(kernel, **SETTINGS, noise_variance=0.01).fit(X, y)
     far = np.array([[1e3, 1.0], [1.0, -1e3], [1.5, 1.5]])
-    near_rows.warn_once.cache_clear()
+    process.once.clear()
     with pytest.warns(UserWarning, match="lie far from all training rows"):
         mean, std = model.predict(far, return_std=True)
     np.testing.assert_allclose(mean[:2], y.mean(), rtol=1e-9)
@@ -389,7 +406,7 @@ def test_far_rows_are_the_prior_and_said_so_once():
         warnings.simplefilter("error")
         model.predict(far)  # said already
         one_thread(model, far, 1)
-        near_rows.warn_once.cache_clear()
+        process.once.clear()
         model.predict(X)  # none is far
 
 
