@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Number
 from typing import Any, NamedTuple, TypeAlias
 
@@ -165,6 +166,18 @@ def stored(said: Any) -> dict[str, tuple[str, ...]]:
         for name, levels in said.items()
         if isinstance(levels, list | tuple)
     }
+
+
+@contextmanager
+def to_learn(levels: Levels) -> Iterator[None]:
+    """Say what takes more rows with a level that a model does not know, and its name.
+
+    ``levels`` are those of the rows, as far as they are known.
+    """
+    try:
+        yield
+    except UnseenError as error:
+        raise error.to_learn(levels.get(error.name, ())) from None
 
 
 # -- numbers -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from daskgp.assess.calibration import learned_layers
 from daskgp.assess.leaderboard import Leaderboard
 from daskgp.checks import choice, shown
 from daskgp.data import grids, named_targets
+from daskgp.data.categories import to_learn
 from daskgp.data.kinds import Kind, Places, Stored
 from daskgp.data.rows import Beside, named_beside
 from daskgp.data.stores import locks
@@ -682,7 +683,8 @@ class GaussianProcess(FittedGP):
         y, beside = named_targets.by_name(y, beside, self.solved_.target_names)
         growth = growing.look(recipe, fit, X, y, beside, window, along)
         if growth is None:
-            self._fitted = changing.changed(recipe, fit, X, y, beside)
+            with to_learn({}):
+                self._fitted = changing.changed(recipe, fit, X, y, beside)
         elif growth.changes:
             self._fitted = growth.taken(Executor.current(recipe.progress, recipe.device))
         else:  # maybe with another URL of the same store

@@ -15,6 +15,8 @@ from daskgp.estimators import saving
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import load_one
 from daskgp.fit.arrange import Home
+from daskgp.kernels import Kernel
+from daskgp.kernels.categories import with_open_levels
 from daskgp.output import store
 from daskgp.runtime.executor import Executor
 from daskgp.update import growing
@@ -69,7 +71,7 @@ class Pending(Generic[C]):
             raise SettingError(
                 "--retrain: the model keeps its hyper-parameters (optimizer=None): leave it out"
             )
-        gp: GaussianProcess = clone(old).set_params(fill_values=growth.recipe.fill_values)
+        gp = unfitted(old).set_params(fill_values=growth.recipe.fill_values)
         rows_in = models.next_rows(self.url)
         place = checkpoints.Place(f"{self.url}/{models.CHECKPOINT}", claim, renew=True)
         keep = models.rows_url(self.url, rows_in)
@@ -81,6 +83,14 @@ class Pending(Generic[C]):
         gp._fitted = replace(fit, rows_in=rows_in, seen=seen, sources=sources)
         gp._fitted = saving.save_in_place(gp._model_to_save(), self.url, claim)
         return gp
+
+
+def unfitted(gp: GaussianProcess) -> GaussianProcess:
+    """Return an estimator with the settings of another, for rows whose categories may have more."""
+    made: GaussianProcess = clone(gp)
+    if isinstance(gp.kernel, Kernel):
+        made.set_params(kernel=with_open_levels(gp.kernel))
+    return made
 
 
 def look(

@@ -15,6 +15,7 @@ from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe
 from daskgp.kernels import Kernel
+from daskgp.kernels.categories import with_more_levels
 from daskgp.kernels.registry import identity
 from daskgp.models import scaling
 from daskgp.models.values import Theta
@@ -48,6 +49,7 @@ def start(recipe: Recipe, stage: rounds.Rounds, sums: scaling.Sums, other: Other
         )
     _check(recipe, stage.rows, posterior)
     kernel = kernel_of(posterior, stage.scaling, stage.rows.n_features)
+    kernel = with_more_levels(kernel, stage.rows.columns.categories)
     theta = Theta(kernel, _noise(stage, posterior))
     theta = recipe.constraints(theta, stage.scaling).started(theta)
     sampled = hyperparameters.Sampled.of(recipe, stage, sums)
@@ -75,7 +77,8 @@ def _check(recipe: Recipe, rows: Rows, posterior: Posterior) -> None:
         )
     distances = np.ones(rows.n_features), 1.0
     choices = [_plain(kernel.resolve(*distances)) for kernel in recipe.choices(rows)]
-    if _plain(posterior.theta.kernel) not in choices:
+    kernel = with_more_levels(posterior.theta.kernel, rows.columns.categories)
+    if _plain(kernel) not in choices:
         raise SettingError(
             f"start has the kernel {posterior.users_kernel!r:.200}, but this estimator has "
             "another one: give it kernel=start.kernel_, or leave kernel out of both"
@@ -119,7 +122,15 @@ def _inputs(sampled: hyperparameters.Sampled, theta: Theta, other: Other) -> np.
     placed = own.placed(stage, sums)
     if placed is not None or not own.count:
         return placed
-    if Z is not None and own.takes(other.inputs) and len(Z) == own.of(int(sums.rows)):
+    as_many = Z is not None and len(Z) == own.of(int(sums.rows))
+    if as_many and own.takes(other.inputs) and _has_codes_of(posterior, stage.rows):
         return own.moved(Z, posterior.scaling, stage.scaling)
     logger.info("%s are chosen again: start has %d", own.label, 0 if Z is None else len(Z))
     return own.choose(stage, sample.rows.X, theta.kernel)
+
+
+def _has_codes_of(posterior: Posterior, rows: Rows) -> bool:
+    """Return whether levels of categories have the same codes in a model as in rows."""
+    now = rows.columns.categories
+    known = posterior.columns.categories.items()
+    return all(now.get(j, own)[: len(own)] == own for j, own in known)

@@ -8,7 +8,7 @@ Letters: L the number of levels, c(x) the code of a row, B (L, L) the covariance
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -555,23 +555,22 @@ def with_levels(kernel: Kernel, levels: Mapping[int | str, Any]) -> Kernel:
     >>> kernel.parts[1].parameter_names
     ('variance[no2]', 'variance[pm10]', 'angle[pm10,no2]')
     """
-    parts: Any = getattr(kernel, "parts", None)
-    if parts is not None:
-        made: Any = kernel
-        with_those: Kernel = made.with_parts(tuple(with_levels(part, levels) for part in parts))
-        return with_those
-    if not isinstance(kernel, Table) or kernel.column is None or kernel.column not in levels:
-        return kernel
-    kind, found = type(kernel).__name__, _levels(levels[kernel.column], type(kernel).__name__)
-    count = found if isinstance(found, int) else len(found or ())
-    known = kernel.levels
-    others = isinstance(known, tuple) and isinstance(found, tuple) and known != found
-    if known is not None and (others or len(kernel.level_names) != count):
-        raise SettingError(
-            f"{kind} of column {kernel.column!r} has levels={shown(known)}, but the column has "
-            f"{shown(found)}: leave levels out, or give those of the column"
-        )
-    return kernel if isinstance(known, tuple) else replaced(kernel, levels=found)
+
+    def settled(table: Table) -> Kernel:
+        if table.column is None or table.column not in levels:
+            return table
+        kind, found = type(table).__name__, _levels(levels[table.column], type(table).__name__)
+        count = found if isinstance(found, int) else len(found or ())
+        known = table.levels
+        others = isinstance(known, tuple) and isinstance(found, tuple) and known != found
+        if known is not None and (others or len(table.level_names) != count):
+            raise SettingError(
+                f"{kind} of column {table.column!r} has levels={shown(known)}, but the column has "
+                f"{shown(found)}: leave levels out, or give those of the column"
+            )
+        return table if isinstance(known, tuple) else replaced(table, levels=found)
+
+    return _with_tables(kernel, settled)
 
 
 def with_name(kernel: Kernel, column: int, name: str) -> Kernel:
@@ -582,14 +581,11 @@ def with_name(kernel: Kernel, column: int, name: str) -> Kernel:
     >>> with_name(Coregion(2, levels=2), 2, "target").column
     'target'
     """
-    parts: Any = getattr(kernel, "parts", None)
-    if parts is not None:
-        made: Any = kernel
-        named: Kernel = made.with_parts(tuple(with_name(part, column, name) for part in parts))
-        return named
-    if not isinstance(kernel, Table) or kernel.column != column:
-        return kernel
-    return replaced(kernel, column=name)
+
+    def named(table: Table) -> Kernel:
+        return replaced(table, column=name) if table.column == column else table
+
+    return _with_tables(kernel, named)
 
 
 def with_new_level(kernel: Kernel) -> Kernel:
@@ -605,20 +601,75 @@ def with_new_level(kernel: Kernel) -> Kernel:
            [0.866025, 3.      , 0.      ],
            [0.      , 0.      , 2.      ]])
     """
-    parts: Any = getattr(kernel, "parts", None)
-    if parts is not None:
-        made: Any = type(kernel)
-        return made(tuple(map(with_new_level, parts)))
-    if not isinstance(kernel, Table):
-        return kernel
-    count = len(kernel.level_names) + 1
-    if not isinstance(kernel, Coregion):
-        return replaced(kernel, levels=count)
-    variances, angles = kernel._parts
-    wider = Coregion(kernel.column, kernel.rank, levels=count)
+    return _with_tables(kernel, _wider)
+
+
+def _wider(table: Table) -> Table:
+    """Return a kernel of one more level."""
+    count = len(table.level_names) + 1
+    if not isinstance(table, Coregion):
+        return replaced(table, levels=count)
+    variances, angles = table._parts
+    wider = Coregion(table.column, table.rank, levels=count)
     right = np.full(wider._angle_counts[-1], np.pi / 2)  # which are those of its own axis
     flat = np.concatenate([*angles, right]).tolist()
     return replaced(wider, variance=(*variances, float(np.mean(variances))), angle=tuple(flat))
+
+
+def with_more_levels(kernel: Kernel, levels: Mapping[int, tuple[str, ...]]) -> Kernel:
+    """Return a kernel whose parts over categories have more levels, by their columns.
+
+    They begin as `with_new_level` has them.  A part stays as it is where its own levels are not
+    among these, and a `Coregion` where they are not the first.
+
+    Examples
+    --------
+    >>> with_more_levels(Categorical(0, 0.5, levels=("b",)), {0: ("a", "b")}).level_names
+    ('a', 'b')
+    """
+
+    def wider(table: Table) -> Kernel:
+        own = table.level_names
+        wanted = levels.get(table.column, ()) if isinstance(table.column, int) else ()
+        first = own == wanted[: len(own)]
+        if not {*own} < {*wanted} or (isinstance(table, Coregion) and not first):
+            return table
+        for _ in wanted[len(own) :]:
+            table = _wider(table)
+        return replaced(table, levels=wanted)
+
+    return _with_tables(kernel, wider)
+
+
+def with_open_levels(kernel: Kernel) -> Kernel:
+    """Return a kernel whose parts over categories find the names of their levels in the rows.
+
+    Of a `Coregion` hyper-parameters are open, too, as their number is that of the levels.
+
+    Examples
+    --------
+    >>> with_open_levels(Categorical(0, 0.5, levels=("a", "b")))
+    Categorical(column=0, correlation=0.5, variance=None, levels=None)
+    """
+
+    def opened(table: Table) -> Kernel:
+        if not isinstance(table.levels, tuple):
+            return table
+        if isinstance(table, Coregion):
+            return Coregion(table.column, table.rank)
+        return replaced(table, levels=None)
+
+    return _with_tables(kernel, opened)
+
+
+def _with_tables(kernel: Kernel, change: Callable[[Table], Kernel]) -> Kernel:
+    """Return a kernel whose parts over categories are changed, also within others."""
+    parts: Any = getattr(kernel, "parts", None)
+    if parts is not None:
+        made: Any = kernel
+        changed: Kernel = made.with_parts(tuple(_with_tables(part, change) for part in parts))
+        return changed
+    return change(kernel) if isinstance(kernel, Table) else kernel
 
 
 def check_codes(values: Array, count: int, column: int) -> np.ndarray:

@@ -16,6 +16,15 @@ from daskgp.errors import InputError
 
 SHOWN = 5
 """Levels that a message lists."""
+TO_PREDICT = (
+    "leave these rows out, fit again with such rows, or set unseen='new' (daskgp predict "
+    "--unseen new) to take them for a level of which nothing is known"
+)
+TO_LEARN = (
+    "leave these rows out, or train again on all rows, fit(..., start=model) or daskgp update "
+    "--retrain"
+)
+"""Remedies for a level that a model does not know, in places and in more rows."""
 
 
 def is_number(text: str) -> bool:
@@ -56,16 +65,29 @@ def shown(levels: Sequence[str]) -> str:
 class UnseenError(InputError):
     """A level that a model does not know: a value of a feature with other ``levels``."""
 
-    def __init__(self, name: str, value: str, levels: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, value: str, levels: Sequence[str], remedy: str = TO_PREDICT
+    ) -> None:
         super().__init__(
             f"feature {name!r} has {value}, which the fit has not seen; it knows {shown(levels)}: "
-            "leave these rows out, fit again with such rows, or set unseen='new' (daskgp predict "
-            "--unseen new) to take them for a level of which nothing is known"
+            f"{remedy}"
         )
-        self.name, self.value, self.levels = name, value, levels
+        self.name, self.value, self.levels, self.remedy = name, value, levels, remedy
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), (self.name, self.value, self.levels)  # workers send it to the client
+        # workers send it to the client
+        return type(self), (self.name, self.value, self.levels, self.remedy)
+
+    def to_learn(self, own: Sequence[str]) -> UnseenError:
+        """Return the error of rows to learn from, whose column has levels of its ``own``.
+
+        Where these are names, one stands in the place of its number.
+        """
+        named = (
+            self.value.isdigit() and int(self.value) < len(own) and numbers_of(tuple(own)) is None
+        )
+        value = repr(own[int(self.value)]) if named else self.value
+        return UnseenError(self.name, value, self.levels, TO_LEARN)
 
 
 def codes(name: str, values: np.ndarray, levels: tuple[str, ...], takes_new: bool) -> np.ndarray:

@@ -806,7 +806,8 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
         if own is not None and len(own) and not column.sphere:
             ends, before = (own.min(), own.max()), (column.low, column.high)
             feature_units.warn_of_other(names[j], ends, before, "X", "the rows of the fit")
-    other = next((j for j, one in enumerate(how) if one is not None), None)
+    changed = (j for j, one in enumerate(how) if one is not None)
+    other = next((j for j in changed if not _begins_alike(posterior, rows, names[j])), None)
     if other is not None and names[other] in rows.categories:
         known = rows.categories, posterior.categories
         mine, wanted = (shown(one[names[other]]) for one in known)
@@ -819,6 +820,15 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
             f"feature {names[other]!r} of X is in {units[other]!r}, but the model was fitted "
             f"with it in {posterior.feature_units[other]!r}: convert it (daskgp convert --like)"
         )
+
+
+def _begins_alike(posterior: Posterior, rows: Rows, name: str) -> bool:
+    """Return whether the first levels of a feature are those of a model, with the same codes.
+
+    Others are refused where rows have them.
+    """
+    own, known = rows.categories.get(name, ()), posterior.categories.get(name, ())
+    return bool(known) and own[: len(known)] == known
 
 
 def in_users_units(posterior: Posterior) -> np.ndarray:

@@ -320,7 +320,8 @@ def more_rows(
     """
     posterior = fit.posterior
     how = url, shared, recipe.read_rows, beside, False, recipe.columns, None, posterior.joint
-    rows = data.rows_of(posterior.coded(given[0]), given[1], *how)
+    X = posterior.taking("error").coded(given[0])  # a fit learns of no new level
+    rows = data.rows_of(X, given[1], *how)
     check_columns(posterior, rows.X, rows.feature_names)
     refuse_other_units(posterior, rows)
     crs.refuse_other(rows.reference, posterior.reference, "the new rows", "the rows of the fit")

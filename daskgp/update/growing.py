@@ -15,6 +15,7 @@ from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import seen
 from daskgp.data.blocks import prepared
+from daskgp.data.categories import to_learn
 from daskgp.data.rows import GIVEN, Beside
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
@@ -97,7 +98,9 @@ class Growth:
         if self.new:
             rows = self.part(slice(len(self.dataset.rows) - self.new, None))
             end = len(self.dataset.rows)
-            fit = self.noted(more(self.recipe, fit, *rows), end - self.new, end)
+            with to_learn(self.dataset.rows.categories):
+                fit = more(self.recipe, fit, *rows)
+            fit = self.noted(fit, end - self.new, end)
         fit, start = self._without_old(fit)
         return replace(fit, sources=self.sources(executor, start))
 

@@ -10,7 +10,7 @@ from commands import invoke, refused, succeed
 
 import daskgp
 from daskgp.errors import InputError, SettingError
-from daskgp.kernels import Categorical, Coregion, Matern32
+from daskgp.kernels import Categorical, Coregion, Matern32, Rotated
 
 RNG = np.random.default_rng(0)
 N = 40
@@ -98,6 +98,56 @@ def test_new_levels_are_refused_by_name_or_taken_for_one_of_which_nothing_is_kno
     np.testing.assert_array_equal(model.predict(X), known)
     with pytest.raises(SettingError, match="unseen"):
         model.set_params(unseen="skip").predict(new)
+
+
+def test_new_levels_are_taken_beside_a_kernel_within_another():
+    places = X.assign(z=X["x"].to_numpy()[::-1])[["x", "z", "site"]]
+    model = daskgp.ExactGP(Categorical("site") * Rotated(Matern32(ard=True)), unseen="new", **PLAIN)
+    assert np.isfinite(model.fit(places, Y).predict(places.assign(site="east"))).all()
+
+
+COREGION = Coregion("site") * Matern32(active_dims=[0])
+
+
+@pytest.mark.parametrize("kernel", [None, COREGION], ids=["categorical", "coregion"])
+def test_new_levels_of_a_store_that_grew_are_told_and_trained_on(kernel, tmp_path):
+    source, store, made = (tmp_path / name for name in ("t.csv", "t.zarr", "m.zarr"))
+    X.assign(y=Y).to_csv(source, index=False)
+    succeed("convert", source, store, "--target", "y", "--features", "x,site")
+    data = daskgp.open_dataset(store)
+    daskgp.SGPR(kernel, n_inducing=9, max_iter=3, progress=False).fit(*data).save(made)
+    X.assign(y=Y, site=np.where(SITE == "mid", "east", SITE)).to_csv(source, index=False)
+    appended = invoke("convert", source, store, "--append").stderr
+    assert f"'site' has 'east', which {store} did not have" in appended
+    said = refused("update", made, store)
+    assert "'site' has 'east', which the fit has not seen" in said
+    assert said.endswith(
+        "train again on all rows, fit(..., start=model) or daskgp update --retrain"
+    )
+    assert succeed("update", made, store, "--retrain")["total"] == 2 * N
+    levels = daskgp.load(made).kernel_.parts[0].levels
+    assert levels == ("mid", "north", "south", "east")
+
+
+def test_a_kernel_that_was_chosen_is_trained_on_new_levels(tmp_path):
+    store, made = tmp_path / "t.zarr", tmp_path / "m.zarr"
+    daskgp.convert(X.assign(y=Y), store, target="y", features=["x", "site"])
+    first = daskgp.SGPR(n_inducing=9, **PLAIN).fit(*daskgp.open_dataset(store))
+    chosen = daskgp.SGPR(first.kernel_, n_inducing=9, max_iter=2, progress=False)
+    chosen.fit(*daskgp.open_dataset(store)).save(made)
+    daskgp.convert(X.assign(y=Y, site="east"), store, append=True)
+    succeed("update", made, store, "--retrain")
+    assert len(daskgp.load(made).kernel_.parts[0].levels) == 4
+
+
+def test_a_fit_starts_from_a_model_of_fewer_levels(model):
+    more = X.assign(site=np.where(np.arange(N) < 9, "east", SITE))  # the first in their order
+    again = daskgp.ExactGP(**PLAIN).fit(more, Y, start=model)
+    own, before = again.kernel_.parts[0], model.kernel_.parts[0]
+    assert own.levels == ("east", "mid", "north", "south")
+    np.testing.assert_allclose(own.correlation, before.correlation, rtol=1e-9)
+    with pytest.raises(InputError, match=r"'site' has 'east', which .*; it knows .*--retrain"):
+        daskgp.SGPR(n_inducing=9, unseen="new", **PLAIN).fit(X, Y).update(more, Y)
 
 
 def test_columns_in_another_order_are_told_before_their_text_is(model):

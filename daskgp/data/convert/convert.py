@@ -499,10 +499,23 @@ def _append(
             )
     with _planned(named, kept, destination, data.DEFAULT_BLOCK_ROWS) as plan:
         layout.check_names(plan.layout, kept, destination)
+        _tell_of_new_levels(plan.layout.categories, kept.categories, destination)
         levels = {name: [*own] for name, own in plan.layout.categories.items()}
         attributes = {CATEGORIES: levels} if levels else None
         with dataset_appender(destination, claim, attributes) as writer:
             return plan.copy(writer, progress)
+
+
+def _tell_of_new_levels(levels: Levels, before: Levels, url: str) -> None:
+    """Warn of levels that a dataset store did not have, and its models do not know."""
+    for name, own in levels.items():
+        more = own[len(before.get(name, own)) :]
+        if more:
+            logger.warning(
+                "feature %r has %s, which %s did not have: a model that was fitted to it takes "
+                "such rows by daskgp update --retrain",
+                *(name, ", ".join(map(repr, more[:5])), url),
+            )
 
 
 @contextmanager
