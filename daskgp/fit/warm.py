@@ -122,8 +122,8 @@ def _inputs(sampled: hyperparameters.Sampled, theta: Theta, other: Other) -> np.
     placed = own.placed(stage, sums)
     if placed is not None or not own.count:
         return placed
-    as_many = Z is not None and len(Z) == own.of(int(sums.rows))
-    if as_many and own.takes(other.inputs) and _has_codes_of(posterior, stage.rows):
+    able = own.takes(other.inputs) and _has_codes_of(posterior, stage.rows)
+    if Z is not None and able and len(Z) == own.of(int(sums.rows)):
         return own.moved(Z, posterior.scaling, stage.scaling)
     logger.info("%s are chosen again: start has %d", own.label, 0 if Z is None else len(Z))
     return own.choose(stage, sample.rows.X, theta.kernel)
