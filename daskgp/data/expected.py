@@ -6,6 +6,7 @@ Predictions there would be the prior, without a word.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,8 +28,9 @@ EARLY, LATE, LATEST = 365.0, 120_530.0, 376_200.0
 """Days from 1970 that tell times from counts of something else, those to 2300 and to 3000."""
 YEAR = 365.2425
 TURN = 360.0
-NEARLY, LOOKED_AT = 0.99, 4096
-"""Least share of places outside the training rows that is told, and places that are looked at."""
+NEARLY, SOME, LOOKED_AT = 0.99, 0.1, 4096
+"""Least share of places outside the training rows that is told, and that have another number than
+0 then, and places that are looked at."""
 COUNTED = {
     "s": (86_400.0, "seconds"),
     "ms": (8.64e7, "milliseconds"),
@@ -317,6 +319,8 @@ def columns_of(
     }
 
 
+TIMED = re.compile(r"year|hour|minute|second|week|(^|[^a-z])t($|[^a-z])")
+"""Names, in lower case, of times for `moved` beside those of `Column.is_time`."""
 LIKELY = "check units (m or km, degrees or radians), the order of the columns and the projection"
 """Likely causes of places far outside."""
 
@@ -356,6 +360,41 @@ def farthest(columns: Mapping[int, Column], X: np.ndarray, widths: float) -> Far
         return None
     most = max(beyond, key=lambda j: np.count_nonzero(beyond[j] > widths))
     return Farthest(most, X[outside])
+
+
+def moved(
+    columns: Mapping[int, Column], X: np.ndarray, least: float, far: float = FAR
+) -> Moved | None:
+    """Return the column in which nearly all places X (n, d), all finite, look moved or rescaled.
+
+    They lie more than ``least`` of its widths outside the training rows, and among these in another
+    unit or by more than ``far`` of them as a rule.  Times may be of any forecast, and 0 is so in
+    any unit.
+    """
+    found, most = None, -np.inf
+    for j, column in columns.items():
+        if column.sphere or column.is_time or TIMED.search(column.name.lower()):
+            continue
+        values = X[X[:, j] != 0.0, j]
+        beyond = column.widths_beyond(values)
+        outside = values[beyond > least]
+        if not len(outside) or len(outside) < NEARLY * len(values) or len(values) < SOME * len(X):
+            continue
+        ends, away = (float(outside.min()), float(outside.max())), float(np.median(beyond))
+        how = None  # degrees in radians are refused
+        if column.angle is None:
+            how = feature_units.other_unit(ends, (column.low, column.high))
+        if away > most and (how is not None or away > far):
+            found, most = Moved(column, how, ends), away
+    return found
+
+
+class Moved(NamedTuple):
+    """A column of places that looks moved or rescaled, how if as in another unit, and its ends."""
+
+    column: Column
+    how: str | None
+    ends: tuple[float, float]
 
 
 class Farthest(NamedTuple):

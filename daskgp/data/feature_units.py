@@ -226,8 +226,8 @@ def conversion(own: str, wanted: str) -> Conversion | None:
     return Conversion(shift, factor, dates)
 
 
-FACTORS = (1000.0, float(np.degrees(1.0)))
-"""Ratios of units: m and km, degrees and radians."""
+FACTORS = {1000.0: np.inf, float(np.degrees(1.0)): 360.0}
+"""Ratios of units, m and km, degrees and radians, with the largest number of the smaller unit."""
 SHARE = 6.0
 """Part of a factor by which ranges have to be apart."""
 KELVIN, CELSIUS = (180.0, 340.0), (-93.15, 66.85)
@@ -328,19 +328,20 @@ def other_unit(own: Sequence[float], before: Sequence[float]) -> str | None:
         return None
     (least, most), (near, far) = (sorted(map(abs, ends)) for ends in (own, before))
     ways: dict[str, tuple[float, float]] = {}
-    signed = all(low > 0.0 or high < 0.0 for low, high in (own, before))
-    for factor in FACTORS if signed else ():
-        if least >= factor / SHARE * far:
-            ways[f"about {factor:.4g} times as large"] = (1.0 / factor, 0.0)
-        if near >= factor / SHARE * most:
-            ways[f"about {factor:.4g} times as small"] = (factor, 0.0)
     if _within(own, KELVIN) and _within(before, CELSIUS):
         ways["about 273.15 higher"] = (1.0, CELSIUS[0] - KELVIN[0])
     if _within(own, CELSIUS) and _within(before, KELVIN):
         ways["about 273.15 lower"] = (1.0, KELVIN[0] - CELSIUS[0])
+    signed = all(low > 0.0 or high < 0.0 for low, high in (own, before))
+    for factor, largest in FACTORS.items() if signed else ():
+        if least >= factor / SHARE * far and most <= largest:
+            ways[f"about {factor:.4g} times as large"] = (1.0 / factor, 0.0)
+        if near >= factor / SHARE * most and far <= largest:
+            ways[f"about {factor:.4g} times as small"] = (factor, 0.0)
     for how, (factor, shift) in ways.items():
         low, high = (end * factor + shift for end in own)
-        if min(high, before[1]) - max(low, before[0]) > 0.5 * (high - low):
+        shared = min(high, before[1]) - max(low, before[0])
+        if shared > 0.5 * (high - low) or before[0] < low == high < before[1]:
             return how
     return None
 

@@ -223,12 +223,16 @@ class Posterior:
         """Known columns of X; not longitudes in a plane of a kernel with a period."""
         own = self.feature_names, self.feature_units, self.ranges, self.geographic or ()
         found = expected.columns_of(*own)
-        periodic = any("period" in name for name in self.theta.kernel.parameter_names)
         return {
             j: own
             for j, own in found.items()
-            if not (periodic and own.is_longitude and not own.sphere)
+            if not (self.is_periodic and own.is_longitude and not own.sphere)
         }
+
+    @property
+    def is_periodic(self) -> bool:
+        """Tell if the kernel has a period."""
+        return any("period" in name for name in self.theta.kernel.parameter_names)
 
     def matched(
         self,

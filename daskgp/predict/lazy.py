@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -29,7 +30,7 @@ from daskgp.runtime import forked
 from daskgp.runtime.process import single_blas_thread, warn_in_call
 
 Spread: TypeAlias = Literal["none", "variance", "std"]
-Look: TypeAlias = Callable[[Posterior, np.ndarray], None]
+Look: TypeAlias = Callable[[Posterior, np.ndarray], str]
 
 
 class Asked(NamedTuple):
@@ -365,9 +366,9 @@ def grid_for(posterior: Posterior, X: Any) -> grids.Grid:
     levels = posterior.categories, posterior.unseen == "new"
     reference = posterior.reference
     grid = grids.grid_of(X, posterior.feature_names, False, *known, *levels, reference=reference)
-    warn_of_far_grid(posterior, grid)
+    told = warn_of_far_grid(posterior, grid)
     if {*posterior.feature_names} & {*getattr(X, "coords", ())}:  # others are covariates
-        _warn_of_units(posterior, grid, getattr(X, "data_vars", ()))
+        _warn_of_units(posterior, grid, {*getattr(X, "data_vars", ())} - {told})
     return grid
 
 
@@ -391,11 +392,13 @@ def _warn_of_units(posterior: Posterior, grid: grids.Grid, variables: Collection
             )
 
 
-def warn_of_far_grid(posterior: Posterior, grid: grids.Grid) -> None:
-    """Warn of a grid whose points are far outside the training rows, if it is in memory."""
+def warn_of_far_grid(posterior: Posterior, grid: grids.Grid) -> str:
+    """Warn of a grid whose points are far outside the training rows, if it is in memory.
+
+    Return what `warn_of_far` does.
+    """
     some = grid.some(expected.drawn, posterior.n_features)
-    if some is not None:
-        warn_of_far(posterior, some)
+    return "" if some is None else warn_of_far(posterior, some)
 
 
 TRIED, RAY, UNRELATED = 16, 65, 1e-4
@@ -403,11 +406,13 @@ TRIED, RAY, UNRELATED = 16, 65, 1e-4
 and the correlation below which the training rows tell nothing."""
 
 
-def warn_of_far(posterior: Posterior, X: np.ndarray) -> None:
+def warn_of_far(posterior: Posterior, X: np.ndarray) -> str:
     """Warn of rows X (n, d) of a call if nearly all are far outside the training rows.
 
-    So they are where units or columns are mistaken, and the prediction is the prior.
+    So they are where units or columns are mistaken, and the prediction is the prior, or that of a
+    trend or a long lengthscale far away.  Return the name of a column that looks moved or rescaled.
     """
+    X = _looked_at(posterior, X)
     found = _far(posterior, X, 1.0)
     if found is not None:
         column, values = found
@@ -419,15 +424,21 @@ def warn_of_far(posterior: Posterior, X: np.ndarray) -> None:
             f"from {own[2]} to {own[3]}: {expected.LIKELY}",
             posterior.shared_token,
         )
+        return ""
+    return _warn_of_moved(posterior, X, whole=True)
 
 
-def warn_of_far_block(posterior: Posterior, X: np.ndarray) -> None:
+def warn_of_far_block(posterior: Posterior, X: np.ndarray) -> str:
     """Warn of a block X (n, d) of places much farther outside, of a call not known as a whole.
 
-    The line is the same for all blocks, which may be predicted anywhere.
+    The line is the same for all blocks, which may be predicted anywhere.  Return what `warn_of_far`
+    does.
     """
-    found = None if posterior.nearby is not None else _far(posterior, X, expected.FAR)
-    if found is not None:
+    X = _looked_at(posterior, X)
+    found = _far(posterior, X, expected.FAR)
+    if found is None:
+        return _warn_of_moved(posterior, X, whole=False)
+    if posterior.nearby is None:  # which tells its own
         column, _ = found
         own = [feature_units.text_of(end, column.unit) for end in (column.low, column.high)]
         warn_in_call(
@@ -436,6 +447,45 @@ def warn_of_far_block(posterior: Posterior, X: np.ndarray) -> None:
             f"{expected.FAR:g} times that range away: {expected.LIKELY}",
             posterior.shared_token,
         )
+    return ""
+
+
+def _warn_of_moved(posterior: Posterior, X: np.ndarray, whole: bool) -> str:
+    """Warn of a column of X (n, d), a ``whole`` call or a block, that looks moved or rescaled.
+
+    Return its name, "" without one.
+    """
+    far, radii = math.inf if posterior.is_periodic else expected.FAR, posterior.columns.radii
+    columns = {j: own for j, own in posterior.trained_on.items() if j not in radii}
+    found = expected.moved(columns, X, 0.0 if whole else 1.0, far)
+    if found is None:
+        return ""
+    column, how, ends = found
+    low, high, *rows = (
+        feature_units.text_of(end, column.unit) for end in (*ends, column.low, column.high)
+    )
+    where = f"places to predict goes from {low} to {high}, in the training rows from"
+    if not whole:
+        where = "a block of places to predict is outside the training rows, there from"
+    away = f"more than {expected.FAR:g} times that range away: check its unit and the order of the"
+    told = f"{away} columns" if how is None else f"{how}, as in another unit: convert it"
+    warn_in_call(
+        f"feature {column.name!r} of {where} {rows[0]} to {rows[1]}, {told}, unless these are its "
+        "values",
+        posterior.shared_token,
+    )
+    return column.name
+
+
+def _looked_at(posterior: Posterior, X: np.ndarray) -> np.ndarray:
+    """Return known rows among some of X (n, d); none if their prediction will refuse them."""
+    X = posterior.columns.known(np.asarray(X[expected.drawn(len(X))], np.float64))
+    X = X[(np.abs(X) < LARGEST).all(axis=1)]
+    try:
+        expected.refuse(posterior.trained_on, X, "X")
+    except InputError:
+        return X[:0]
+    return X
 
 
 def _far(
@@ -445,15 +495,9 @@ def _far(
 
     They are by more than ``widths`` of the range, and correlated with no place within it.
     """
-    X = posterior.columns.known(np.asarray(X[expected.drawn(len(X))], np.float64))
-    X = X[(np.abs(X) < LARGEST).all(axis=1)]
     far = expected.farthest(posterior.trained_on, X, widths)
     if far is None or _are_related(posterior, far.places[:: len(far.places) // TRIED + 1]):
         return None
-    try:
-        expected.refuse(posterior.trained_on, X, "X")
-    except InputError:
-        return None  # as their prediction will say
     return posterior.trained_on[far.column], far.places[:, far.column]
 
 

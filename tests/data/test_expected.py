@@ -418,13 +418,75 @@ def test_places_that_go_on_beyond_the_training_rows_are_not_told():
         predicted(model, FORMS["dask"](X))
     predicted(model, pd.concat([1_000 * seen, seen.iloc[:2]]))
     predicted(model, FORMS["dask"](seen + 60.0))  # blocks may be of a larger map
-    for kernel in ("periodic(period=1, lengthscale=0.2)", "linear()", "rbf() + periodic(period=1)"):
+    for kernel in ("periodic(period=1, lengthscale=0.2)", "rbf() + periodic(period=1)"):
         on_square(kernel=kernel).predict(seen + 900.0)
     globe = places(-12, 3).assign(lat=lambda X: X.lat / 10)
     for turned in (globe.assign(lon=globe.lon % 360), globe.assign(lat=-globe.lat)):
         on_plane(globe, kernel="rbf(lengthscale=20)", geographic=("lon", "lat")).predict(turned)
     year = pd.Series(pd.date_range("2019-01-01", periods=80, freq="4D"))
     fitted(year, kernel="rbf(lengthscale=[9, 3])").predict(table(year + pd.Timedelta(days=320)))
+
+
+COVARIATES = pd.DataFrame({"east": PLANE[:, 0], "temp": 2.5 * PLANE[:, 1], "day": PLANE[:, 1]})
+
+
+def on_covariates():
+    settings = {**FIXED, "kernel": "rbf(lengthscale=[2, 9e4, 9e4])", "mean": ["temp"]}
+    return daskgp.ExactGP(**settings).fit(COVARIATES, COVARIATES.temp)
+
+
+MOVED = r"feature 'temp' of .*places to predict .*from 1\.\S+ to 21\.\S+, "
+KELVIN = COVARIATES.assign(temp=COVARIATES.temp + 273.15)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_column_in_another_unit_is_told_once_a_call_where_the_kernel_reaches_on(form):
+    with pytest.warns(UserWarning, match=f"{MOVED}about 273.15 higher, as in another un") as told:
+        predicted(on_covariates(), FORMS[form](KELVIN))
+    assert len(told) == 1
+
+
+def test_moved_and_rescaled_columns_are_told_with_their_range():
+    model, temp = on_covariates(), COVARIATES.temp
+    model.predict(KELVIN.iloc[:0])
+    for rows, low in ((KELVIN, KELVIN.temp.min()), (KELVIN.iloc[:1], KELVIN.temp[0])):
+        with pytest.warns(UserWarning, match=f"predict goes from {low:.6g} to .*273.15 higher"):
+            model.predict(rows)
+    for moved in (temp + 50_000, 100 * temp, (1_000 * temp).where(temp.index % 2 == 0, 0.0)):
+        with pytest.warns(UserWarning, match=f"{MOVED}more than 10 times that range away: check"):
+            model.predict(COVARIATES.assign(temp=moved))
+    with pytest.warns(UserWarning, match="feature 'depth' of places .*more than 10 times that"):
+        on_square(kernel="linear()").predict(
+            pd.DataFrame(PLANE, columns=["easting", "depth"]) + 900
+        )
+
+
+def test_grids_and_files_of_a_column_in_another_unit_are_told_once(tmp_path):
+    model, east = on_covariates(), np.arange(6.0)
+    grid = xr.Dataset({"temp": ("east", east + 285)}, {"east": east, "day": [1.0, 2.0]})
+    KELVIN.to_csv(tmp_path / "k.csv", index=False)
+    daskgp.convert(tmp_path / "k.csv", tmp_path / "k.zarr", progress=False, block_rows=16)
+    for source in (grid, grid.chunk(east=3)):
+        with pytest.warns(UserWarning, match=MOVED) as told:
+            np.asarray(model.predict(source))
+        assert len(told) == 1
+    for source, output in ((grid, "m.zarr"), ("k.csv", "o.csv"), ("k.zarr", "o.zarr")):
+        source = tmp_path / source if isinstance(source, str) else source
+        with pytest.warns(UserWarning, match=MOVED) as told:
+            model.predict_store(source, tmp_path / output)
+        assert len(told) == 1
+
+
+def test_forecasts_and_places_farther_on_are_not_told_as_moved():
+    model = on_covariates()
+    for further in (
+        COVARIATES.assign(day=COVARIATES.day + 500.0),
+        COVARIATES.assign(temp=COVARIATES.temp + 60.0),
+        COVARIATES.assign(temp=0.0),
+    ):
+        predicted(model, further)
+        predicted(model, FORMS["dask"](further))
+    predicted(model, pd.concat([KELVIN, COVARIATES.iloc[:2]]))
 
 
 def test_swapped_columns_on_the_sphere_are_told():
