@@ -316,7 +316,7 @@ class Trials:
     def pace(self, *methods: str) -> float:
         """Return how many times longer than expected trials of methods took; of all if of none.
 
-        Those side by side count together; those that were cut short or kept do not.
+        Those side by side count together; those kept, or cut short before that time, do not.
         """
         own = [pace for pace in self._paces if {*pace.methods} & {*methods}] or self._paces
         expected = sum(pace.expected for pace in own)
@@ -429,11 +429,13 @@ class Trials:
             self.advance(steps, f"{candidate.method}, {rows:,} rows; {used:.0f} of {budget:.0f} s")
 
     def _pace(self, made: Sequence[Tried], rows: int, expected: float, took: float) -> None:
-        """Remember how long trials took, if they were made now and none was cut short.
+        """Remember how long trials took, if they were made now.
 
-        The first one does not tell, as it loads what others have then.
+        The first one does not tell, as it loads what others have then, nor do those that were cut
+        short before the expected time.
         """
-        whole = all(not (one.trial.failed or one.trial.stopped) for one in made)
+        short = took <= expected and any(one.trial.stopped for one in made)
+        whole = not short and not any(one.trial.failed for one in made)
         new = not any(self._key(one.candidate, rows) in self._played for one in made)
         if len(self.tried) > 1 and whole and new:
             methods = sorted({one.trial.method for one in made})
@@ -467,6 +469,19 @@ class Trials:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def _compile(self) -> None:
+        """Have compiled code, which tells no pace; making it, once, takes none of the budget."""
+        began, used = time.monotonic(), time.process_time()
+        conditionals.compiled()
+        if time.process_time() - used > conditionals.LONG:  # it was not only read
+            took = time.monotonic() - began
+            self.began += took
+            logger.info(
+                "compiling code for neighbours, once for an installation, took %.0f s, which the "
+                "budget does not count",
+                took,
+            )
+
     def _with_memory(self, batch: Sequence[Candidate], rows: int) -> int:
         """Return how many trials this process has memory for at a time, one at least."""
         plans = [self.plan(candidate, rows) for candidate in batch]
@@ -482,7 +497,7 @@ class Trials:
     def _run(self, candidate: Candidate, rows: int, number_of: int = 0) -> Tried:
         """Return the trial of a candidate; those side by side have numbers of their own."""
         if candidate.method in LOCAL and self.executor.client is None:
-            conditionals.compiled()  # once, which tells no pace
+            self._compile()
         began, keep = time.perf_counter(), f"{self.url}-kept-{number_of}"
         self._show(candidate, rows)
         last: list[Any] = [None, None]

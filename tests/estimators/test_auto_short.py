@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -74,6 +75,35 @@ def test_what_the_exact_gp_of_few_rows_cannot_tell_is_learned_by_neighbours(monk
     assert len({one.kernel for one in board if one.method == "vecchia"}) > 1
     assert any(one.method == "sgpr" for one in board)
     assert model.chosen_ in board
+
+
+@pytest.mark.parametrize("busy", [0.0, 0.3])
+def test_the_budget_does_not_count_what_is_compiled_once(busy, monkeypatch, caplog):
+    def compiled():
+        end = time.process_time() + busy
+        while time.process_time() < end:
+            pass
+        time.sleep(0.3)  # a busy machine
+
+    monkeypatch.setattr(trying.conditionals, "compiled", compiled)
+    monkeypatch.setattr(trying.conditionals, "LONG", 0.2)
+    trials = SimpleNamespace(began=0.0)
+    with caplog.at_level("INFO"):
+        trying.Trials._compile(trials)
+    assert (trials.began >= 0.6) == ("budget does not count" in caplog.text) == (busy > 0)
+    assert busy or trials.began == 0.0
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("stopped", "took", "told"), [(0, 1, 1), (0, 9, 1), (1, 1, 0), (1, 9, 1)])
+def test_a_trial_that_was_cut_short_tells_the_pace_if_it_took_longer(stopped, took, told):
+    one = SimpleNamespace(
+        trial=SimpleNamespace(failed="", stopped=stopped, method="exact"), candidate=None
+    )
+    trials = SimpleNamespace(tried=[one] * 2, _played={}, _paces=[], kept=None)
+    trials._key = lambda candidate, rows: "key"
+    trying.Trials._pace(trials, [one], 100, 2.0, took)
+    assert [pace.took for pace in trials._paces] == [took] * told
 
 
 def test_many_features_are_given_neighbours_too():
