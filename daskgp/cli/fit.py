@@ -45,7 +45,12 @@ SMALL_FILE = 2**18
 @search_options
 @column_options("Column to fit, or several: a,b; DATA then is a grid or a table.")
 @click.option("--report", metavar="FILE", help="Also write a report of the fit, as HTML.")
-@click.option("--from", "start", metavar="MODEL", help="Model to start training from.")
+@click.option(
+    "--from",
+    "start",
+    metavar="MODEL",
+    help="Model to start training from; without --model its method and settings are taken.",
+)
 @click.option("--resume", is_flag=True, help="Continue a fit that was stopped.")
 @ignore_option
 @store_options("data", "start", model="model_store")
@@ -71,7 +76,7 @@ def fit(
     its kernel and its sizes are chosen by scores of held-out rows, within --time-budget.
     """
     began = time.perf_counter()
-    _begin_to_start(cluster, described.model, data)
+    _begin_to_start(cluster, described.model or start, data)
     from daskgp.cli.pages import reporter
     from daskgp.cli.profile import counted
     from daskgp.cli.settings import build_estimator, search_settings
@@ -80,13 +85,15 @@ def fit(
     from daskgp.data.stores import checkpoints, locks, models
     from daskgp.estimators import load_one, save_into
 
-    name, searched = search_settings(described.model, described.config, search)
-    estimator = build_estimator(*described._replace(model=name), searched | settings_in(columns))
+    begun = None if start is None else load_one(start)
+    name, searched, of_start = search_settings(described.model, described.config, search, begun)
+    estimator = build_estimator(
+        *described._replace(model=name), searched | settings_in(columns), of_start
+    )
     write_report = reporter(report, resume)
     _refuse_columns(estimator, columns)
     columns |= {name: getattr(estimator, name) for name in SETTINGS}
     training = training_rows(data, columns, ignore_errors)
-    begun = None if start is None else load_one(start)
     more: dict[str, Any] = {}
     if lock.clear_lock and not resume:
         models.refuse_existing(model_store)  # before a lock is cleared in vain
@@ -124,7 +131,10 @@ def fit(
 
 
 def _begin_to_start(cluster: Workers, model: str | None, data: str) -> None:
-    """Begin to start a local cluster, unless the size of the file suggests that none is needed."""
+    """Begin to start a local cluster, unless the size of the file suggests that none is needed.
+
+    The ``model`` is a method, or one to start from.
+    """
     cluster.check()
     small = os.path.isfile(data) and os.path.getsize(data) < SMALL_FILE
     if cluster.chosen or model in (None, AUTO) or not small:

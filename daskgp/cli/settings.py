@@ -37,6 +37,7 @@ def build_estimator(
     config: str | None = None,
     mean: str | None = None,
     more: Mapping[str, Any] | None = None,
+    of_start: Mapping[str, Any] | None = None,
 ) -> GaussianProcess | AutoGP:
     """Build the estimator that ``--model``, ``--mean``, ``--set`` and ``--config`` describe.
 
@@ -53,6 +54,8 @@ def build_estimator(
         The setting ``mean``, which wins over the others.
     more : mapping, optional
         Settings that options of their own give, which win over the others, too.
+    of_start : mapping, optional
+        Settings of the model to start from, over which all others win.
 
     Raises
     ------
@@ -80,23 +83,39 @@ def build_estimator(
     assigned = (_assignment(text, "--set", "n_inducing=512") for text in assignments)
     settings = settings | dict(assigned)
     typed = typed_settings(name, kind, settings)
-    estimator: GaussianProcess | AutoGP = kind(**{**typed, **(more or {})})
+    estimator: GaussianProcess | AutoGP = kind(**{**(of_start or {}), **typed, **(more or {})})
     estimator._check()
     return estimator
 
 
 def search_settings(
-    model: str | None, config: str | None, options: Mapping[str, Any]
-) -> tuple[str | None, dict[str, Any]]:
-    """Return the model of ``fit``, auto by default, and the settings that its own options give.
+    model: str | None,
+    config: str | None,
+    options: Mapping[str, Any],
+    start: GaussianProcess | None = None,
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the model of ``fit``, the settings that its own options give, and those of ``start``.
+
+    By default it is auto, or the method of the model to start from, whose settings then are taken.
 
     Raises
     ------
     SettingError
-        If another model is given options of auto, or a time cannot be read.
+        If another model is given options of auto, a time cannot be read, or auto is to start from
+        a model.
     """
-    in_file = read_config(config)[0] if config else None
-    name = model or in_file or AUTO
+    from daskgp.estimators.replacing import unfitted
+
+    name = model or (read_config(config)[0] if config else None)
+    of_start = {}
+    if start is not None and name == AUTO:
+        raise SettingError(
+            "--from starts the training of one method, and --model auto searches for one: leave "
+            f"--model out to train {start.model_name} again, or leave --from out"
+        )
+    if start is not None and name is None:
+        name, of_start = start.model_name, unfitted(start).get_params(deep=False)
+    name = name or AUTO
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:
         if name != AUTO:
@@ -106,7 +125,7 @@ def search_settings(
             )
     if "time_budget" in given:
         given["time_budget"] = seconds_of(given["time_budget"])
-    return name, given
+    return name, given, of_start
 
 
 def seconds_of(text: str) -> float:

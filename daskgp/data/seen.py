@@ -145,6 +145,13 @@ class Dataset:
         names = tuple(self.rows.arrays)
         return Source(self.url, len(self.rows), step, self.marks, found, names, start or 0)
 
+    def first(self, url: str, stop: int, executor: Executor) -> Source:
+        """Return the rows before ``stop`` as seen, at another URL."""
+        step = row_step(self.rows.X)
+        chunks = range(-(-stop // step))
+        found = checksums(self.rows, stop, chunks, executor)
+        return Source(url, stop, step, self.marks[: len(chunks)], found, tuple(self.rows.arrays))
+
     def unseen(self) -> Source:
         """Return the store as one of which no rows were seen."""
         step, names = row_step(self.rows.X), tuple(self.rows.arrays)

@@ -65,7 +65,8 @@ class Pending(Generic[C]):
         if others:
             raise SettingError(
                 "--retrain takes all rows from one dataset, but the model has also seen "
-                f"{others}: put them together (daskgp convert --append), and fit --from this model"
+                f"{others}: put all rows into {growth.dataset.url} (daskgp convert --append), then "
+                f"daskgp fit {growth.dataset.url} NEW.zarr --from {self.url}"
             )
         if old.optimizer is None:
             raise SettingError(

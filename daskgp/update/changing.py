@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -479,8 +480,14 @@ def _remark(method: Summed, prepared: Any, before: Any, total: Any, values: int)
 
 
 def elsewhere(fit: Fit, url: str) -> str:
-    """Return the names of where a fit has seen rows outside a dataset store."""
-    others = {note.get("store") for note in fit.seen} - {url}
+    """Return the names of where a fit has seen rows outside a dataset store, and kept them.
+
+    Rows that were forgotten from where none were added may be those of any.
+    """
+    left = Counter[Any]()
+    for one in fit.seen:
+        left[one.get("store")] += -one["rows"] if one["what"] == "forget" else one["rows"]
+    others = {store for store, rows in left.items() if rows} - {url}
     return ", ".join(sorted(str(one or "rows given in Python") for one in others))
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from daskgp import data
 from daskgp.checks import shown
 from daskgp.data import seen
-from daskgp.data.blocks import prepared
+from daskgp.data.blocks import prepared, sampling
 from daskgp.data.categories import to_learn
+from daskgp.data.partition import Span
 from daskgp.data.rows import GIVEN, Beside
 from daskgp.data.stores import groups
 from daskgp.errors import InputError, SettingError, StoreError
@@ -189,6 +190,8 @@ def look(
         rows = replace(rows, fills=fit.posterior.fills)
     source = _source(fit, url, rows)
     dataset = seen.dataset_at(url, rows, None if source is None else source.arrays)
+    if source is None:
+        fit, source = _converted(recipe, fit, dataset)
     if source is not None:
         source.check(dataset, HERE)
         fit = _renamed(fit, source, url)
@@ -216,6 +219,27 @@ def _source(fit: Fit, url: str, rows: data.Rows) -> seen.Source | None:
     sources = fit.known_sources
     known = next((one for one in sources if one.url == url), None)
     return known or next((one for one in sources if one.begins(rows, HERE)), None)
+
+
+def _converted(recipe: Recipe, fit: Fit, dataset: seen.Dataset) -> tuple[Fit, seen.Source | None]:
+    """Return a fit with marks of what it has seen of a store, where it took these from a table.
+
+    What is fitted by names of columns is converted for the fit alone; a store that is made of it
+    has the same rows.
+    """
+    last = max((i for i, one in enumerate(fit.seen) if one["what"] == "fit"), default=None)
+    note = {} if last is None else fit.seen[last]
+    table, stop, rows = note.get("store"), note.get("span", (0, 0))[1], dataset.rows
+    known = {one.url for one in fit.known_sources}
+    forgotten = any(one["what"] == "forget" for one in fit.seen)
+    alike = rows.n_features == fit.posterior.n_features and not fit.posterior.joint
+    if table is None or table in known or forgotten or not alike or not 0 < stop <= len(rows):
+        return fit, None
+    spans = [Span(a, min(b, stop)) for a, b in recipe.spans(rows) if a < stop]
+    if sampling.checksum_of(rows, spans, HERE) != int(note.get("checksum", "0"), 16):
+        return fit, None
+    source = dataset.first(table, stop, HERE)
+    return replace(fit, sources=(*fit.known_sources, source)), source
 
 
 def _renamed(fit: Fit, source: seen.Source, url: str) -> Fit:

@@ -16,6 +16,7 @@ from daskgp.data import dataset_writer, reading
 from daskgp.data.stores import models
 from daskgp.data.stores.checkpoints import Checkpoint, Snapshots
 from daskgp.errors import SettingError, StoreError
+from daskgp.kernels import Matern52
 from tests.contract import cases
 
 X, Y = cases.rows(400)
@@ -88,6 +89,36 @@ def test_a_grown_dataset_gives_its_new_rows_alone(fitted, monkeypatch):
     assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-12)
     again = succeed("update", model, data)
     assert (again["rows"], again["skipped"], again["total"]) == (0, 300, 300)
+
+
+def test_a_store_made_of_the_table_of_the_fit_gives_its_new_rows_alone(tmp_path):
+    table, store, model = (tmp_path / name for name in ("t.csv", "t.zarr", "m.zarr"))
+    rows = pandas.DataFrame(X[:90], columns=["a", "b"]).assign(y=Y[:90])
+    rows.loc[7, "y"] = np.nan
+    rows[:60].to_csv(table, index=False)
+    settings = "--model", "sgpr", "--set", "n_inducing=12", "--set", "max_iter=2"
+    succeed("fit", table, model, "--target", "y", *settings)
+    succeed("convert", table, store, "--target", "y")
+    rows[60:].to_csv(table, index=False)
+    succeed("convert", table, store, "--append")
+    told = invoke("update", model, store)
+    assert f"{store} has the rows of {table} that the model has seen" in told.stderr
+    assert json.loads(told.stdout)["rows"] == 30
+    assert daskgp.load(model).n_rows_ == 89
+    assert succeed("update", model, store)["rows"] == 0
+    assert succeed("update", model, store, "--retrain")["total"] == 89
+
+
+@pytest.mark.parametrize("change", ["y", "X"])
+def test_a_store_of_other_rows_than_those_of_the_table_is_added_whole(change, tmp_path):
+    table, store, model = (tmp_path / name for name in ("t.csv", "t.zarr", "m.zarr"))
+    pandas.DataFrame(X[:60], columns=["a", "b"]).assign(y=Y[:60]).to_csv(table, index=False)
+    settings = "--model", "sgpr", "--set", "n_inducing=12", "--set", "max_iter=2"
+    succeed("fit", table, model, "--target", "y", *settings)
+    rows = pandas.DataFrame(X[:90], columns=["a", "b"]).assign(y=Y[:90])
+    rows.loc[9, {"X": "a", "y": "y"}[change]] += 1e-3
+    daskgp.convert(rows, store, target="y")
+    assert succeed("update", model, store)["total"] == 150
 
 
 def test_rows_of_another_store_are_added_once(fitted, tmp_path):
@@ -224,7 +255,20 @@ def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     assert [note["what"] for note in found._fitted.seen] == ["fit", "fit"]
     assert not (model / models.CHECKPOINT).exists()
     new = dataset(tmp_path / "new.zarr", X[:9], Y[:9])
-    assert "--retrain takes all rows from one dataset" in refused("update", model, new, "--retrain")
+    told = refused("update", model, new, "--retrain")
+    assert "--retrain takes all rows from one dataset, but the model has also seen" in told
+    assert told.endswith(f"then daskgp fit {new} NEW.zarr --from {model}")
+
+
+def test_a_store_whose_rows_were_all_forgotten_does_not_stand_in_the_way_of_training(tmp_path):
+    data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
+    grow(data, 60)
+    fit(data, model, daskgp.SGPR(n_inducing=12, max_iter=2, progress=False))
+    new = dataset(tmp_path / "new.zarr", X[200:240], Y[200:240])
+    succeed("update", model, new)
+    assert f"has also seen {new}" in refused("update", model, data, "--retrain")
+    succeed("forget", model, new)
+    assert succeed("update", model, data, "--retrain")["total"] == 60
 
 
 def test_a_model_may_start_from_another(tmp_path, scheduler):
@@ -237,6 +281,22 @@ def test_a_model_may_start_from_another(tmp_path, scheduler):
     assert len(second.history_) <= 2 < len(first.history_) + 1
     assert said["objective"] >= first.objective_ - 0.1
     np.testing.assert_allclose(second.inducing_, first.inducing_)
+
+
+def test_a_fit_from_a_model_takes_its_method_and_settings(tmp_path, scheduler):
+    data, one, two = (tmp_path / name for name in ("d.zarr", "a.zarr", "b.zarr"))
+    grow(data, 60)
+    kernel = Matern52(ard=True)
+    fit(data, one, daskgp.ExactGP(kernel, mean="zero", max_iter=2, progress=False))
+    command = "fit", data, two, "--from", one
+    told = refused(*command, "--model", "auto")
+    assert told.endswith("leave --model out to train exact again, or leave --from out")
+    assert "--time-budget belongs to --model auto" in refused(*command, "--time-budget", "9")
+    assert not two.exists()
+    succeed(*command, "--set", "max_iter=3", "--scheduler", scheduler)
+    found = daskgp.load(two)
+    assert isinstance(found, daskgp.ExactGP)
+    assert (type(found.kernel), found.mean, found.max_iter) == (Matern52, "zero", 3)
 
 
 def test_old_versions_go_and_readers_of_the_last_one_stay(fitted):
