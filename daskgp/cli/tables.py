@@ -309,8 +309,10 @@ def _add_noise(table: Table, estimator: GaussianProcess) -> None:
 def _add_objective(table: Table, estimator: GaussianProcess) -> None:
     if estimator.objective_ is None:
         return
-    table.add_row("objective", f"{estimator.objective_:.8g}")
-    if (evidence := profile.evidence(estimator)) is not None:
+    evidence = profile.evidence(estimator)
+    scaled = evidence is not None and evidence != estimator.objective_
+    table.add_row("objective", f"{estimator.objective_:.8g}{' (standardised)' * scaled}")
+    if evidence is not None:
         table.add_row("log evidence or bound", f"{evidence:.8g}")
     table.add_row("iterations", f"{len(estimator.history_)}")
     last = estimator.history_[-1] if estimator.history_ else {}
@@ -319,7 +321,9 @@ def _add_objective(table: Table, estimator: GaussianProcess) -> None:
         said = "has converged"
         if gain > recipe.tol * len(estimator.hyperparameters_):
             cut = len(estimator.history_) >= recipe.max_iter
-            said = "has not converged: raise max_iter" if cut else "found no better point"
+            said = (
+                "has not converged: raise max_iter" if cut else "ended early, or rounding hides it"
+            )
         label = "gain of one more step of training"
         table.add_row(label, f"{gain:.2g} nats of the objective; training {said}")
     if "expected_loss" in last:

@@ -254,12 +254,19 @@ def _ranges(posterior: Posterior, common: np.ndarray) -> Iterator[str]:
 
 
 def _remarks(kernel: Kernel, rows: Sequence[Hyperparameter]) -> Iterator[str]:
-    """Yield a line for every group of variances that have no errors of their own."""
+    """Yield lines on values without errors, one for every group of variances that share theirs."""
     unsure = {row.name for row in rows if np.isnan(row.standard_error)}
+    told = set[str]()
     for group in redundant(kernel):
         if unsure.issuperset(group) and held(kernel).keys().isdisjoint(group):
             names = f"{', '.join(group[:-1])} and {group[-1]}"
             yield f"{names} have no standard errors: data do not tell factors of a product apart"
+            told |= set(group)
+    if unsure - told:
+        yield (
+            "no standard error is known of a value that is fixed, at a limit, or hardly told by "
+            "the rows"
+        )
 
 
 def _named_parts(posterior: Posterior) -> Iterator[str]:

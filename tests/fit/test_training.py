@@ -541,6 +541,8 @@ def test_variances_that_are_not_determined_apart_are_named():
             assert unsure[0].startswith(line)
             unsure = [row.name for row in found if np.isnan(row.standard_error)]
             assert unsure == ["0.0.variance", "0.1.variance"]
+    at_limit = daskgp.ExactGP(kernels.RBF(), limits={"noise_variance": (0.5, 1.0)}).fit(X, y)
+    assert "no standard error is known of a value" in at_limit.hyperparameters_.remarks[0]
     held = daskgp.ExactGP(product, optimizer=None).fit(X, y).hyperparameters_
     assert [text.partition(":")[0] for text in held.remarks] == ["parts of the kernel"]
 
