@@ -158,10 +158,25 @@ class Named(NamedTuple):
             if units is not None:
                 run = partial(convert_for, units, **levels)
             found = run(source, url, **names, progress=progress)
+            self._refuse_empty(url, found)
             groups.open_group(url, "dataset", mode="r+").attrs[data.PASSING] = True
             yield (*data.open_dataset(url), found)
         finally:
             data.remove(url)
+
+    def _refuse_empty(self, url: str, found: Conversion) -> None:
+        """Raise InputError for targets, converted at a URL, that have no value in any row."""
+        if self.lower is not None or self.upper is not None:  # which stand for values
+            return
+        y = groups.array_of(groups.open_group(url, "dataset"), "y")
+        starts = range(0, y.shape[0], groups.row_step(y))
+        parts = (np.asarray(y[start : start + groups.row_step(y)]) for start in starts)
+        if all(np.isnan(part).all() for part in parts):  # most often the first part tells
+            raise InputError(
+                f"no usable rows: target {', '.join(map(repr, found.targets))} of "
+                f"{sources.shown(self.source)} is empty in all {found.rows} rows: name another "
+                "column, or give rows with values"
+            )
 
 
 def names_in(source: Any, target: Any, features: tuple[str, ...]) -> list[str] | None:

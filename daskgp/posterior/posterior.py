@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from daskgp.data.categories import Levels, coded, recodings
 from daskgp.data.feature_units import Change
 from daskgp.data.reading import check_table, unmasked
 from daskgp.data.regressor import Known
-from daskgp.data.rows import Rows, column_names, names_differ
+from daskgp.data.rows import Rows, column_names, names_differ, unnamed
 from daskgp.data.stores.remote import Carried
 from daskgp.errors import InputError, NumericalError, SettingError
 from daskgp.kernels import Kernel
@@ -63,6 +64,8 @@ VARIABLE = "target"
 
 DENSE_ROWS = 20_000
 """Maximum number of rows n of a joint covariance (n, n)."""
+FEW = 8
+"""Most features whose choice from a data frame a message writes out."""
 ROUNDING = 1e-6
 """Share of the prior variance below zero up to which a variance is rounding, and clipped."""
 
@@ -769,15 +772,20 @@ def _identity(kernel: Kernel) -> Any:
         return identity(kernel)
 
 
-def check_columns(posterior: Posterior, X: Any, names: tuple[str, ...] | None) -> None:
-    """Raise InputError unless X has the columns of the training data."""
+def check_columns(
+    posterior: Posterior, X: Any, names: tuple[str, ...] | None, framed: bool = False
+) -> None:
+    """Raise InputError unless X has the columns of the training data.
+
+    ``framed`` says that X was a data frame, whose columns are chosen by name.
+    """
     fitted = posterior.feature_names
     check_table(X)
     if X.shape[1] != len(fitted):
         name = posterior.method.name.replace("-", "_")
         raise InputError(
             f"X has {X.shape[1]} features, but {name} is expecting {len(fitted)} "
-            f"features as input: {', '.join(fitted)}"
+            f"features as input: {', '.join(fitted)}{_of_others(names or (), fitted, framed)}"
         )
     if names is not None and len(names) != len(fitted):
         raise InputError(
@@ -786,6 +794,21 @@ def check_columns(posterior: Posterior, X: Any, names: tuple[str, ...] | None) -
         )
     if names is not None:
         _check_names(posterior, names)
+
+
+def _of_others(names: tuple[str, ...], fitted: tuple[str, ...], framed: bool) -> str:
+    """Return which columns X lacks or has beside those of a fit, and the remedy; "" if unnamed."""
+    if not names or unnamed(len(fitted)) == fitted or unnamed(len(names)) == names:
+        return ""
+    lacks = [repr(name) for name in fitted if name not in names]
+    others = [repr(name) for name in names if name not in fitted]
+    told = f"; X lacks {shown(lacks)}" * bool(lacks)
+    told += f"; the model has no feature {shown(others)}" * bool(others)
+    if lacks:
+        return f"{told}: give all features of the fit"
+    few = framed and len(fitted) <= FEW
+    remedy = f"give X[{json.dumps(fitted)}]" if few else "leave such columns out"
+    return f"{told}: {remedy}" if others else ""
 
 
 def _check_names(posterior: Posterior, names: tuple[str, ...]) -> None:

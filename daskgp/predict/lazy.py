@@ -94,10 +94,11 @@ def rows_for(posterior: Posterior, X: Any) -> Any:
     Raise InputError unless they have its columns.
     """
     X = posterior.coded(X)
-    given, names = X, data.column_names(X)
+    given, names, framed = X, data.column_names(X), reading.has_columns(X)
+    framed &= not hasattr(X, "column_names")  # which tables of Arrow have
     X = from_zarr(X) if data.is_zarr(X) else reading.lazily(reading.timed(X))
     X = X if isinstance(X, da.Array) else reading.unmasked(X)
-    check_columns(posterior, X, names)
+    check_columns(posterior, X, names, framed)
     if isinstance(X, np.ndarray):
         _warn_of_rounding(posterior, X)
     units, how = _matched(posterior, given, "X")

@@ -283,10 +283,31 @@ def damage_in(store, folder, damage):
         shutil.rmtree(folder / place.relative_to(folder).parts[0])
 
 
-def test_a_dataset_is_not_a_model(data, tmp_path):
-    assert "is not a daskgp model store" in refused("score", data, data)
-    with pytest.raises(ValueError, match="is not a daskgp model store"):
-        daskgp.load(data)
+def test_what_is_no_model_is_told_as_what_it_is(data, fitted, tmp_path):
+    remedy = "give a store that save or `daskgp fit` has written"
+    assert f"is not a daskgp model store but a dataset store: {remedy}" in refused(
+        "score", data, data
+    )
+    daskgp.load(fitted).predict_store(data, tmp_path / "p.zarr")
+    (tmp_path / "t.csv").write_text("a,b")
+    for place, says in (
+        (data, "is not a daskgp model store but a dataset store: give a store that save"),
+        (tmp_path / "p.zarr", "is not a daskgp model store but a prediction store: give"),
+        (f"{data}/X", "it is an array, not a Zarr group: give the store that it is in"),
+        (tmp_path / "t.csv", "it is not a Zarr group but a file: give a store that save"),
+        (tmp_path, "it is not a Zarr group: check the path"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            daskgp.load(place)
+
+
+def test_a_store_whose_metadata_are_cut_is_damaged(data, fitted, tmp_path):
+    for place, remedy in ((fitted, "fit again"), (data, "convert again")):
+        cut = shutil.copytree(place, tmp_path / remedy[:3])
+        (cut / "zarr.json").write_text("{")
+        line = refused("predict", *((cut, data) if place is fitted else (fitted, cut)), "o.zarr")
+        assert f"at {cut} is damaged, its metadata cannot be read (" in line
+        assert line.endswith(f": {remedy}, or restore a copy of it")
 
 
 def test_a_store_that_names_no_known_class(broken, data, tmp_path):

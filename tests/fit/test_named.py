@@ -12,6 +12,7 @@ from daskgp.data import gridded
 from daskgp.data.stores import models
 from daskgp.errors import InputError, RunError, SettingError
 from daskgp.fit import hyperparameters
+from daskgp.fit.named import Named
 
 DIMS = ("time", "lat", "lon")
 SETTINGS = {"n_inducing": 8, "max_iter": 2, "kernel": "matern32()", "progress": False}
@@ -297,3 +298,16 @@ def test_commands_plan_and_score_columns_by_name(files):
     assert {**own, "seconds": 0} == {**named, "skipped": own["skipped"], "seconds": 0}
     told = refused("plan", files / "g.nc", *FIT, "--mask", "sea")
     assert "--mask names a column of a grid or a table: give its --target too" in told
+
+
+def test_a_target_without_values_is_named_with_its_file(tmp_path):
+    table = pd.DataFrame({"x": np.arange(9.0), "yield": np.nan, "low": 1.0, "high": 2.0})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    line = f"target 'yield' of {tmp_path / 't.csv'} is empty in all 9 rows: name another column"
+    told = refused("fit", tmp_path / "t.csv", tmp_path / "m.zarr", "--target", "yield", *FIT)
+    assert line in told
+    with pytest.raises(InputError, match=r"no usable rows: target 'yield' of .*t\.csv is empty"):
+        daskgp.SGPR(**SETTINGS).fit(tmp_path / "t.csv", "yield", features=["x"])
+    rows = Named(table, "yield", ["x"], lower="low", upper="high")  # which have values between
+    with rows.converted(str(tmp_path / "d.zarr")) as (X, _, _):
+        assert len(X) == 9

@@ -239,7 +239,22 @@ def test_integer_features_are_numbers(vector):
         (xr.Dataset(coords={"a": [1j], "b": [1.0], "c": [1.0]}), "Complex data not supported"),
         (pd.DataFrame(np.ones((4, 3)), columns=["a", "z", "c"]), "feature 'z'.*fitted with 'b'"),
         (pd.DataFrame(np.ones((4, 3)), columns=["b", "a", "c"]), "a, b, c in this order"),
-        (pd.DataFrame(np.ones((4, 2)), columns=["a", "b"]), "2 features"),
+        (
+            pd.DataFrame(np.ones((4, 2)), columns=["a", "b"]),
+            "X has 2 features, but sgpr is expecting 3 features as input: a, b, c; X lacks 'c': ",
+        ),
+        (
+            pd.DataFrame(np.ones((4, 5)), columns=["a", "d", "b", "e", "c"]),
+            r"a, b, c; the model has no feature 'd', 'e': give X\[\[\"a\", \"b\", \"c\"\]\]$",
+        ),
+        (
+            pd.DataFrame(np.ones((4, 4)), columns=["a", "d", "b", "e"]),
+            "; X lacks 'c'; the model has no feature 'd', 'e': give all features of the fit$",
+        ),
+        (
+            xr.DataArray(np.ones((4, 4)), {"f": ["a", "b", "c", "d"]}, ("r", "f")),
+            "a, b, c; the model has no feature 'd': leave such columns out$",
+        ),
         (xr.DataArray(np.ones((4, 2)), dims=("row", "f")), "2 features"),
         (
             xr.DataArray(np.ones((4, 3)), dims=("r", "f"), coords={"f": ["a", "z", "c"]}),

@@ -19,6 +19,7 @@ import psutil
 import zarr
 from fsspec.implementations.local import LocalFileSystem
 from zarr.codecs import ZstdCodec
+from zarr.errors import ContainsArrayError
 
 from daskgp.data.stores import remote
 from daskgp.data.stores.remote import Inside, Place
@@ -141,20 +142,36 @@ def open_group(url: Place, what: str, mode: str = "r") -> zarr.Group:
         ) from error
     except StoreError:
         raise
-    except Exception as error:  # each kind of damage has its own type
+    except ContainsArrayError as error:
+        raise StoreError(
+            f"no {what} at {url}: it is an array, not a Zarr group: give the store that it is in"
+        ) from error
+    except OSError as error:  # such as of permissions, or of a network
         raise StoreError(f"cannot read the {what} at {url}: {first_line(error)}") from error
+    except Exception as error:  # each kind of damage has its own type
+        raise StoreError(
+            f"the {what} at {url} is damaged, its metadata cannot be read ({first_line(error)}): "
+            f"{REMADE.get(what, 'write it again')}, or restore a copy of it"
+        ) from error
+
+
+REMADE = {"model store": "fit again", "dataset": "convert again"}
+"""How what was damaged is made again; the rest is written as it was."""
+MODEL = "give a store that save or `daskgp fit` has written"
+INSTEAD = {"store": "`daskgp convert` makes a dataset store of a table or a grid"}
+INSTEAD |= {"dataset": INSTEAD["store"], "model store": MODEL}
+"""What to give in the place of a file."""
 
 
 def _instead(url: str, what: str) -> str:
-    """Return what is at a URL instead of a group, with a remedy; nothing if that is not known."""
+    """Return what is at a URL instead of a group, with a remedy."""
     fs, path = filesystem(url)
     if not fs.isfile(path):
-        return ""
+        return ": check the path"
     with fs.open(path, "rb") as file:
         zipped = zipfile.is_zipfile(file)
     if not zipped:
-        made = ": `daskgp convert` makes a dataset store of a table or a grid"
-        return " but a file" + made * (what == "store")
+        return f" but a file: {INSTEAD.get(what, 'check the path')}"
     return (
         " but a zip file: unpack it, or give what zarr finds in it, "
         f"zarr.open_group(zarr.storage.ZipStore({path!r}, mode='r'), mode='r')"
@@ -245,7 +262,7 @@ def refuse_ending(url: Place, what: str) -> None:
 
 def refuse_other(url: Place, kind: str) -> None:
     """Raise StoreError unless a store of a kind (dataset, model, prediction) is at a URL."""
-    existing = _found(url)
+    existing = kind_of(url)
     if existing != f"a {kind} store":
         raise StoreError(
             f"{url}: {existing} exists already and is not a {kind} store: choose another path"
@@ -305,7 +322,7 @@ def is_begun(url: str, what: str, own: str) -> bool:
     return begun
 
 
-def _found(url: Place) -> str:
+def kind_of(url: Place) -> str:
     """Describe what is at a path that exists."""
     try:
         group = open_group(url, "store")

@@ -406,7 +406,9 @@ def _read(url: str) -> Stored:
     group = groups.open_group(url, "model store")
     attributes = dict(group.attrs)
     if attributes.get("format") != FORMAT:
-        raise StoreError(f"{url} is not a daskgp model store: check the path")
+        raise StoreError(
+            f"{url} is not a daskgp model store but {groups.kind_of(url)}: {groups.MODEL}"
+        )
     if attributes.get("version") == OF_PARTS:
         described = read_parts(url) or {}
         part = part_url(url, described.get("parts", ["MODEL"])[0])
