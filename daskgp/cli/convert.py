@@ -31,7 +31,8 @@ from daskgp.cli.run import command, result, since
 @click.option(
     "--like",
     metavar="STORE",
-    help="Dataset store from which to take the features and the units of times.",
+    help="Dataset store or model from which to take the features, the units of times and the "
+    "levels of text.",
 )
 @store_options("like", destination="destination")
 @lock_options

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from sklearn.base import clone
 
 from daskgp import data
-from daskgp.data.rows import GIVEN, Beside
+from daskgp.data.rows import GIVEN, Beside, unnamed
 from daskgp.data.stores import checkpoints, locks, models
-from daskgp.errors import SettingError
+from daskgp.data.stores.remote import is_pattern
+from daskgp.errors import InputError, SettingError
 from daskgp.estimators import saving
 from daskgp.estimators.base import GaussianProcess
 from daskgp.estimators.loading import load_one
+from daskgp.fit import named
 from daskgp.fit.arrange import Home
 from daskgp.kernels import Kernel
 from daskgp.kernels.categories import with_open_levels
@@ -116,6 +119,7 @@ def look(
     recipe = gp.recipe()
     if fill_values != "auto":
         recipe = recipe.changed(fill_values=fill_values)
+    _refuse_table(gp, url, dataset)
     given = _rows(dataset, ignore_errors)
     growth = growing.look(recipe, gp._fitted, *given, window, along, refit)
     return _pending(url, gp, growth, dataset)
@@ -132,8 +136,23 @@ def look_back(url: str, dataset: str, ignore_errors: bool = False) -> Pending[gr
         If rows that the model has seen are no longer what they were.
     """
     gp = load_one(url)
+    _refuse_table(gp, url, dataset)
     loss = growing.look_back(gp.recipe(), gp._fitted, *_rows(dataset, ignore_errors))
     return _pending(url, gp, loss, dataset)
+
+
+def _refuse_table(gp: GaussianProcess, url: str, source: str) -> None:
+    """Raise InputError for a table or a grid, with the command that makes a store of it."""
+    if not named.is_table_or_grid(source):
+        return
+    end = next((end for end in data.CONVERTIBLE if source.lower().endswith(end)), None)
+    made = "NEW.zarr" if end is None or is_pattern(source) else f"{source[: -len(end)]}.zarr"
+    posterior = gp.solved_
+    names = posterior.feature_names
+    like = () if names == unnamed(len(names)) else ("--like", str(url))
+    targets = "--target", ",".join(posterior.target_names)
+    command = shlex.join(("daskgp", "convert", source, made, *like, *targets))
+    raise InputError(f"{source} is not a dataset store: convert it first: {command}")
 
 
 def _rows(dataset: str, ignore_errors: bool) -> tuple[Any, Any, Beside]:

@@ -840,12 +840,13 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
         mine, wanted = (shown(one[names[other]]) for one in known)
         raise InputError(
             f"feature {names[other]!r} of X has the levels {mine}, but the model was fitted with "
-            f"{wanted}: convert it for the model (daskgp convert --like), or fit again"
+            f"{wanted}: convert it for the model (daskgp convert --like MODEL), or fit again"
         )
     if other is not None:
         raise InputError(
             f"feature {names[other]!r} of X is in {units[other]!r}, but the model was fitted "
-            f"with it in {posterior.feature_units[other]!r}: convert it (daskgp convert --like)"
+            f"with it in {posterior.feature_units[other]!r}: convert it (daskgp convert --like "
+            "MODEL)"
         )
 
 

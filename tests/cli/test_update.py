@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 
 import numpy as np
@@ -119,6 +120,25 @@ def test_a_store_of_other_rows_than_those_of_the_table_is_added_whole(change, tm
     rows.loc[9, {"X": "a", "y": "y"}[change]] += 1e-3
     daskgp.convert(rows, store, target="y")
     assert succeed("update", model, store)["total"] == 150
+
+
+def test_a_table_is_refused_with_the_command_that_makes_a_store_of_it(tmp_path):
+    store, model, table = (tmp_path / name for name in ("d.zarr", "m.zarr", "new rows.csv"))
+    when = pandas.date_range("2024-01-01", periods=60)
+    rows = pandas.DataFrame({"day": when, "site": ["b", "c", "d"] * 20, "level": Y[:60]})
+    daskgp.convert(rows[:40], store, target="level", features=["day", "site"])
+    fit(store, model, daskgp.SGPR(n_inducing=9, optimizer=None, progress=False))
+    rows[40:].assign(site="c", more=1.0).to_csv(table, index=False)
+    for command in ("update", "forget"):
+        told = refused(command, model, table)
+        words = shlex.split(told.partition("convert it first: ")[2])
+    assert succeed(*words[1:])["features"] == ["day", "site"]
+    wanted = daskgp.load(model).update(*daskgp.open_dataset(words[3]))
+    assert succeed("update", model, words[3])["total"] == 60
+    places = rows[["day", "site"]]
+    np.testing.assert_array_equal(daskgp.load(model).predict(places), wanted.predict(places))
+    daskgp.convert(rows[40:].assign(site="c"), tmp_path / "o.zarr", "level", ["day", "site"])
+    assert "(daskgp convert --like MODEL)" in refused("update", model, tmp_path / "o.zarr")
 
 
 def test_rows_of_another_store_are_added_once(fitted, tmp_path):

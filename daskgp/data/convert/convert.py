@@ -148,8 +148,8 @@ def convert(
         nobody reads the store until then, a failure leaves it as it was, and after a kill the same
         call begins again where the old rows end.
     like : str or path, optional
-        A dataset store whose features, units of times and geographic columns are taken, such as
-        that of the training rows for places to predict at.
+        A dataset store, or a model in its store, whose features, units of times, levels of text and
+        geographic columns are taken, such as that of the training rows for places to predict at.
     y_std, y_variance : str or sequence of str, optional
         Column with the standard deviation, or the variance, of the error of each target value; the
         store keeps the variance as the array ``y_variance``, which `fit` takes.  Of several targets
@@ -241,7 +241,7 @@ def convert(
         _refuse_idle("a new dataset", wait=wait or None, clear_lock=clear_lock or None)
         if like is not None:
             _refuse_idle("like", dates=dates)
-        kept = None if like is None else layout.layout_of(str(like))
+        kept = None if like is None else layout.layout_like(str(like))
         step = data.DEFAULT_BLOCK_ROWS if block_rows is None else block_rows
         return _made(asked, url, step, progress, kept, str(like))
 

@@ -23,7 +23,7 @@ from daskgp.data.rows import (
     place_of,
     reference_of,
 )
-from daskgp.data.stores import groups
+from daskgp.data.stores import groups, models
 from daskgp.data.writers import APPENDING, COLUMNS
 from daskgp.errors import InputError, StoreError
 
@@ -99,6 +99,26 @@ def layout_of(url: str) -> Layout:
     return Layout(features, targets, units, said, place_of(X) or (), own, levels, system)
 
 
+def layout_like(url: str) -> Layout:
+    """Return the layout of a dataset store, or that of the rows of a model in its store.
+
+    Raises
+    ------
+    StoreError
+        If there is neither, or it is unfinished.
+    """
+    group = groups.open_group(url, "dataset or model")
+    if groups.kind_of(group.attrs) != "model":
+        return layout_of(url)
+    said: Mapping[str, Any] = models.read(url).attributes
+    features, targets = tuple(said["feature_names"]), tuple(said["target_names"])
+    pairs = [(features, said.get("feature_units")), (targets, said.get("target_units"))]
+    units = {k: unit for names, own in pairs for k, unit in zip(names, own or (), strict=False)}
+    place = tuple(features[j] for j in said.get(GEOGRAPHIC) or ())
+    levels, system = stored(said.get(CATEGORIES)), said.get(REFERENCE) or {}
+    return Layout(features, targets, units, True, place, {}, levels, system)
+
+
 def _texts(own: Any) -> Names:
     return tuple(map(str, own)) if isinstance(own, list) else (str(own),)
 
@@ -106,11 +126,13 @@ def _texts(own: Any) -> Names:
 def first_ends(url: str, kept: Layout, names: Collection[str]) -> np.ndarray:
     """Return the least and the largest values (2, names) of columns of a store in its first rows.
 
-    Infinite ones stand for columns that are not among its features and targets.
+    Infinite ones stand for columns that are not among its features and targets, and for those of a
+    model, which has no rows.
     """
     group, ends = groups.open_group(url, "dataset"), no_ends(len(names))
+    present = groups.names_in(url)
     for key, columns in (("X", kept.features), ("y", kept.targets)):
-        array = groups.array_of(group, key) if columns else None
+        array = groups.array_of(group, key) if columns and key in present else None
         if array is not None and array.shape[0]:
             rows = reading.read(array, slice(0, min(groups.row_step(array), array.shape[0])))
             found = dict(zip(columns, rows.reshape(len(rows), -1).T, strict=True))

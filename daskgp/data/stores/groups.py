@@ -269,9 +269,14 @@ def refuse_other(url: Place, kind: str) -> None:
         )
 
 
+def kind_of(attributes: Attributes) -> str:
+    """Return the kind of a store, "model" or "prediction"; "dataset" of all others."""
+    return KINDS.get(str(attributes.get("format")), "dataset")
+
+
 def refuse_model(url: str, attributes: Attributes) -> None:
     """Raise StoreError for a model store in the place of data."""
-    if KINDS.get(str(attributes.get("format"))) == "model":
+    if kind_of(attributes) == "model":
         raise StoreError(
             f"{url} is a model store: give data in its place, a dataset store or a source of one"
         )
