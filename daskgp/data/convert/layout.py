@@ -108,7 +108,7 @@ def layout_like(url: str) -> Layout:
         If there is neither, or it is unfinished.
     """
     group = groups.open_group(url, "dataset or model")
-    if groups.kind_of(group.attrs) != "model":
+    if not groups.is_model(group.attrs):
         return layout_of(url)
     said: Mapping[str, Any] = models.read(url).attributes
     features, targets = tuple(said["feature_names"]), tuple(said["target_names"])

@@ -269,14 +269,14 @@ def refuse_other(url: Place, kind: str) -> None:
         )
 
 
-def kind_of(attributes: Attributes) -> str:
-    """Return the kind of a store, "model" or "prediction"; "dataset" of all others."""
-    return KINDS.get(str(attributes.get("format")), "dataset")
+def is_model(attributes: Attributes) -> bool:
+    """Return whether attributes are those of a model store."""
+    return KINDS.get(str(attributes.get("format"))) == "model"
 
 
 def refuse_model(url: str, attributes: Attributes) -> None:
     """Raise StoreError for a model store in the place of data."""
-    if kind_of(attributes) == "model":
+    if is_model(attributes):
         raise StoreError(
             f"{url} is a model store: give data in its place, a dataset store or a source of one"
         )
