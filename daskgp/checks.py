@@ -131,10 +131,15 @@ def text_of(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def positive(name: str, value: Any, or_zero: bool = False, squared: bool = False) -> None:
-    """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed."""
+def positive(
+    name: str, value: Any, or_zero: bool = False, squared: bool = False, unit: str = ""
+) -> None:
+    """Raise SettingError unless a setting is a finite number greater than 0, or 0 if allowed.
+
+    ``unit`` is that of the number, such as seconds.
+    """
     if not is_number(value):
-        raise SettingError(f"{name}={shown(value)}: a number is needed")
+        raise SettingError(f"{name}={shown(value)}: a number{f' of {unit}' * bool(unit)} is needed")
     if not (_finite(value) and (float(value) > 0 or (or_zero and value == 0))):
         least = "0 or greater" if or_zero else "greater than 0"
         raise SettingError(f"{name}={shown(value)}: it must be {least}")

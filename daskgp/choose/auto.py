@@ -583,7 +583,7 @@ feature_names_in_, n_rows_ : as of ``best_``
 
     def _check(self, places: Any = None) -> None:
         """Raise SettingError for a setting that cannot be, or places beside another task."""
-        positive("time_budget", self.time_budget)
+        positive("time_budget", self.time_budget, unit="seconds")
         for name, allowed in (("task", Task), ("metric", Metric), ("device", Device)):
             choice(name, getattr(self, name), get_args(allowed))
         choice("progress", self.progress, (True, False, "auto"))
@@ -628,13 +628,15 @@ feature_names_in_, n_rows_ : as of ``best_``
         if self.memory is None:
             return None
         try:
-            size = 0 if isinstance(self.memory, bool) else int(parse_bytes(self.memory) or 0)
+            size = int(parse_bytes(self.memory) or 0)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise SettingError(
                 f"memory={shown(self.memory)}: give bytes, or text such as '4GiB'"
             ) from error
+        if isinstance(self.memory, bool):
+            positive("memory", self.memory)
         if size <= 0:
-            positive("memory", self.memory if isinstance(self.memory, bool) else size)
+            raise SettingError(f"memory={shown(self.memory)}: it must be greater than 0")
         return size
 
     def _given(self, likelihood: str | None = None) -> list[Candidate] | None:

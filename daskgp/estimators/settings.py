@@ -202,6 +202,9 @@ def kernel_of(value: Any) -> Kernel:
         return kernels.Matern32(ard=True)
     if isinstance(value, str):
         return kernels.parse(value)
+    if isinstance(value, type) and issubclass(value, Kernel):
+        name = value.__name__
+        raise SettingError(f"kernel={name} is a class: give a kernel, such as {name}()")
     if not isinstance(value, Kernel):
         raise SettingError(
             f"kernel={shown(value)}: give a kernel of daskgp.kernels or its text, such as "

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from daskgp.checks import shown
+from daskgp.checks import meant, shown
 from daskgp.data import Rows
 from daskgp.data.regressor import Regressor
 from daskgp.errors import InputError, SettingError
@@ -52,10 +52,11 @@ def check(
     if isinstance(mean, str):
         if mean not in WORDS:
             words = ", ".join(map(repr, WORDS))
-            raise SettingError(
-                f"mean={shown(mean)}: choose one of {words}, a list of columns of X for a trend, "
-                "or a fitted regressor"
+            told = (
+                f"choose one of {words}, a list of columns of X for a trend, such as "
+                f"mean=[{shown(mean)}], or a fitted regressor"
             )
+            raise SettingError(f"mean={shown(mean)}: {meant(mean, WORDS, told)}")
     elif is_regressor(mean):
         _check_regressor(mean, transform)
     elif not (isinstance(mean, Sequence) and all(isinstance(name, str) for name in mean)):
@@ -124,7 +125,7 @@ def columns(
             words = ", ".join(map(repr, WORDS))
             raise SettingError(
                 f"mean names {shown(name)}, but the columns of X are {shown(', '.join(names))}: "
-                f"name some of these, or choose {words}"
+                + meant(name, names, f"name some of these, or choose {words}")
             )
         if name in categories:
             raise SettingError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
@@ -17,7 +17,7 @@ from daskgp import data
 from daskgp.checks import meant, positive, shown, text_of, whole
 from daskgp.data import crs, feature_units, gridded, grids
 from daskgp.data.convert import sources
-from daskgp.data.convert.table import Table
+from daskgp.data.convert.table import TIMES, Table
 from daskgp.data.rows import COLUMNS
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import requirements
@@ -484,25 +484,32 @@ def asked_for(
     if empty:
         raise InputError(f"the grid has no value of {empty[0]!r}: give one or more")
     if target is None:
-        rest = [name for name in has if name not in wanted and name not in beside]
-        if len(rest) != 1:
-            raise InputError(
-                f"the source has {'no column' if not rest else 'several columns'} beside the "
-                f"features {', '.join(wanted)}: give target=, one of {', '.join(rest or has)}"
-            )
-        (target,) = rest
+        target = _only_target(table, wanted, beside)
     used = {*wanted, target, *beside}
     open_to = table.defaults if features is None else ()
-    left_out = tuple(name for name in open_to if name not in used and _is_measured(table, name))
+    left_out = tuple(name for name in open_to if name not in used and _kind(table, name))
     return Asked(source, target, wanted, grid, left_out)
 
 
-def _is_measured(table: Table, name: str) -> bool:
-    """Return whether a column of a source has numbers or times."""
+def _only_target(table: Table, wanted: Names, beside: Collection[str]) -> str:
+    """Return the only column that is no feature, nor ``beside`` these; InputError for others."""
+    rest = [name for name in table.columns if name not in wanted and name not in beside]
+    if len(rest) != 1:
+        may_be = [name for name in rest or table.columns if _kind(table, name) != TIMES]
+        raise InputError(
+            f"the source has {'no column' if not rest else 'several columns'} beside the "
+            f"features {', '.join(wanted)}: give target= (--target), "
+            f"{'one of' if len(may_be) != 1 else 'such as'} {', '.join(may_be or table.columns)}"
+        )
+    return rest[0]
+
+
+def _kind(table: Table, name: str) -> str:
+    """Return the kind of a column of a source, "" for what are neither numbers nor times."""
     try:
-        return bool(table.kinds((name,)))
+        return table.kinds((name,))[name]
     except InputError:
-        return False
+        return ""
 
 
 def _check_axes(table: Table, wanted: Names, grid: xr.Dataset, what: str) -> None:
@@ -675,7 +682,7 @@ def _of_tree(tree: xr.DataTree, given: dict[str, Any]) -> Any:
     """Return the maps of all nodes that have the target, each of a model of its own."""
     target, both = given["target"], given["return_model"]
     if target is None:
-        raise InputError("source is a DataTree: give target=, the name of what to interpolate")
+        raise InputError("source is a DataTree: give target= (--target), the name of what to map")
     nodes = {node.path: node.to_dataset() for node in tree.subtree if target in node.data_vars}
     if not nodes:
         raise InputError(f"no node of the DataTree has {target!r}: choose another target")

@@ -341,7 +341,9 @@ def test_means_that_are_none_are_refused():
     for mean, says in (
         (["x0", "lat"], "mean names 'lat', but the columns of X are 'x0, x1': name"),
         (["x0", "x0"], "names 'x0' twice"),
-        ("x0", "choose one of 'zero', 'constant', 'linear', 'ols', a list of columns"),
+        (["x00"], "mean names 'x00', but the columns of X are 'x0, x1': did you mean 'x0'. Name"),
+        ("x0", r"choose one of .* a list of columns of X for a trend, such as mean=\['x0'\], or"),
+        ("lineer", "mean='lineer': did you mean 'linear'. Choose one of 'zero', 'constant', 'li"),
         (7, "mean=7: give"),
         ([0], r"mean=\[0\]: give"),
     ):

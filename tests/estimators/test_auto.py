@@ -597,7 +597,11 @@ def test_features_that_say_nothing_are_told(caplog):
     ("settings", "says"),
     [
         ({"time_budget": 0}, "time_budget"),
+        ({"time_budget": "30s"}, "time_budget='30s': a number of seconds is needed"),
         ({"memory": "lots"}, "memory='lots': give bytes"),
+        ({"memory": "-4GiB"}, "memory='-4GiB': it must be greater than 0"),
+        ({"memory": True}, "memory=True: a number is needed"),
+        ({"mean": "x0"}, "such as mean=['x0']"),
         ({"task": "guess"}, "task"),
         ({"metric": "mae"}, "metric"),
         ({"candidates": "sgpr,best"}, "candidates have 'best'"),

@@ -50,6 +50,7 @@ SGPR = [
     ({"noise_variance": "low"}, "noise_variance='low': a number is needed"),
     ({"mean": "cubic"}, "mean='cubic': choose one of 'zero', 'constant', 'linear'"),
     ({"kernel": "matern42"}, "unknown kernel 'matern42'"),
+    ({"kernel": kernels.RBF}, "kernel=RBF is a class: give a kernel, such as RBF()"),
     ({"kernel": "rbf + nonsense"}, "nonsense"),
     ({"kernel": "matern32(x=1)"}, "it has lengthscale, variance, ard, active_dims"),
     ({"kernel": "rbf(name=1)"}, "it has lengthscale, variance, ard, active_dims"),

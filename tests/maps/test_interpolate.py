@@ -229,13 +229,15 @@ def test_grid_mappings_are_kept(tmp_path):
 
 
 TABLE = rows()
+OBSERVED = TABLE.rename(columns={"height": "time"}).assign(time=pd.Timestamp("2024-02-01"))
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"like": None}, "the source has no grid of its own"),
-        ({}, "features lon, lat: give target=, one of height, temp"),
+        ({}, r"features lon, lat: give target= \(--target\), one of height, temp"),
+        ({"source": OBSERVED}, r"give target= \(--target\), such as temp$"),  # and no time
         ({"target": "tmep"}, "tmep"),
         ({"like": {"u": LON}, "target": "temp"}, "no name in common"),
         ({"target": "temp", "features": ["lon", "depth"]}, "feature 'depth' is not in both"),
@@ -261,7 +263,7 @@ TABLE = rows()
 )
 def test_what_does_not_fit_is_told_in_one_line(given, said):
     with pytest.raises((InputError, SettingError), match=said) as caught:
-        daskgp.interpolate(TABLE, **({"like": grid()} | given))
+        daskgp.interpolate(**({"source": TABLE, "like": grid()} | given))
     assert "\n" not in str(caught.value)
 
 
