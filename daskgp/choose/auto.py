@@ -492,14 +492,21 @@ feature_names_in_, n_rows_ : as of ``best_``
         best: Any = self.best_
         return best.hyperparameter_map(X)
 
-    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
-        """Write the fitted model to a new store, of which ``daskgp.load`` makes ``best_``.
+    def save(
+        self,
+        url: Path,
+        *,
+        overwrite: bool = False,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+    ) -> None:
+        """Write the fitted model to a store, of which ``daskgp.load`` makes ``best_``.
 
         The leaderboard is kept with it, as its attribute ``leaderboard_``.
 
         Parameters
         ----------
-        url, wait, clear_lock
+        url, overwrite, wait, clear_lock
             As for the other estimators.
 
         Examples
@@ -514,7 +521,7 @@ feature_names_in_, n_rows_ : as of ``best_``
         True
         """
         self._check_fitted()
-        self.best_.save(url, wait=wait, clear_lock=clear_lock)
+        self.best_.save(url, overwrite=overwrite, wait=wait, clear_lock=clear_lock)
         self._fitted = self.best_._fitted
 
     def plan(

@@ -23,7 +23,7 @@ from daskgp.data import grids, named_targets
 from daskgp.data.categories import to_learn
 from daskgp.data.kinds import Kind, Places, Stored
 from daskgp.data.rows import Beside, named_beside
-from daskgp.data.stores import locks
+from daskgp.data.stores import groups, locks
 from daskgp.data.stores.checkpoints import Place
 from daskgp.errors import MemoryRunError, RunError, SettingError
 from daskgp.estimators import documented, requirements, saving, settings_of_fit
@@ -838,15 +838,30 @@ class GaussianProcess(FittedGP):
 
     # -- stores ----------------------------------------------------------------------------------
 
-    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
-        """Write the fitted model to a new store; ``daskgp.load`` reads it back.
+    def save(
+        self,
+        url: Path,
+        *,
+        overwrite: bool = False,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+    ) -> None:
+        """Write the fitted model to a store; ``daskgp.load`` reads it back.
 
         Parameters
         ----------
         url : str or path
             Store to write.  One run at a time writes it; its lock is an object beside it.
+        overwrite : bool
+            Whether to replace a model that is there, such as this one before an update.  Whoever
+            reads it meanwhile, or after a kill, finds the old model or the new one.
         wait, clear_lock
             As for ``fit``.
+
+        Raises
+        ------
+        StoreError
+            If there is a model and it is not to be replaced, or there is anything else.
 
         Examples
         --------
@@ -860,8 +875,12 @@ class GaussianProcess(FittedGP):
         True
         """
         self._check_fitted()
-        with locks.hold(str(url), wait, clear_lock, resume=True):
-            self._fitted = saving.save(self._model_to_save(), str(url))
+        place = str(url).rstrip("/")
+        with locks.hold(place, wait, clear_lock, resume=True) as claim:
+            if overwrite and not groups.vacant(place):
+                self._fitted = saving.save_over(self._model_to_save(), place, claim)
+            else:
+                self._fitted = saving.save(self._model_to_save(), place)
 
     def _model_to_save(self) -> saving.Model:
         """Return what a store keeps of the estimator."""

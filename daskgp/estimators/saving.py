@@ -20,7 +20,7 @@ from daskgp.data.stores import groups, locks
 from daskgp.data.stores import models as stores
 from daskgp.errors import SettingError, StoreError
 from daskgp.fit import means
-from daskgp.fit.fitted import Fit
+from daskgp.fit.fitted import NOWHERE, Fit
 from daskgp.kernels import Kernel
 from daskgp.kernels.registry import describe
 from daskgp.posterior.layers import chain
@@ -59,15 +59,44 @@ class Model:
 
 def save(model: Model, url: str) -> Fit:
     """Write a fitted estimator to a new model store, and return the fit with its origin."""
-    name, parts = model.fit.posterior.method.name, _placed(model.fit)
+    _check_registered(model)
+    if stores.is_complete(url):
+        remedy = "save(..., overwrite=True) replaces the model there, or choose another path"
+        groups.refuse_existing(url, "model store", remedy)
+    parts = _placed(model.fit)
+    model, content = _stored(model)
+    stores.write(url, content, _notes(model), partial(_write_rows, parts) if parts else None)
+    return _at(model.fit, url, content)
+
+
+def save_over(model: Model, url: str, claim: locks.Claim) -> Fit:
+    """Write a fitted estimator in the place of the one in a store, and return the fit from there.
+
+    It may be of that one, and read the rows there.
+
+    Raises
+    ------
+    StoreError
+        If something else than a complete model is there.
+    """
+    _check_registered(model)
+    groups.refuse_other(url, "model")
+    stores.read(url)
+    rows_in = stores.next_rows(url)
+    place = stores.rows_url(url, rows_in)
+    bring_rows(model.fit, place)
+    fit = save_in_place(replace(model, fit=replace(model.fit, rows_in=rows_in)), url, claim)
+    return replace(fit.of(stored.reading_at(fit.posterior, place)), home=NOWHERE)
+
+
+def _check_registered(model: Model) -> None:
+    """Raise SettingError for a method that no store can name."""
+    name = model.fit.posterior.method.name
     if name not in models.REGISTRY:
         raise SettingError(
             f"{model.name} cannot be saved: a store names its method {name!r}, which is not "
             "registered: decorate the class with daskgp.estimators.register, or pickle the model"
         )
-    model, content = _stored(model)
-    stores.write(url, content, _notes(model), partial(_write_rows, parts) if parts else None)
-    return _at(model.fit, url, content)
 
 
 def save_into(model: Model, group: groups.Group, url: str) -> None:

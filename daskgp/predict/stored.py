@@ -240,6 +240,18 @@ def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     return {name.removeprefix(prefix): a for name, a in items if name.startswith(prefix)}
 
 
+def reading_at(posterior: Posterior, url: str) -> Posterior:
+    """Return a posterior that reads its training rows from the copy of them at a URL."""
+    if posterior.each:
+        each = (reading_at(own, f"{url}/{j}") for j, own in enumerate(posterior.each))
+        return replace(posterior, each=tuple(each))
+    if posterior.rows is None:
+        return posterior
+    kept = _open_kept(url, posterior.rows.arrays())
+    trend = posterior.rows.rows.trend
+    return replace(posterior, rows=replace(kept, rows=replace(kept.rows, trend=trend)))
+
+
 def _open_kept(url: str, arrays: dict[str, np.ndarray]) -> TrainingRows:
     """Return the training rows that a model store keeps, as its arrays describe them."""
     if "edges" in arrays:

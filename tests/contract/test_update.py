@@ -342,6 +342,34 @@ def test_a_stored_local_model_is_updated_and_its_store_stays_as_it_was(case, tmp
     assert files(tmp_path / "m.zarr") == before
 
 
+@pytest.mark.parametrize("case", [*LOCAL, "sgpr"])
+def test_a_model_takes_its_place_in_its_store_after_an_update(case, tmp_path):
+    X, y = in_line()
+    url = tmp_path / "m.zarr"
+    make = partial(blocks, case) if case in LOCAL else partial(plain, case)
+    make().fit(X[:150], y[:150]).save(url, overwrite=True)
+    model = daskgp.load(url).update(X[150:180], y[150:180])
+    wanted = make().fit(X[:180], y[:180])
+    with pytest.raises(
+        StoreError, match=r"save\(\.\.\., overwrite=True\) replaces the model there"
+    ):
+        model.save(url)
+    model.save(url, overwrite=True)
+    close(model, wanted)
+    close(daskgp.load(url), wanted)
+    model.update(X[180:], y[180:]).save(url, overwrite=True)
+    close(model, make().fit(X, y))
+    close(daskgp.load(url), model)
+
+
+def test_nothing_but_a_model_is_overwritten(store, tmp_path):
+    X, y = store(60)
+    model = plain("sgpr").fit(X, y)
+    with pytest.raises(StoreError, match="a dataset store exists already and is not a model store"):
+        model.save(tmp_path / "d.zarr", overwrite=True)
+    assert len(daskgp.open_dataset(tmp_path / "d.zarr")[0]) == 60
+
+
 def test_rows_of_a_stored_model_go_where_its_store_is_now(tmp_path):
     X, y = in_line()
     blocks("pic").fit(X[:180], y[:180]).save(tmp_path / "m.zarr")
