@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -73,6 +74,8 @@ ASKED = (
 """Settings of all candidates that say what the data are."""
 TRIALS = "-trials"
 """End of the URL of the trials that are kept beside a checkpoint."""
+LATE = 1.25
+"""Times the budget beyond which a warning says what search and last fit took."""
 
 
 @dataclass(eq=False, repr=False)
@@ -266,6 +269,7 @@ feature_names_in_, n_rows_ : as of ``best_``
                 last._fit(X, y, checkpoint, keep, beside)
         if deadline.passed and not trials.ended:
             logger.info("the deadline has ended the last training early")
+        _say_late(trials)
         self._learn(last, board, found.held_out)
         return self
 
@@ -850,6 +854,18 @@ def _refuse_gaps(rows: data.Rows, executor: Executor) -> None:
         f"rows, {separate.ALONE}, or leave out rows in which one is missing, for example with "
         "dropna()"
     )
+
+
+def _say_late(trials: Trials) -> None:
+    """Warn if search and last fit took much longer than the budget."""
+    took, budget = trials.rules.seconds - trials.left, trials.rules.seconds
+    if math.isfinite(took) and took > LATE * budget:
+        logger.warning(
+            "search and last fit took %.0f s, beyond time_budget=%g s, as no step of a training "
+            "ends in the middle: give more time, or fewer rows",
+            took,
+            budget,
+        )
 
 
 def _refuse_start(start: Any, y: Any) -> None:

@@ -14,6 +14,7 @@ from scipy.stats import norm
 import daskgp
 from daskgp import data, kernels, metrics
 from daskgp.assess.leaderboard import HeldOut
+from daskgp.choose import auto as choosing
 from daskgp.choose import candidates, cycles, held_out
 from daskgp.choose import profile as profiling
 from daskgp.choose import search as searching
@@ -92,6 +93,14 @@ def test_the_budget_does_not_count_what_is_compiled_once(busy, monkeypatch, capl
         trying.Trials._compile(trials)
     assert (trials.began >= 0.6) == ("budget does not count" in caplog.text) == (busy > 0)
     assert busy or trials.began == 0.0
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("left", "said"), [(-1.0, False), (-3.0, True), (-math.inf, False)])
+def test_a_budget_that_could_not_be_kept_is_told(left, said, caplog):
+    trials = SimpleNamespace(rules=SimpleNamespace(seconds=10.0), left=left)
+    choosing._say_late(trials)
+    assert ("took 13 s, beyond time_budget=10 s" in caplog.text) == said == bool(caplog.records)
 
 
 @pytest.mark.whole
