@@ -648,12 +648,12 @@ def _described(
     """Return the maps with what the source says of the target and the grid of its coordinates."""
     name = asked.target
     kept = {k: attributes[k] for k in ("units", "standard_name", "long_name") if k in attributes}
-    of_std = {"long_name": f"standard deviation of {kept.get('long_name', name)}"}
+    of = "a new observation of " if include_noise else ""
+    of_std = {"long_name": f"standard deviation of {of}{kept.get('long_name', name)}"}
     of_std |= {key: value for key, value in kept.items() if key == "units"}
+    spread = "new values, noise included" if include_noise else "the field, without noise"
     mean.attrs = {**kept, "ancillary_variables": f"{name}_std"}
-    std.attrs = of_std | (
-        {"comment": "that of new values, noise included"} if include_noise else {}
-    )
+    std.attrs = of_std | {"comment": f"that of {spread}"}
     maps = xr.Dataset({name: mean, f"{name}_std": std})
     mapping = grids.reference_of(maps)[0]
     for field in (name, f"{name}_std") if mapping else ():

@@ -51,12 +51,12 @@ class Job(NamedTuple):
 
     ``source`` is the URL of a dataset store or of a grid, or an xarray object; ``output`` is a URL,
     or a group in a session of Icechunk.  ``model`` is the URL of the model's store, to be noted in
-    the output.  ``verify`` reads all of the input that is done already, not only what was written
-    since.  ``mask`` and all ``outputs`` but samples are for grids, or quantiles and probabilities
-    for a csv; ``windows`` returns what samples of a local method are drawn from.  Messages name
-    ``made_of``, the csv that the source was made of, in its place.  ``beside`` are numbers that a
-    likelihood takes, or names of columns of the source, and ``notes`` say which ones rows of the
-    fit had; ``encoding`` is that of a map.
+    the output, by default where it was saved to or loaded from.  ``verify`` reads all of the input
+    that is done already, not only what was written since.  ``mask`` and all ``outputs`` but samples
+    are for grids, or quantiles and probabilities for a csv; ``windows`` returns what samples of a
+    local method are drawn from.  Messages name ``made_of``, the csv that the source was made of, in
+    its place.  ``beside`` are numbers that a likelihood takes, or names of columns of the source,
+    and ``notes`` say which ones rows of the fit had; ``encoding`` is that of a map.
     """
 
     posterior: Posterior
@@ -87,6 +87,12 @@ class Job(NamedTuple):
             known.reference,
         )
         return gridded.opened(self.source, *own)
+
+    @property
+    def model_url(self) -> str | None:
+        """URL of the model's store; None of one that was not saved."""
+        own = self.posterior.origin
+        return self.model or (None if own is None else own.url)
 
     @property
     def columns(self) -> dict[str, str]:

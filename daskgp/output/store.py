@@ -198,7 +198,7 @@ def _write(
     remedy = f"put it in {visibility.HERE}"
     work.check_visible(executor, remedy)
     check_visible(executor, posterior, remedy)
-    notes = {"model": job.model, "input": inputs.url}
+    notes = {"model": job.model_url, "input": inputs.url}
     new = data.vacant(job.output)
     target = prediction_store.open_or_create(job.output, inputs, posterior, notes, job.resume)
     if target.rows < inputs.rows or not target.done().all():
@@ -255,7 +255,7 @@ def _commit(output: transactions.Transaction, inputs: Inputs, job: Job, written:
     output.commit(
         message,
         {
-            "model": job.model or "",
+            "model": job.model_url or "",
             "model_checksum": job.posterior.token,
             "input": inputs.url,
             "predicted": written.rows,

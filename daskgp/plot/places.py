@@ -24,6 +24,8 @@ OF_DEGREES = {"longitude": "°E", "lon": "°E", "latitude": "°N", "lat": "°N"}
 DEGREES = {"degrees_east": "°E", "degrees_north": "°N", "degrees": "°", "degree": "°", "1": ""}
 METRES = {"m", "metre", "metres", "meter", "meters"}
 SPREADS = ("std", "variance", "standard deviation")
+OBSERVED = "a new observation of "
+"""What a long name says of a spread that includes noise."""
 PREDICTED = ("mean", "std", "variance", "quantiles", "exceedance", "samples")
 OF_PREDICTIONS = ("target", "quantile", "sample")
 """Dimensions that predictions have beside those of their grid."""
@@ -231,7 +233,10 @@ def results_of(results: Any) -> tuple[Any, Any]:
         return parts["mean"], parts["std"]
     std = parts["variance"] ** 0.5
     unit = parts["mean"].attrs.get("units") if hasattr(parts["mean"], "attrs") else None
-    return parts["mean"], std.assign_attrs(units=unit) if unit else std
+    if not unit:
+        return parts["mean"], std
+    said = str(parts["variance"].attrs.get("long_name", "")).replace("variance", SPREADS[-1])
+    return parts["mean"], std.assign_attrs(units=unit, **({"long_name": said} if said else {}))
 
 
 def _has_spread(name: Any, results: Mapping[Any, Any]) -> bool:
@@ -399,7 +404,10 @@ def unit_of(array: Any) -> str:
 
 
 def described(array: Any) -> str:
-    """Return what values are, with their unit: the name of the target for those predicted of it."""
+    """Return what values are, with their unit: the name of the target for those predicted of it.
+
+    A spread may be that of a new observation of the target, noise included.
+    """
     name, long_name = str(array.name or ""), str(array.attrs.get("long_name", ""))
     if "threshold" in array.attrs:
         return "probability"
@@ -412,6 +420,8 @@ def described(array: Any) -> str:
                 "posterior "
             ):  # of a new observation of the target
                 target = long_name.rpartition(" of ")[2]
+            if target and what in SPREADS and f" of {OBSERVED}" in long_name:
+                target = f"{OBSERVED}{target.removeprefix(OBSERVED)}"
             if target:
                 return with_unit(target, unit_of(array))
     return with_unit(name_of(array), unit_of(array)).strip()

@@ -364,6 +364,16 @@ def test_text_has_no_neighbours():
         daskgp.interpolate(table, there, target="temp", min_neighbours=1)
 
 
+@pytest.mark.parametrize(
+    ("include_noise", "said"), [(False, "the field, without noise"), (True, "new values, noise")]
+)
+def test_a_spread_says_whether_it_includes_noise(include_noise, said):
+    table = rows().drop(columns="height")
+    std = daskgp.interpolate(table, grid(), method="vecchia", include_noise=include_noise).temp_std
+    assert std.attrs["comment"].startswith(f"that of {said}")
+    assert ("of a new observation of temp" in std.attrs["long_name"]) == include_noise
+
+
 def test_counts_are_mapped_as_rates():
     table = rows().drop(columns="height")
     table["temp"] = np.random.default_rng(0).poisson(np.exp(table.temp)).astype(float)
@@ -372,6 +382,7 @@ def test_counts_are_mapped_as_rates():
     mean, std = model.predict(grid(), return_std=True, include_noise=True)
     np.testing.assert_array_equal(maps.temp, mean)
     np.testing.assert_array_equal(maps.temp_std, std)
+    assert maps.temp_std.attrs["comment"] == "that of new values, noise included"
     assert (maps.temp > 0).all()
 
 
@@ -421,7 +432,9 @@ def test_columns_that_the_grid_lacks_are_said(caplog):
 
 def test_a_covariate_in_another_unit_is_said():
     grid = xr.Dataset({"elevation": (("lat", "lon"), np.full((9, 9), 0.4))}, axes())
-    with pytest.warns(UserWarning, match="'elevation' of the grid is from 0.4 .* another unit"):
+    with pytest.warns(
+        UserWarning, match="'elevation' of places to predict goes from 0.4 .* another unit"
+    ):
         daskgp.interpolate(places(), grid, target="t")
 
 

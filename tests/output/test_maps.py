@@ -122,6 +122,17 @@ def test_a_grid_on_disk_becomes_a_map_with_its_coordinates_and_chunks(model, tmp
     assert model.predict_store(source, output, resume=True) == (0, 231)
 
 
+def test_a_map_names_the_store_of_its_model(tmp_path):
+    X, y = table()
+    fitted, url = daskgp.SGPR(**SETTINGS).fit(X, y["sst"]), str(tmp_path / "model.zarr")
+    fitted.predict_store(grid(1), str(tmp_path / "before.zarr"))
+    assert zarr.open_group(tmp_path / "before.zarr").attrs["model"] is None
+    fitted.save(url)
+    for name, one in (("saved.zarr", fitted), ("loaded.zarr", daskgp.load(url))):
+        one.predict_store(grid(1), str(tmp_path / name))
+        assert zarr.open_group(tmp_path / name).attrs["model"] == url
+
+
 @pytest.mark.parametrize("kind", ["netcdf", "memory", "dask", "array", "transposed", "zarr2"])
 def test_any_labelled_grid_is_an_input(kind, model, tmp_path):
     data, output = grid(), str(tmp_path / "m.zarr")

@@ -397,8 +397,8 @@ def test_maps_of_a_prediction_have_their_own_scales_units_and_titles():
     axes = plot.maps(stored)
     assert {ax.get_title(): bar for ax, bar in zip(axes, bars(axes), strict=True)} == {
         "mean": "temperature (K)",
-        "standard deviation": "temperature (K)",
-        "variance": "temperature (K²)",
+        "standard deviation": "a new observation of temperature (K)",
+        "variance": "a new observation of temperature (K²)",
         "quantile 0.1": "temperature (K)",
         "quantile 0.9": "temperature (K)",
         "probability above 300": "probability",
@@ -496,3 +496,7 @@ def test_maps_of_interpolate_are_drawn_as_they_are():
     drawn = plot.posterior_map(found)
     bars = {ax.get_ylabel() for ax in drawn[0].figure.axes if ax not in drawn}
     assert bars == {"sea surface (K)"}
+    found.sst_std.attrs["long_name"] = "standard deviation of a new observation of sea surface"
+    drawn = plot.posterior_map(found)
+    bars = {ax.get_ylabel() for ax in drawn[0].figure.axes if ax not in drawn}
+    assert bars == {"sea surface (K)", "a new observation of sea surface (K)"}
