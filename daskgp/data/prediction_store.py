@@ -473,7 +473,7 @@ class Target:
 
     def say(self, attributes: Mapping[str, Any]) -> None:
         """Change attributes of the store, whose consolidated metadata stay as they are."""
-        groups.open_group(self.url, "prediction store", mode="r+").attrs.update(attributes)
+        groups.open_group(self.url, "prediction store", mode="r+").update_attributes(attributes)
 
     def mark(self, found: np.ndarray) -> None:
         """Note the marks of chunks whose contents were compared."""

@@ -109,7 +109,7 @@ def dataset_appender(
     rows = int(before)
     with groups.writing(url, "dataset"):
         _cut(arrays, rows)
-        group.attrs.update({APPENDING: rows, "complete": False})
+        group.update_attributes({APPENDING: rows, "complete": False})
         try:
             writer = DatasetWriter(arrays, groups.row_step(arrays[0]), rows, claim.check)
             yield writer

@@ -361,7 +361,7 @@ def test_an_update_that_fails_leaves_the_old_model(fitted, monkeypatch, moment):
         if moment == "arrays":
             patch.setattr(models.groups, "write_array", fails)
         else:
-            patch.setattr(zarr.core.attributes.Attributes, "update", fails)
+            patch.setattr(zarr.Group, "update_attributes", fails)
         assert "disk is full" in refused("update", model, data)
     assert daskgp.load(model).solved_.token == before
     assert succeed("update", model, data)["total"] == 230

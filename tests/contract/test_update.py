@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import os
 import shutil
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -360,6 +362,24 @@ def test_a_model_takes_its_place_in_its_store_after_an_update(case, tmp_path):
     model.update(X[180:], y[180:]).save(url, overwrite=True)
     close(model, make().fit(X, y))
     close(daskgp.load(url), model)
+
+
+def test_a_store_has_a_whole_model_after_each_change_of_its_metadata(tmp_path, monkeypatch):
+    X, y = in_line()
+    url, moments, rename = tmp_path / "m.zarr", [], os.replace
+    plain("sgpr").fit(X[:150], y[:150]).save(url)
+    model = daskgp.load(url).update(X[150:180], y[150:180])
+
+    def replace(source, target, **named):
+        rename(source, target, **named)
+        if Path(target) == url / "zarr.json":  # which a reader, or a kill, may find then
+            moments.append(shutil.copytree(url, tmp_path / f"{len(moments)}.zarr"))
+
+    monkeypatch.setattr(os, "replace", replace)
+    model.save(url, overwrite=True)
+    assert moments
+    for moment in moments:
+        close(daskgp.load(moment), model)
 
 
 def test_nothing_but_a_model_is_overwritten(store, tmp_path):

@@ -362,7 +362,7 @@ def create_group(url: Place, attributes: Attributes | None = None) -> zarr.Group
     """Create a group that has its attributes from its first moment."""
     if isinstance(url, Inside):
         group = zarr.open_group(url.store, path=url.path, mode="a", zarr_format=3)
-        group.attrs.update(dict(attributes or {}))
+        group.update_attributes(dict(attributes or {}))
         return group
     sweep(url)
     return zarr.create_group(

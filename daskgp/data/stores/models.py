@@ -195,7 +195,7 @@ def write_parts(
             save(part_url(url, name))
         own = json.loads(json.dumps({**described, "parts": list(parts)}))
         checksum = groups.checksum({}, own)
-        group.attrs.update({"checksum": checksum, "model": own, WRITER: _this()})
+        group.update_attributes({"checksum": checksum, "model": own, WRITER: _this()})
         group.attrs["complete"] = True
 
 
@@ -246,7 +246,7 @@ def fill(group: zarr.Group, stored: Stored, notes: Mapping[str, Any]) -> None:
             if name not in (ROWS, CHECKPOINT, TRIALS):  # of a run that was stopped here
                 del group[name]
         _write_arrays(group, stored)
-        group.attrs.update(
+        group.update_attributes(
             {
                 "format": FORMAT,
                 "version": VERSION,
@@ -306,7 +306,7 @@ def replace(
         _write_arrays(group.create_group(place), stored)
         if claim is not None:
             claim.check()
-        group.attrs.update(
+        group.update_attributes(
             {
                 "version": REPLACED,
                 **_described(stored, notes),
