@@ -473,7 +473,8 @@ class Target:
 
     def say(self, attributes: Mapping[str, Any]) -> None:
         """Change attributes of the store, whose consolidated metadata stay as they are."""
-        groups.open_group(self.url, "prediction store", mode="r+").update_attributes(attributes)
+        group = groups.open_group(self.url, "prediction store", mode="r+")
+        group.update_attributes(dict(attributes))
 
     def mark(self, found: np.ndarray) -> None:
         """Note the marks of chunks whose contents were compared."""
