@@ -383,7 +383,7 @@ def moved(
         ends, away = (float(outside.min()), float(outside.max())), float(np.median(beyond))
         how = None  # degrees in radians are refused
         if column.angle is None:
-            how = feature_units.other_unit(ends, (column.low, column.high))
+            how = feature_units.other_unit(ends, (column.low, column.high), column.unit)
         if away > most and (how is not None or away > far):
             found, most = Moved(column, how, ends), away
     return found

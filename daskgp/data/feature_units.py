@@ -228,6 +228,9 @@ def conversion(own: str, wanted: str) -> Conversion | None:
 
 FACTORS = {1000.0: np.inf, float(np.degrees(1.0)): 360.0}
 """Ratios of units, m and km, degrees and radians, with the largest number of the smaller unit."""
+OF_WARMTH = ("", "K", "degC")
+OF_ANGLES = ("", "degrees", "radians", "degrees_east", "degrees_north")
+"""Plain units that may be mistaken for each other, and that which is not known."""
 SHARE = 6.0
 """Part of a factor by which ranges have to be apart."""
 KELVIN, CELSIUS = (180.0, 340.0), (-93.15, 66.85)
@@ -304,14 +307,19 @@ def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def warn_of_other(
-    name: str, own: Sequence[float], before: Sequence[float], what: str, where: str
+    name: str,
+    own: Sequence[float],
+    before: Sequence[float],
+    what: str,
+    where: str,
+    unit: str = "",
 ) -> bool:
     """Warn of values wholly apart from those before that lie among them in another unit.
 
-    ``own`` and ``before`` are ranges, ``what`` and ``where`` what messages call the rows of both.
-    Return whether there are any.
+    ``own`` and ``before`` are ranges, ``what`` and ``where`` what messages call the rows of both,
+    and ``unit`` that of those before, if it is known.  Return whether there are any.
     """
-    how = other_unit(own, before)
+    how = other_unit(own, before, unit)
     if how is not None:
         logger.warning(
             "%r of %s goes from %.6g to %.6g, in %s from %.6g to %.6g, %s, as in another unit: "
@@ -321,19 +329,25 @@ def warn_of_other(
     return how is not None
 
 
-def other_unit(own: Sequence[float], before: Sequence[float]) -> str | None:
-    """Return how values lie among those before in another unit, by ranges; None if they do not."""
+def other_unit(own: Sequence[float], before: Sequence[float], unit: str = "") -> str | None:
+    """Return how values lie among those before in another unit, by ranges; None if they do not.
+
+    Those before may be known to have a ``unit``, of which others are likely: no pressure in hPa is
+    a temperature.
+    """
     own, before = tuple(map(float, own)), tuple(map(float, before))  # whose product may overflow
     if _overlap(own, before):
         return None
     (least, most), (near, far) = (sorted(map(abs, ends)) for ends in (own, before))
     ways: dict[str, tuple[float, float]] = {}
-    if _within(own, KELVIN) and _within(before, CELSIUS):
+    known = "" if unit in VAGUE else plain(unit)
+    warm = known in OF_WARMTH
+    if warm and _within(own, KELVIN) and _within(before, CELSIUS):
         ways["about 273.15 higher"] = (1.0, CELSIUS[0] - KELVIN[0])
-    if _within(own, CELSIUS) and _within(before, KELVIN):
+    if warm and _within(own, CELSIUS) and _within(before, KELVIN):
         ways["about 273.15 lower"] = (1.0, KELVIN[0] - CELSIUS[0])
     signed = all(low > 0.0 or high < 0.0 for low, high in (own, before))
-    for factor, largest in FACTORS.items() if signed else ():
+    for factor, largest in _factors(known) if signed else ():
         if least >= factor / SHARE * far and most <= largest:
             ways[f"about {factor:.4g} times as large"] = (1.0 / factor, 0.0)
         if near >= factor / SHARE * most and far <= largest:
@@ -344,6 +358,13 @@ def other_unit(own: Sequence[float], before: Sequence[float]) -> str | None:
         if shared > 0.5 * (high - low) or before[0] < low == high < before[1]:
             return how
     return None
+
+
+def _factors(unit: str) -> list[tuple[float, float]]:
+    """Return those of `FACTORS` that are likely of a plain unit."""
+    metres, degrees = FACTORS.items()
+    of_metres = [] if unit and unit in (*OF_ANGLES, *OF_WARMTH) else [metres]
+    return [*of_metres, *([degrees] if unit in OF_ANGLES else [])]
 
 
 def _within(own: Sequence[float], ends: tuple[float, float]) -> bool:

@@ -832,7 +832,8 @@ def refuse_other_units(posterior: Posterior, rows: Rows) -> None:
         own = None if own is None else own[np.isfinite(own)]
         if own is not None and len(own) and not column.sphere:
             ends, before = (own.min(), own.max()), (column.low, column.high)
-            feature_units.warn_of_other(names[j], ends, before, "X", "the rows of the fit")
+            told = names[j], ends, before, "X", "the rows of the fit", column.unit
+            feature_units.warn_of_other(*told)
     changed = (j for j, one in enumerate(how) if one is not None)
     other = next((j for j in changed if not _begins_alike(posterior, rows, names[j])), None)
     if other is not None and names[other] in rows.categories:

@@ -446,6 +446,17 @@ def test_a_column_in_another_unit_is_told_once_a_call_where_the_kernel_reaches_o
     assert len(told) == 1
 
 
+@pytest.mark.parametrize(("unit", "told"), [("K", 1), ("hPa", 0)])
+def test_a_pressure_is_not_taken_for_a_temperature(unit, told, recwarn):
+    levels = xr.DataArray(np.linspace(200.0, 330.0, 30), dims="row", attrs={"units": unit})
+    rows = xr.Dataset({"level": levels, "y": ("row", np.sin(np.arange(30.0)))})
+    model = daskgp.ExactGP(**{**FIXED, "kernel": "rbf(lengthscale=900)"}).fit(
+        rows[["level"]], rows.y
+    )
+    model.predict(np.array([[20.0]]))
+    assert ["273.15 lower" in str(one.message) for one in recwarn] == [True] * told
+
+
 def test_moved_and_rescaled_columns_are_told_with_their_range():
     model, temp = on_covariates(), COVARIATES.temp
     model.predict(KELVIN.iloc[:0])

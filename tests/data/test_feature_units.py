@@ -508,3 +508,20 @@ def test_ranges_that_are_those_before_in_another_unit_are_told(before, own, how,
     assert len(caplog.messages) == bool(how)
     assert told * bool(how) in caplog.text
     assert how in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [
+        ("", (1, 1, 1)),
+        ("1", (1, 1, 1)),
+        ("metres", (1, 0, 0)),
+        ("hPa", (1, 0, 0)),
+        ("kelvin", (0, 0, 1)),
+        ("degrees", (0, 1, 0)),
+    ],
+)
+def test_a_known_unit_is_mistaken_for_its_like_alone(unit, told):
+    cases = (((498e3, 522e3), (500, 520)), ((40, 60), (0.8, 1.0)), ((200, 330), (20, 20)))
+    found = (feature_units.other_unit(own, before, unit) for before, own in cases)
+    assert tuple(one is not None for one in found) == told
