@@ -61,6 +61,7 @@ def save(model: Model, url: str) -> Fit:
     """Write a fitted estimator to a new model store, and return the fit with its origin."""
     _check_registered(model)
     if stores.is_complete(url):
+        _refuse_several(url)
         remedy = "save(..., overwrite=True) replaces the model there, or choose another path"
         groups.refuse_existing(url, "model store", remedy)
     parts = _placed(model.fit)
@@ -77,16 +78,23 @@ def save_over(model: Model, url: str, claim: locks.Claim) -> Fit:
     Raises
     ------
     StoreError
-        If something else than a complete model is there.
+        If something else than one complete model is there.
     """
     _check_registered(model)
     groups.refuse_other(url, "model")
+    _refuse_several(url)
     stores.read(url)
     rows_in = stores.next_rows(url)
     place = stores.rows_url(url, rows_in)
     bring_rows(model.fit, place)
     fit = save_in_place(replace(model, fit=replace(model.fit, rows_in=rows_in)), url, claim)
     return replace(fit.of(stored.reading_at(fit.posterior, place)), home=NOWHERE)
+
+
+def _refuse_several(url: str) -> None:
+    """Raise StoreError for a store of several models, which none replaces."""
+    if stores.read_parts(url) is not None:
+        groups.refuse_existing(url, "model store")
 
 
 def _check_registered(model: Model) -> None:

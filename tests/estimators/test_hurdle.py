@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import daskgp
 from daskgp import HurdleGP, kernels, likelihoods
-from daskgp.errors import InputError, SettingError
+from daskgp.errors import InputError, SettingError, StoreError
 from daskgp.likelihoods.hurdle import Hurdle
 
 KERNEL = kernels.RBF(lengthscale=0.3, variance=1.0)
@@ -97,6 +97,15 @@ def test_rows_of_no_weight_are_left_out_of_both_parts():
     halves = hurdle().fit(X, y, sample_weight=0.5).predict(X, return_std=True)
     wholes = hurdle().fit(X, y).predict(X, return_std=True)
     assert halves[1].mean() > wholes[1].mean()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_one_model_does_not_take_the_place_of_several(overwrite, tmp_path):
+    model, url = hurdle().fit(*rows()), tmp_path / "h.zarr"
+    model.save(url)
+    with pytest.raises(StoreError, match="exists already: remove it or choose another path"):
+        daskgp.ExactGP(KERNEL, **FIXED).fit(*rows()).save(url, overwrite=overwrite)
+    assert isinstance(daskgp.load(url), HurdleGP)
 
 
 def test_weights_of_a_store_are_those_of_its_rows(tmp_path, caplog):
