@@ -163,4 +163,4 @@ def broken(name: str) -> str:
 
 def style(number: int) -> dict[str, Any]:
     """Return colour and marker, which tell series apart in grey, too."""
-    return {"color": COLOURS[number % 9], "marker": "osD^vPX*h"[number % 9]}
+    return {"color": COLOURS[number % 9], "marker": "osD^vPX*h<>"[number % 11]}

@@ -68,7 +68,7 @@ def every_table(
     t: Tables,
     score: int,
     time: int,
-    xlim: tuple[float, float] = (15, 2_500),
+    xlim: tuple[float, float] = (3, 4_000),
     label: str = "processor seconds of fit and prediction",
 ) -> Figure:
     """Draw a score of every method against processor seconds, in a panel for each column."""
