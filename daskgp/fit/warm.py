@@ -15,9 +15,10 @@ from daskgp.fit import hyperparameters, rounds, subset
 from daskgp.fit.inputs import Inputs
 from daskgp.fit.recipe import Recipe
 from daskgp.kernels import Kernel
-from daskgp.kernels.categories import with_more_levels
+from daskgp.kernels.categories import with_levels, with_more_levels
 from daskgp.kernels.registry import identity
 from daskgp.models import scaling
+from daskgp.models.categories import shown
 from daskgp.models.values import Theta
 from daskgp.posterior.posterior import Posterior
 
@@ -79,10 +80,27 @@ def _check(recipe: Recipe, rows: Rows, posterior: Posterior) -> None:
     choices = [_plain(kernel.resolve(*distances)) for kernel in recipe.choices(rows)]
     kernel = with_more_levels(posterior.theta.kernel, rows.columns.categories)
     if _plain(kernel) not in choices:
+        _check_levels(kernel, rows, posterior)
         raise SettingError(
             f"start has the kernel {posterior.users_kernel!r:.200}, but this estimator has "
             "another one: give it kernel=start.kernel_, or leave kernel out of both"
         )
+
+
+def _check_levels(kernel: Kernel, rows: Rows, posterior: Posterior) -> None:
+    """Raise SettingError where a model's kernel cannot have the levels of the rows."""
+    now = rows.columns.categories
+    try:
+        with_levels(kernel, now)
+    except SettingError as error:
+        for j, known in posterior.columns.categories.items():
+            own = now.get(j, known)
+            if own[: len(known)] != known:
+                raise SettingError(
+                    f"start has the levels {shown(known)} of {rows.feature_names[j]!r}, but the "
+                    f"rows have {shown(own)}: give its levels first, in their order, such as by "
+                    "pandas.Categorical or daskgp convert --like, or leave start out"
+                ) from error
 
 
 def _columns(names: tuple[str, ...], geographic: tuple[int, int] | None) -> str:

@@ -225,3 +225,15 @@ def test_the_command_goes_from_text_to_text(model, tmp_path):
         "t.csv",
         "t.zarr",
     ]
+
+
+def test_a_start_of_levels_in_another_order_is_told_with_what_takes_it():
+    start = daskgp.ExactGP(COREGION, **PLAIN).fit(X, Y)
+    more = X.assign(site=np.where(np.arange(N) < 9, "east", SITE))  # the first in their order
+    line = "start has the levels mid, north, south of 'site', but the rows have east, mid, north"
+    with pytest.raises(SettingError, match=f"{line}.* such as by pandas.Categorical"):
+        daskgp.ExactGP(COREGION, **PLAIN).fit(more, Y, start=start)
+    levels = ["mid", "north", "south", "east"]
+    more["site"] = pd.Categorical(more["site"], levels)
+    again = daskgp.ExactGP(COREGION, **PLAIN).fit(more, Y, start=start)
+    assert again.kernel_.parts[0].levels == tuple(levels)
