@@ -91,7 +91,7 @@ def _check_levels(kernel: Kernel, rows: Rows, posterior: Posterior) -> None:
     """Raise SettingError where a model's kernel cannot have the levels of the rows."""
     now = rows.columns.categories
     try:
-        with_levels(kernel, {**now})
+        with_levels(kernel, now)
     except SettingError as error:
         for j, known in posterior.columns.categories.items():
             own = now.get(j, known)

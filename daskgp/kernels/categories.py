@@ -532,7 +532,7 @@ class Categorical(Table):
         return (Unit((), 0, 2), Unit())
 
 
-def with_levels(kernel: Kernel, levels: Mapping[int | str, Any]) -> Kernel:
+def with_levels(kernel: Kernel, levels: Mapping[Any, Any]) -> Kernel:
     """Return a kernel whose parts over categories have levels, by their columns.
 
     Parameters
