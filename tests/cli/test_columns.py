@@ -131,7 +131,7 @@ def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
     table.assign(heat=np.nan).to_csv(tmp_path / "none.csv", index=False)
     given = ("--target", "heat", "--features", "u,v", "--model", "exact")
     line = invoke("fit", tmp_path / "none.csv", tmp_path / "no.zarr", *given).stderr
-    assert "which read as missing values: write them again if they are lost, or give rows" in line
+    assert "is empty in all 60 rows: name another column, or give rows with values" in line
     line = refused("fit", tmp_path / "b.csv", tmp_path / "no.zarr", "--model", "exact")
     assert "name the column to fit with --target NAME" in line
     table.to_csv(test, index=False)
