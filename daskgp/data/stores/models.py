@@ -47,6 +47,8 @@ TRIALS = f"{CHECKPOINT}-trials"
 """Group where it keeps the trials of a search for a method."""
 DEEPEST = 210
 """Most levels of lists and mappings in a description: two for each of a kernel's, and others."""
+SHALLOW = 20
+"""Most of them in settings of a method, which have no kernel."""
 GOES_ON = "the same command with --resume continues from here"
 NOTHING = "nothing was kept"
 
@@ -434,7 +436,7 @@ def _read(url: str) -> Stored:
         arrays = _arrays(home, place, but={SUMS, SEEN, CHECKPOINT, MODELS})
     except StoreError as error:
         raise StoreError(f"model store {url} is damaged: {error}: fit again") from error
-    if _nested(model) > DEEPEST:
+    if _nested(model) > DEEPEST or _nested([model.get("model_settings")]) > SHALLOW:
         raise StoreError(f"model store {url} is damaged: its description is garbled, fit again")
     digest = groups.checksum(arrays, model)
     if digest != attributes.get("checksum"):
