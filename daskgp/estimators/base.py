@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp import likelihoods
 from daskgp.assess.calibration import learned_layers
 from daskgp.assess.leaderboard import Leaderboard
-from daskgp.checks import choice, shown
+from daskgp.checks import choice, flags, shown
 from daskgp.data import grids, named_targets
 from daskgp.data.categories import to_learn
 from daskgp.data.kinds import Kind, Places, Stored
@@ -862,6 +862,8 @@ class GaussianProcess(FittedGP):
         ------
         StoreError
             If there is a model and it is not to be replaced, or there is anything else.
+        SettingError
+            If ``overwrite`` is text, which would count as True.
 
         Examples
         --------
@@ -875,6 +877,7 @@ class GaussianProcess(FittedGP):
         True
         """
         self._check_fitted()
+        flags(overwrite=overwrite)
         place = str(url).rstrip("/")
         with locks.hold(place, wait, clear_lock, resume=True) as claim:
             if overwrite and not groups.vacant(place):

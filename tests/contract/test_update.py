@@ -387,6 +387,8 @@ def test_nothing_but_a_model_is_overwritten(store, tmp_path):
     model = plain("sgpr").fit(X, y)
     with pytest.raises(StoreError, match="a dataset store exists already and is not a model store"):
         model.save(tmp_path / "d.zarr", overwrite=True)
+    with pytest.raises(SettingError, match="overwrite='no': choose one of True, False"):
+        model.save(tmp_path / "d.zarr", overwrite="no")
     assert len(daskgp.open_dataset(tmp_path / "d.zarr")[0]) == 60
 
 
