@@ -167,7 +167,7 @@ def composed(url: str) -> dict[str, Any] | None:
     described = models.read_parts(url)
     if described is None:
         return None
-    parts = {name: load_one(models.part_url(url, name)) for name in described["parts"]}
+    parts = {name: load_one(place) for name, place in described["parts"].items()}
     classes = {"classes": described["classes"]} if "classes" in described else {}
     settings = described.get("settings", {})
     return {"model": described["kind"], **settings, **classes, "parts": parts, "complete": True}

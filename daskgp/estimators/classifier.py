@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp.checks import choice, flags, shown
 from daskgp.data import grids, named_beside
 from daskgp.data.kinds import Kind, Places, Stored
-from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
@@ -398,14 +397,21 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
             )
         return y
 
-    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
-        """Write the fitted classifier to a new store; ``daskgp.load`` reads it back.
+    def save(
+        self,
+        url: Path,
+        *,
+        overwrite: bool = False,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+    ) -> None:
+        """Write the fitted classifier to a store; ``daskgp.load`` reads it back.
 
         Parameters
         ----------
         url : str or path
             Store to write, which has a model store of each of ``fields_`` inside.
-        wait, clear_lock
+        overwrite, wait, clear_lock
             As for ``save`` of an estimator.
 
         Raises
@@ -440,8 +446,7 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
             "dtype": self.classes_.dtype.str,
         }
         parts = {f"field_{c}": field.save for c, field in enumerate(self.fields_)}
-        with locks.hold(str(url), wait, clear_lock, resume=True):
-            models.write_parts(str(url), described, parts)
+        composite.save(url, described, parts, overwrite, wait, clear_lock)
 
     @classmethod
     def _of_parts(cls, described: Mapping[str, Any], parts: list[GaussianProcess]) -> Self:

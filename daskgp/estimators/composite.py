@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import dask
@@ -12,10 +13,12 @@ from sklearn.utils import column_or_1d
 
 from daskgp import data
 from daskgp.assess.weighing import shaped
-from daskgp.checks import refuse_unknown
+from daskgp.checks import flags, refuse_unknown
 from daskgp.data import grids, reading
 from daskgp.data.rows import ARGUMENTS, WEIGHT, store_behind
+from daskgp.data.stores import locks, models
 from daskgp.errors import InputError
+from daskgp.typing import Path
 
 logger: logging.Logger = logging.getLogger("daskgp")
 
@@ -100,6 +103,21 @@ def compared(y: Any, found: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, n
     if len(y) != len(found):
         raise InputError(f"y has {len(y)} rows and X has {len(found)}: give both of the same rows")
     return y, found, None if own is None else np.broadcast_to(np.asarray(own), y.shape)
+
+
+def save(
+    url: Path,
+    described: Mapping[str, Any],
+    parts: Mapping[str, Callable[[str], None]],
+    overwrite: bool,
+    wait: float,
+    clear_lock: bool,
+) -> None:
+    """Write a store of several fitted estimators, see ``save`` of one."""
+    flags(overwrite=overwrite)
+    place = str(url).rstrip("/")
+    with locks.hold(place, wait, clear_lock, resume=True) as claim:
+        models.write_parts(place, described, parts, claim if overwrite else None)
 
 
 def of_rows(

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from daskgp.checks import shown
 from daskgp.data import grids
 from daskgp.data.kinds import Kind, Places, Stored
-from daskgp.data.stores import locks, models
 from daskgp.errors import InputError, SettingError
 from daskgp.estimators import composite
 from daskgp.estimators.base import GaussianProcess
@@ -462,14 +461,21 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         own = dict(zip(PARTS[1:].tolist(), others, strict=True))
         return {"rmse": math.sqrt(square), **own, "n": n}
 
-    def save(self, url: Path, *, wait: float = 0.0, clear_lock: bool = False) -> None:
-        """Write the fitted model to a new store; ``daskgp.load`` reads it back.
+    def save(
+        self,
+        url: Path,
+        *,
+        overwrite: bool = False,
+        wait: float = 0.0,
+        clear_lock: bool = False,
+    ) -> None:
+        """Write the fitted model to a store; ``daskgp.load`` reads it back.
 
         Parameters
         ----------
         url : str or path
             Store to write, which has a model store of each of the two estimators inside.
-        wait, clear_lock
+        overwrite, wait, clear_lock
             As for ``save`` of an estimator.
 
         Examples
@@ -491,8 +497,8 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         own = {"occurrence": self.occurrence, "amount": self.amount}
         given = {name: part is not None for name, part in own.items()}
         parts = {"occurrence": self.occurrence_.save, "amount": self.amount_.save}
-        with locks.hold(str(url), wait, clear_lock, resume=True):
-            models.write_parts(str(url), {"kind": type(self).__name__, "given": given}, parts)
+        described = {"kind": type(self).__name__, "given": given}
+        composite.save(url, described, parts, overwrite, wait, clear_lock)
 
     @classmethod
     def _of_parts(cls, described: Mapping[str, Any], parts: list[GaussianProcess]) -> Self:

@@ -175,7 +175,7 @@ def load(url: Path, device: Device | None = None, mean: Any = None) -> GaussianP
         raise SettingError(
             f"mean={shown(mean)}: model store {url} was fitted without a regressor, leave mean out"
         )
-    parts = [load_one(stores.part_url(url, name), device) for name in described["parts"]]
+    parts = [load_one(place, device) for place in described["parts"].values()]
     with _reading(url):
         return COMPOSED[described["kind"]]._of_parts(described, parts)
 

@@ -62,8 +62,7 @@ def save(model: Model, url: str) -> Fit:
     _check_registered(model)
     if stores.is_complete(url):
         _refuse_several(url)
-        remedy = "save(..., overwrite=True) replaces the model there, or choose another path"
-        groups.refuse_existing(url, "model store", remedy)
+        groups.refuse_existing(url, "model store", stores.PRESENT)
     parts = _placed(model.fit)
     model, content = _stored(model)
     stores.write(url, content, _notes(model), partial(_write_rows, parts) if parts else None)

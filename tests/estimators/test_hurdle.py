@@ -1,5 +1,6 @@
 """HurdleGP: moments and probabilities against draws of its two parts, and what it refuses."""
 
+import errno
 import logging
 import pickle
 from itertools import pairwise
@@ -106,6 +107,52 @@ def test_one_model_does_not_take_the_place_of_several(overwrite, tmp_path):
     with pytest.raises(StoreError, match="exists already: remove it or choose another path"):
         daskgp.ExactGP(KERNEL, **FIXED).fit(*rows()).save(url, overwrite=overwrite)
     assert isinstance(daskgp.load(url), HurdleGP)
+
+
+def test_several_models_replace_several_and_loaded_ones_keep_predicting(tmp_path):
+    X, y = rows(60)
+    url, models = tmp_path / "h.zarr", [hurdle().fit(X[:n], y[:n]) for n in (40, 50, 60)]
+    models[0].save(url)
+    with pytest.raises(
+        StoreError, match=r"save\(\.\.\., overwrite=True\) replaces the model there"
+    ):
+        models[1].save(url)
+    loaded = daskgp.load(url)
+    for model in (models[1], loaded, models[2]):  # a loaded one over the one that replaced it
+        model.save(url, overwrite=True)
+        np.testing.assert_array_equal(daskgp.load(url).predict(X), model.predict(X))
+    np.testing.assert_array_equal(loaded.predict(X), models[0].predict(X))
+    places = sorted(path.name for path in (url / "models").iterdir())
+    assert len([name for name in places if name != "zarr.json"]) == 2, "the last and the one before"
+    assert not (url / "occurrence").exists()
+    labels = np.where(y > 0, "wet", "dry")
+    classes = daskgp.GPClassifier(daskgp.ExactGP(KERNEL, **FIXED)).fit(X, labels)
+    classes.save(url, overwrite=True)
+    assert (daskgp.load(url).predict(X) == classes.predict(X)).all()
+    with pytest.raises(SettingError, match="overwrite='no': choose one of True, False"):
+        classes.save(url, overwrite="no")
+    models[0].amount_.save(tmp_path / "one.zarr")
+    with pytest.raises(StoreError, match="which several do not replace"):
+        models[0].save(tmp_path / "one.zarr", overwrite=True)
+    models[0].save(tmp_path / "new.zarr", overwrite=True)
+    assert daskgp.load(tmp_path / "new.zarr").amount_.n_rows_ == models[0].amount_.n_rows_
+
+
+def test_a_replacement_that_fails_leaves_the_models_there(tmp_path):
+    X, y = rows()
+    model, other, url = hurdle().fit(X, y), hurdle().fit(X[:40], y[:40]), tmp_path / "h.zarr"
+    model.save(url)
+
+    def failing(*_, **__):
+        raise OSError(errno.ENOSPC, "no space")
+
+    other.amount_.save = failing
+    with pytest.raises(StoreError, match="the disk is full"):
+        other.save(url, overwrite=True)
+    np.testing.assert_array_equal(daskgp.load(url).predict(X), model.predict(X))
+    del other.amount_.save
+    other.save(url, overwrite=True)
+    np.testing.assert_array_equal(daskgp.load(url).predict(X), other.predict(X))
 
 
 def test_weights_of_a_store_are_those_of_its_rows(tmp_path, caplog):

@@ -49,6 +49,7 @@ DEEPEST = 210
 """Most levels of lists and mappings in a description: two for each of a kernel's, and others."""
 SHALLOW = 20
 """Most of them in settings of a method, which have no kernel."""
+PRESENT = "save(..., overwrite=True) replaces the model there, or choose another path"
 GOES_ON = "the same command with --resume continues from here"
 NOTHING = "nothing was kept"
 
@@ -179,9 +180,12 @@ def write(
 
 
 def write_parts(
-    url: str, described: Mapping[str, Any], parts: Mapping[str, Callable[[str], None]]
+    url: str,
+    described: Mapping[str, Any],
+    parts: Mapping[str, Callable[[str], None]],
+    claim: locks.Claim | None = None,
 ) -> None:
-    """Write a new store of several models; nothing is left behind on failure.
+    """Write a store of several models; nothing is left behind on failure.
 
     Parameters
     ----------
@@ -190,24 +194,59 @@ def write_parts(
         What they make together, with its name as ``kind``.
     parts : mapping
         Writes the model of a name to a URL.
+    claim : Claim, optional
+        Lock of the store, where those that are there may be replaced: whenever this is stopped,
+        the store has the old ones or the new ones.
     """
+    if claim is not None and not groups.vacant(url):
+        _replace_parts(url, described, parts, claim)
+        return
+    groups.refuse_existing(url, "model store", PRESENT)
     marks = {"format": FORMAT, "version": OF_PARTS, "complete": False}
     with groups.creating(url, "model store", marks) as group:
         for name, save in parts.items():
-            save(part_url(url, name))
-        own = json.loads(json.dumps({**described, "parts": list(parts)}))
-        checksum = groups.checksum({}, own)
-        group.update_attributes({"checksum": checksum, "model": own, WRITER: _this()})
+            save(f"{url}/{name}")
+        group.update_attributes(_of_parts(described, parts))
         group.attrs["complete"] = True
 
 
-def part_url(url: str, name: str) -> str:
-    """Return the URL of a model in a store of several."""
-    return f"{str(url).rstrip('/')}/{name}"
+def _replace_parts(
+    url: str,
+    described: Mapping[str, Any],
+    parts: Mapping[str, Callable[[str], None]],
+    claim: locks.Claim,
+) -> None:
+    """Replace the models in a complete store of several, see `write_parts`."""
+    groups.refuse_other(url, "model")
+    if read_parts(url) is None:
+        raise StoreError(
+            f"model store {url} has one model, which several do not replace: remove it, or choose "
+            "another path"
+        )
+    group = groups.open_group(url, "model store", mode="r+")
+    before, place = group.attrs.get(PLACE), next_place(group)
+    with groups.writing(url, "model store"):
+        groups.remove(f"{url}/{place}")  # of a replacement that was stopped
+        for folder in (url, f"{url}/{MODELS}"):
+            groups.sweep(folder)
+        group.create_group(place)
+        for name, save in parts.items():
+            save(f"{url}/{place}/{name}")
+        claim.check()
+        group.update_attributes({**_of_parts(described, parts), PLACE: place})
+        _sweep(group, url, {place, before}, set())
+
+
+def _of_parts(described: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of the root that describe several models."""
+    own = json.loads(json.dumps({**described, "parts": list(parts)}))
+    return {"checksum": groups.checksum({}, own), "model": own, WRITER: _this()}
 
 
 def read_parts(url: str) -> dict[str, Any] | None:
-    """Return the description of a store of several models; None of what is none.
+    """Return the description of a store of several models, with ``parts``, their URLs by name.
+
+    None of a store of one model.
 
     Raises
     ------
@@ -226,7 +265,9 @@ def read_parts(url: str) -> dict[str, Any] | None:
         or groups.checksum({}, described) != attributes.get("checksum")
     ):
         raise StoreError(f"model store {url} is damaged: its description does not match, fit again")
-    return described
+    place, home = attributes.get(PLACE), str(url).rstrip("/")
+    home = home if place is None else f"{home}/{place}"
+    return {**described, "parts": {name: f"{home}/{name}" for name in described["parts"]}}
 
 
 def rows_url(url: str, name: str = ROWS) -> str:
@@ -413,7 +454,7 @@ def _read(url: str) -> Stored:
         )
     if attributes.get("version") == OF_PARTS:
         described = read_parts(url) or {}
-        part = part_url(url, described.get("parts", ["MODEL"])[0])
+        part = next(iter(described.get("parts", {}).values()), f"{url}/MODEL")
         raise StoreError(
             f"model store {url} has several models, of a {described.get('kind')}: take it in "
             f"Python, daskgp.load({str(url)!r}), or one of its models, such as {part}"
