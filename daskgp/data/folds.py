@@ -41,6 +41,8 @@ SHARE = 5
 """Parts that a single fold holds out one of."""
 RUN = 64
 """Rows per part of a run of successive rows that are shuffled and dealt out together."""
+EXACT = 2**53
+"""Least whole number whose neighbours double precision does not tell apart."""
 LEFT_OUT = -1
 """Part of rows without a place, a group or a time."""
 MOST_BLOCKS = 1_000_000
@@ -551,6 +553,8 @@ class Wanted(NamedTuple):
         spans = even_spans(rows)
         task = partial(_count_labels, rows, labels)
         known, counts = map_reduce(task, _both_counts, spans, executor, what)
+        if what == "groups":
+            _check_apart(known)
         if len(known) < self.parts:
             raise InputError(
                 f"the rows are in {len(known)} {what}, and {self.parts} or more are needed: "
@@ -753,12 +757,22 @@ def _both_counts(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
     return known, counts
 
 
+def _check_apart(known: np.ndarray) -> None:
+    """Raise InputError for labels of groups that rounding may have merged."""
+    if known.dtype.kind == "f" and np.abs(known).max(initial=0.0) >= EXACT:
+        raise InputError(
+            f"groups has labels of {EXACT:,} and more, which double precision does not tell "
+            "apart: give them as text, or as a NumPy array of whole numbers"
+        )
+
+
 def _codes(groups: Any, rows: Rows, url: str, executor: Executor) -> Any:
     """Return groups (n,) as numbers that tasks can read."""
     n, values = len(rows), groups
     if not isinstance(values, zarr.Array | da.Array):
         values = np.asarray(values)
-        if values.dtype.kind not in "fiub":
+        large = values.dtype.kind in "iu" and values.size and np.abs(values).max() >= EXACT
+        if large or values.dtype.kind not in "fiub":
             values = _numbered(values)
     if values.shape not in ((n,), (n, 1)):
         raise InputError(f"groups has shape {values.shape} for {n} rows: one per row is needed")

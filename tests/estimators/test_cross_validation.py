@@ -221,6 +221,17 @@ def test_time_goes_forward(tmp_path):
     assert X[fold == 0, 0].min() > X[fold < 0, 0].max()
 
 
+def test_groups_of_large_numbers_are_told_apart(tmp_path):
+    own = np.arange(N) // 10
+    _, wanted, *_ = run(tmp_path, folds=4, groups=own)
+    large = 2**60 + own
+    stored = zarr.create_array(str(tmp_path / "g.zarr"), shape=(N,), dtype="int64", chunks=(50,))
+    stored[:] = large
+    for labels in (large, stored):
+        _, fold, *_ = run(tmp_path, folds=4, groups=labels)
+        np.testing.assert_array_equal(fold, wanted)
+
+
 def test_a_single_fold_is_not_tested_on_the_largest_group_alone(tmp_path):
     groups = np.r_[np.zeros(100), 1 + np.arange(140) // 7]
     _, fold, *_ = run(tmp_path, folds=1, groups=groups)
@@ -399,6 +410,8 @@ def test_places_in_another_unit_are_told(caplog):
         ),
         ({"groups": "z"}, "groups='z': .* x0, x1: name one of these, or give an array of labels"),
         ({"groups": np.ones(3)}, "groups has shape"),
+        ({"groups": 2.0**60 + np.arange(N)}, "groups has labels of 9,007,199,254,740,992 and more"),
+        ({"groups": da.from_array(2**60 + np.arange(N))}, "give them as text, or as a NumPy array"),
         ({"groups": np.zeros(N)}, "in 1 groups, and 5 or more are needed: choose fewer folds"),
         ({"groups": np.arange(N) % 3, "folds": 1}, "in 3 groups, and 5 .*: choose folds=2"),
         ({"groups": np.zeros(N), "folds": 2}, "in 1 groups, and 2 .*: give more rows"),
