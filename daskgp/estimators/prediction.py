@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -151,18 +152,21 @@ class FittedGP(RegressorMixin, BaseEstimator):
     ) -> Iterator[tuple[Any, Any, Place | None, Beside]]:
         """Yield rows, where the progress of a fit is kept under a lock, and what is beside y."""
         place("checkpoint", checkpoint, "a checkpoint")
-        with self._rows_of(*given) as (X, y, beside):
-            if checkpoint is not None:
-                with locks.hold(str(checkpoint), wait, clear_lock, resume=True) as claim:
-                    yield X, y, Place(str(checkpoint), claim), beside
-                return
+        if checkpoint is None:
             for name, value in (("wait", wait), ("clear_lock", clear_lock)):
                 if value:
                     raise SettingError(
                         f"{name}={shown(value)} belongs to a checkpoint: give checkpoint= or leave "
                         f"{name} out"
                     )
-            yield X, y, None, beside
+        with self._rows_of(*given) as (X, y, beside):
+            if checkpoint is None:
+                yield X, y, None, beside
+            else:
+                with locks.hold(str(checkpoint), wait, clear_lock, resume=True) as claim:
+                    yield X, y, Place(str(checkpoint), claim), beside
+        if isinstance(given[0], str | os.PathLike):  # a store made of this table is known by it
+            self._fitted.seen[-1]["store"] = str(given[0])
 
     @contextmanager
     def _rows_of(

@@ -110,6 +110,20 @@ def test_a_store_made_of_the_table_of_the_fit_gives_its_new_rows_alone(tmp_path)
     assert succeed("update", model, store, "--retrain")["total"] == 89
 
 
+def test_so_does_one_of_the_table_of_a_fit_in_python(tmp_path, caplog):
+    table, store = str(tmp_path / "t.csv"), str(tmp_path / "t.zarr")
+    rows = pandas.DataFrame(X[:90], columns=["a", "b"]).assign(y=Y[:90])
+    rows[:60].to_csv(table, index=False)
+    model = daskgp.SGPR(n_inducing=12, max_iter=2, progress=False).fit(table, "y")
+    model.save(tmp_path / "m.zarr")
+    daskgp.convert(rows, store, "y", progress=False)
+    for one in (model, daskgp.load(tmp_path / "m.zarr")):
+        caplog.clear()
+        one.update(*daskgp.open_dataset(store))
+        assert f"{store} has the rows of {table} that the model has seen" in caplog.text
+        assert one.n_rows_ == 90
+
+
 @pytest.mark.parametrize("change", ["y", "X"])
 def test_a_store_of_other_rows_than_those_of_the_table_is_added_whole(change, tmp_path):
     table, store, model = (tmp_path / name for name in ("t.csv", "t.zarr", "m.zarr"))
