@@ -3,9 +3,9 @@
     python workflows/demo.py [--resolution 0.5] [--folder demo_output]
 
 Makes a seeded field over the globe, seen through clouds and between swaths, with an error for each
-of its cells; converts the grid; fits LMA on the sphere; predicts every cell, chunk by chunk, into a
-labelled map that xarray opens; prints the score as a table and as one line of JSON; and draws
-measurements, truth, mean and standard deviation.
+of its cells; converts the grid; fits VecchiaGP on the sphere; predicts every cell, chunk by chunk,
+into a labelled map that xarray opens; prints the score as a table and as one line of JSON; and
+draws measurements, truth, mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ def print_scores(found: dict[str, float], console: Console) -> None:
 
 @click.command()
 @click.option("--resolution", default=0.5, show_default=True, help="Degrees between cells.")
-@click.option("--support", default=512, show_default=True, help="Support inputs of LMA.")
+@click.option("--neighbours", default=20, show_default=True, help="Neighbours of a row in the fit.")
 @click.option("--workers", default=2, show_default=True, help="Worker processes.")
 @click.option("--memory", default="2GiB", show_default=True, help="Memory limit of a worker.")
 @click.option("--folder", default="demo_output", show_default=True, type=Path)
-def main(resolution: float, support: int, workers: int, memory: str, folder: Path) -> None:
+def main(resolution: float, neighbours: int, workers: int, memory: str, folder: Path) -> None:
     """Run the demo."""
     console, began = Console(stderr=True), time.perf_counter()
     if folder.exists():
@@ -133,9 +133,9 @@ def main(resolution: float, support: int, workers: int, memory: str, folder: Pat
     daskgp.convert(folder / "grid.zarr", folder / "train.zarr", target="temperature", y_std="error")
     with daskgp.connect(n_workers=workers, memory_limit=memory):
         X, y = daskgp.open_dataset(folder / "train.zarr")  # with its errors, and on the globe
-        model = daskgp.LMA(kernels.Matern52(), n_support=support, block_rows=512, train_blocks=8)
+        model = daskgp.VecchiaGP(kernels.Matern52(), n_neighbours=neighbours)
         needs = model.plan(X, y)
-        say(f"fitting LMA: {needs.tasks} tasks, {needs.bytes_per_task / 2**20:.0f} MiB each")
+        say(f"fitting VecchiaGP: {needs.tasks} tasks, {needs.bytes_per_task / 2**20:.0f} MiB each")
         model.fit(X, y)
         console.print(str(model.hyperparameters_), highlight=False)
         say(f"fitted {model.n_rows_:,} rows; predicting every cell into {folder}/map.zarr")

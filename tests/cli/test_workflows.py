@@ -29,7 +29,7 @@ def run(folder, script, *arguments, timeout=300):
 
 @pytest.mark.slow
 def test_demo_makes_a_calibrated_map_and_draws_it(tmp_path):
-    sizes = ("--resolution", 4, "--support", 40, "--workers", 1)
+    sizes = ("--resolution", 4, "--neighbours", 10, "--workers", 1)
     found = json.loads(run(tmp_path, "demo.py", *sizes).splitlines()[-1])
     assert found["cells"] == 45 * 90 > found["measured"] > 0
     assert found["rmse_where_measured"] < 0.8 * found["rmse_of_measurements"]
