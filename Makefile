@@ -60,8 +60,10 @@ $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
 demo: $(VENV)/.installed-demo
 	$(BIN)/python workflows/demo.py
 
+# One process compiles what all share while they collect the tests, not each of them.
 test: $(VENV)/.installed
-	$(PYTEST) --changed-since "$(BASE)" $(ARGS)
+	@$(BIN)/python -m daskgp.models.markov.ready & \
+	  $(PYTEST) --changed-since "$(BASE)" $(ARGS)
 
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow $(ARGS)
