@@ -628,6 +628,12 @@ def test_patience_says_how_far_auto_is_behind_the_best_method(tmp_path, bare):
     assert f"{own['rmse']:.4f}" in row
 
 
+def test_the_clock_of_patience_has_what_searches_ask_it(datasets):
+    clock = importlib.import_module("patience").CLOCK
+    code = "".join(path.read_text() for path in (ROOT / "daskgp" / "choose").glob("*.py"))
+    assert set(re.findall(r"\btime\.(\w+)\(", code)) == set(vars(clock))
+
+
 def test_the_page_of_auto_has_the_table_of_its_results(datasets):
     patience = importlib.import_module("patience")
     pages = ROOT / "docs" / "benchmarks"

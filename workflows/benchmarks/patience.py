@@ -26,7 +26,9 @@ import daskgp
 
 PROMISED = 0.02
 """Share by which AutoGP is to be behind at most."""
-CLOCK = SimpleNamespace(monotonic=time.process_time, perf_counter=time.process_time)
+CLOCK = SimpleNamespace(
+    **dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time)
+)
 """Clock of searches: processor seconds, which other work on the machine does not lengthen."""
 
 
