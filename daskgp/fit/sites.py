@@ -59,11 +59,13 @@ ALONE = 2.0
 """Variance of f under which sites begin, of each row alone."""
 STEPS, LEAP, CLOSE = 30, 1.0, 0.01
 """Steps in which they do, the most that a mean moves in one of them, and what it moves at last."""
-MOST, SETTLED = 40, 3_000
-"""Most turns, and rows for which the bound changes by ``tol`` nats in the last one; for more rows
-in proportion."""
+MOST, CAUTIOUS, SETTLED = 40, 20, 3_000
+"""Most turns, most of these with cautious sites, and rows for which the bound changes by ``tol``
+nats in the last one; for more rows in proportion."""
 LEAST_SHARE = 0.1
 """Least share of new sites in those that follow, which is halved where the bound falls."""
+EASED = 0.5
+"""Share of new sites after the last cautious ones."""
 STILL = 0.02
 """Change of the logs of hyper-parameters, and of parameters of the likelihood, below which the
 former are trained no more."""
@@ -81,6 +83,8 @@ WIDE = 2.0
 noise: f would follow them for good."""
 SHIFT = 0.02
 """Difference of the log of a parameter by which its curvature is found."""
+CALM = 0.1
+"""Change of the same below which sites of targets with outliers are no longer cautious ones."""
 REACH = 1.0
 """Most that the log of a parameter moves in a step."""
 AT_BOUND = 1e-3
@@ -140,6 +144,22 @@ class Sums(NamedTuple):
         return np.asarray(0.5 * (curvature + curvature.T))
 
 
+class _Pace(NamedTuple):
+    """Share of new sites in those of the next turn, and whether these are cautious ones.
+
+    Those have pseudo-targets no farther from q than y.
+    """
+
+    share: float
+    cautious: bool
+
+    def after(self, turn: int, moves: float, fell: bool) -> _Pace:
+        """Return that after a turn in which parameters moved, and the bound fell or did not."""
+        if self.cautious and (moves < CALM or turn >= CAUTIOUS):
+            return _Pace(EASED, False)
+        return self._replace(share=max(0.5 * self.share, LEAST_SHARE) if fell else self.share)
+
+
 Solve: TypeAlias = Callable[
     [Recipe, data.Rows, scaling.Sums, Place | None, str, warm.Other | None], Fit
 ]
@@ -178,14 +198,16 @@ class Begun(NamedTuple):
         if likelihood.standardised and recipe.standardize:
             unit = likelihood.spread(some, beside) or 1.0
             some, beside = some / unit, {name: own / unit for name, own in beside.items()}
-        wide = 1.0 if likelihood.log_concave or not likelihood.standardised else WIDE
-        likelihood = likelihood.start(wide * some, beside)
+        outliers = has_outliers(likelihood)
+        likelihood = likelihood.start((WIDE if outliers else 1.0) * some, beside)
         free = not (isinstance(recipe.mean, str) and recipe.mean == "zero")
         usual = likelihood
         if rows.beside:
             first = observed(rows, Span(0, min(len(rows), FIRST)), unit)
             usual = likelihood.with_columns(first.beside) if first.known.any() else likelihood
         offset = float(usual.offset(np.array([y_mean]))[0]) if free else 0.0
+        if outliers:  # all rows would be some, of a prior mean far from them
+            offset = float(np.median(some))
         return cls(likelihood, offset, unit=unit)
 
 
@@ -286,8 +308,9 @@ class _Turns:
         """Return the fit to the last sites, or to those at which training ended; likelihood."""
         begun = self.begun
         inner, likelihood, other = gaussian(self.recipe, begun.unit), begun.likelihood, start
-        sites, share, errors, history = stored.first(self.begun), 1.0, None, list[dict[str, Any]]()
+        sites, errors, history = stored.first(self.begun), None, list[dict[str, Any]]()
         bound, was, moves = -np.inf, None, np.inf
+        pace = _Pace(1.0, has_outliers(likelihood) and begun.posterior is None)
         for i in range(MOST):
             recipe = inner if i else self._first(inner)
             with silent():
@@ -297,7 +320,7 @@ class _Turns:
                 sites = stored.first(self.begun)
             if recipe is not inner:
                 likelihood = likelihood.with_scatter(fit.posterior.theta.noise_variance)
-            sites, found = stored.following(sites, fit.posterior, likelihood, share, i)
+            sites, found = stored.following(sites, fit.posterior, likelihood, pace, i)
             turn = Turn(fit, found)
             theta = np.append(fit.posterior.theta.to_vector(False), likelihood.log_parameters)
             gained = turn.bound - bound
@@ -307,16 +330,16 @@ class _Turns:
             history = hyperparameters.continued(history, _told(fit.history, likelihood))
             if history:
                 history[-1]["bound"] = turn.bound
-            if gained < -tol:
-                share = max(0.5 * share, LEAST_SHARE)
             errors = fit.errors if inner.optimizer is not None else errors
             own = found.errors(likelihood)
-            bound = turn.bound if recipe is inner else -np.inf  # that of other noise
+            alike = recipe is inner and not pace.cautious
+            bound = turn.bound if alike else -np.inf  # that of other noise, or sites
             was, likelihood = theta, found.moved(likelihood)
             other = warm.Other(fit.posterior, inner.inputs)
             inner = replace(inner, begun_from=fit.posterior.token)
-            if moves < STILL:
+            if moves < STILL and not pace.cautious:
                 inner = inner.changed(optimizer=None)
+            pace = pace.after(i, moves, fell=gained < -tol)
             if abs(gained) < tol or ended() or not callbacks.has_room(0.0):
                 break
         else:
@@ -404,7 +427,7 @@ class Stored(RowsInTurns):
     def first(self, begun: Begun) -> data.Rows:
         """Return rows with the sites that they begin with."""
         if begun.posterior is not None:
-            task = partial(_following, self.rows, None, begun.likelihood, 1.0)
+            task = partial(_following, self.rows, None, begun.likelihood, _Pace(1.0, False))
             return self.written(task, 0, (node("posterior", begun.posterior),))[0][0]
         return self.written(partial(_alone, self.rows, begun), 0)[0][0]
 
@@ -413,11 +436,11 @@ class Stored(RowsInTurns):
         sites: data.Rows,
         posterior: Posterior,
         likelihood: Likelihood,
-        share: float,
+        pace: _Pace,
         number: int,
     ) -> tuple[data.Rows, Sums]:
         """Return rows with the sites of the next turn, and sums over them under q."""
-        task = partial(_following, self.rows, sites, likelihood, share)
+        task = partial(_following, self.rows, sites, likelihood, pace)
         cheaper = replace(posterior, method=posterior.method.at_own_rows())
         (following,), parts = self.written(task, number + 1, (node("posterior", cheaper),))
         return following, reduce(Sums.plus, parts)
@@ -500,7 +523,7 @@ def _at_modes(
         if np.abs(step).max(initial=0.0) < CLOSE:
             break
     expected = likelihood.expected(y, mode, 1.0 / precision[:, 0])
-    return natural(expected, mode, weight)
+    return natural(expected, mode, weight, y if has_outliers(likelihood) else None)
 
 
 class Observed(NamedTuple):
@@ -530,15 +553,32 @@ def _some(
     return [(y[own, 0], {name: values[own] for name, values in beside.items()})]
 
 
+def has_outliers(likelihood: Likelihood) -> bool:
+    """Return whether measured targets far from f tell hardly anything of it."""
+    return likelihood.standardised and not likelihood.log_concave
+
+
 def natural(
-    expected: Expectation, mean: np.ndarray, weight: np.ndarray | None
+    expected: Expectation,
+    mean: np.ndarray,
+    weight: np.ndarray | None,
+    within: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return t / v and 1 / v (n,) of sites of rows with weights where q has means (n, 1).
 
-    What is ``expected`` is that without the weights.
+    What is ``expected`` is that without the weights.  Precisions are such that no t is beyond the
+    y (n, 1) that it is to stay ``within``.  Without these, sites of outliers pull at f from
+    thousands of spreads away: near their optimum that is right, but where a region or all rows
+    are outliers of a q that is far off, they throw f there.
     """
     # -h is negative where log p is convex: then the least that sites have
-    second = weighted_precision(-2.0 * expected.by_variance, weight)
+    second = -2.0 * expected.by_variance
+    if within is not None:
+        gap = within - mean
+        some = np.abs(gap) > TINY
+        least = np.divide(expected.by_mean, gap, where=some, out=np.zeros_like(second))
+        second = np.maximum(second, least)
+    second = weighted_precision(second, weight)
     return (expected.weighted(weight).by_mean + mean * second)[:, 0], second[:, 0]
 
 
@@ -646,7 +686,7 @@ def _following(
     rows: data.Rows,
     sites: data.Rows | None,
     likelihood: Likelihood,
-    share: float,
+    pace: _Pace,
     span: Span,
     posterior: Posterior,
 ) -> tuple[np.ndarray, np.ndarray, Sums | None]:
@@ -659,7 +699,7 @@ def _following(
     assert found.variance is not None
     mean, variance = found.mean / unit, found.variance[:, 0] / unit**2
     expected = likelihood.expected(y, mean, variance)
-    first, second = natural(expected, mean, weight)
+    first, second = natural(expected, mean, weight, y if pace.cautious else None)
     expected = expected.weighted(weight)
     if sites is None:
         return *sited(known, first, second, unit), None
@@ -672,8 +712,8 @@ def _following(
         shifted = likelihood.with_log_parameters(logs + SHIFT * axis)
         slopes.append(shifted.expected(y, mean, variance).weighted(weight).by_log)
     sums = Sums(value, slopes[0], np.reshape(slopes[1:], (len(logs), len(logs))), len(y))
-    first = (1.0 - share) * t / v + share * first
-    second = (1.0 - share) / v + share * second
+    first = (1.0 - pace.share) * t / v + pace.share * first
+    second = (1.0 - pace.share) / v + pace.share * second
     return *sited(known, first, second, unit), sums
 
 

@@ -947,6 +947,32 @@ def test_outliers_are_noise_from_the_first_fit_on():
     assert np.abs(model.fit(X, y).predict(X) - f).mean() < 0.12
 
 
+def with_heavy_tails(n):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(0, 10, (n, 2))
+    return X, np.sin(X[:, 0]) + X[:, 1] / 10, 0.2 * rng.standard_t(3, n)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("mean", ["constant", "zero"])
+def test_heavy_tailed_noise_is_that_of_targets_at_any_level(mean):
+    X, f, e = with_heavy_tails(100)
+    model = daskgp.ExactGP("matern32()", likelihood="student-t", mean=mean, progress=False)
+    for level in (0.0, 10.0, 1000.0):
+        found = model.fit(X, f + level + e).predict(X) - level
+        assert np.sqrt(((found - f) ** 2).mean()) < 0.25
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("what", ["step", "growth", "slope"])
+def test_regions_far_from_the_median_do_not_throw_a_fit_of_heavy_tailed_noise(what):
+    X, f, e = with_heavy_tails(150)
+    shapes = {"step": f + 30 * (X[:, 0] > 6.5), "growth": np.exp(2 * f), "slope": f + 5 * X[:, 0]}
+    f = shapes[what]
+    model = daskgp.ExactGP("matern32()", likelihood="student-t", progress=False).fit(X, f + e)
+    assert np.sqrt(((model.predict(X) - f) ** 2).mean()) < 0.3 * f.std()
+
+
 def test_the_scale_is_the_best_one_where_the_degrees_of_freedom_are_at_their_bound():
     rng = np.random.default_rng(1)
     X = rng.uniform(size=(300, 2))
