@@ -310,7 +310,7 @@ class _Turns:
         inner, likelihood, other = gaussian(self.recipe, begun.unit), begun.likelihood, start
         sites, errors, history = stored.first(self.begun), None, list[dict[str, Any]]()
         bound, was, moves = -np.inf, None, np.inf
-        pace = _Pace(1.0, has_outliers(likelihood) and begun.posterior is None)
+        pace = _Pace(1.0, has_outliers(likelihood))
         for i in range(MOST):
             recipe = inner if i else self._first(inner)
             with silent():
@@ -427,7 +427,8 @@ class Stored(RowsInTurns):
     def first(self, begun: Begun) -> data.Rows:
         """Return rows with the sites that they begin with."""
         if begun.posterior is not None:
-            task = partial(_following, self.rows, None, begun.likelihood, _Pace(1.0, False))
+            pace = _Pace(1.0, has_outliers(begun.likelihood))
+            task = partial(_following, self.rows, None, begun.likelihood, pace)
             return self.written(task, 0, (node("posterior", begun.posterior),))[0][0]
         return self.written(partial(_alone, self.rows, begun), 0)[0][0]
 

@@ -963,6 +963,14 @@ def test_heavy_tailed_noise_is_that_of_targets_at_any_level(mean):
         assert np.sqrt(((found - f) ** 2).mean()) < 0.25
 
 
+def test_heavy_tailed_noise_goes_on_from_a_model_of_another_level():
+    X, f, e = with_heavy_tails(100)
+    model = daskgp.ExactGP("matern32()", likelihood="student-t", progress=False)
+    before = model.fit(X, f + e)
+    again = clone(model).fit(X, f + 5.0 + e, start=before)
+    assert np.sqrt(((again.predict(X) - 5.0 - f) ** 2).mean()) < 0.25
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("what", ["step", "growth", "slope"])
 def test_regions_far_from_the_median_do_not_throw_a_fit_of_heavy_tailed_noise(what):
