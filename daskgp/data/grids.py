@@ -723,7 +723,7 @@ def rows_and_weights(grid: Grid, weights: Any) -> tuple[da.Array, da.Array]:
             f"weights has dimensions {odd} that the grid does not have: give weights over "
             f"some of {dict(ones.sizes)}"
         )
-    _check_coordinates(ones, weights)
+    _check_coordinates(ones, weights, "weights")
     spread = (ones * weights.reset_coords(drop=True)).transpose(*grid.dims)
     values = spread.data.rechunk(grid.chunks)
     features = grid.map(_identity, len(grid.parts))
@@ -843,12 +843,12 @@ def on_the_grid_of(mean: xr.DataArray, y: Any) -> xr.DataArray:
     return y.transpose(*mean.dims)
 
 
-def _check_coordinates(X: xr.DataArray | xr.Dataset, y: xr.DataArray) -> None:
+def _check_coordinates(X: xr.DataArray | xr.Dataset, y: xr.DataArray, name: str = "y") -> None:
     for dim in y.dims:
         if dim in X.indexes and dim in y.indexes and not X.indexes[dim].equals(y.indexes[dim]):
             raise InputError(
-                f"coordinate {str(dim)!r} of y differs from that of X: align them, for example "
-                "with xarray.align"
+                f"coordinate {str(dim)!r} of {name} differs from that of X: align them, for "
+                "example with xarray.align"
             )
 
 

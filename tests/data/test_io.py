@@ -448,6 +448,15 @@ def test_labelled_and_plain_arrays_do_not_mix():
         rows_of(y, y.isel(lat=slice(None, None, -1)), "memory://unused", True)
 
 
+def test_weights_of_an_average_on_other_coordinates_are_called_so():
+    rows = pd.DataFrame({"lat": np.linspace(-5.0, 5.0, 20)})
+    model = daskgp.ExactGP(optimizer=None, progress=False).fit(rows, np.arange(20.0))
+    places = xr.Dataset(coords={"lat": np.arange(5.0)})
+    weights = np.cos(np.deg2rad(places["lat"]))[::-1]
+    with pytest.raises(InputError, match="coordinate 'lat' of weights differs from that of X"):
+        model.predict_average(places, weights)
+
+
 # -- model stores --------------------------------------------------------------------------
 
 
