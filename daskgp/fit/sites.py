@@ -35,6 +35,7 @@ from daskgp.data.blocks.hilbert import hilbert_keys
 from daskgp.data.partition import Span, alone
 from daskgp.data.rows import BOUNDS, WEIGHT, Y_VARIANCE, is_zarr
 from daskgp.data.stores.checkpoints import Place
+from daskgp.errors import NumericalError
 from daskgp.fit import hyperparameters, rounds, warm
 from daskgp.fit.constraints import NOISE, Asked, fixed_values
 from daskgp.fit.fitted import Fit
@@ -62,6 +63,8 @@ STEPS, LEAP, CLOSE = 30, 1.0, 0.01
 MOST, CAUTIOUS, SETTLED = 40, 20, 3_000
 """Most turns, most of these with cautious sites, and rows for which the bound changes by ``tol``
 nats in the last one; for more rows in proportion."""
+ASTRAY = 0.25
+"""Change of the bound in the last turn, in nats a row, from which on f is lost."""
 LEAST_SHARE = 0.1
 """Least share of new sites in those that follow, which is halved where the bound falls."""
 EASED = 0.5
@@ -224,6 +227,22 @@ def _warn_of_one_side(beside: Mapping[str, np.ndarray]) -> None:
             )
 
 
+def _unsettled(change: float, rows: int) -> None:
+    """Warn that the bound still changes; NumericalError where it does so for most of the rows."""
+    if change > ASTRAY * rows:
+        raise NumericalError(
+            f"the sites of {rows} rows go astray, as the bound changes by {change:.3g} nats after "
+            f"{MOST} iterations: choose another likelihood, or for positive amounts none and "
+            "target_transform='log'"
+        )
+    logger.warning(
+        "sites have not converged after %d iterations: the bound still changes by "
+        "%.3g nats for %d rows; fit again with start=model to go on, or choose "
+        "another likelihood",
+        *(MOST, change, rows),
+    )
+
+
 class Turn(NamedTuple):
     """A fit to sites, what it trained, and sums over the rows under its q."""
 
@@ -343,14 +362,7 @@ class _Turns:
             if abs(gained) < tol or ended() or not callbacks.has_room(0.0):
                 break
         else:
-            logger.warning(
-                "sites have not converged after %d iterations: the bound still changes by "
-                "%.3g nats for %d rows; fit again with start=model to go on, or choose "
-                "another likelihood",
-                MOST,
-                abs(gained),
-                found.rows,
-            )
+            _unsettled(abs(gained), found.rows)
         last = self._solved(inner.changed(optimizer=None), sites, None, stored.keep, other, stored)
         learned = replace(last, errors=errors, likelihood_errors=own)
         return replace(learned, objective=turn.bound, history=history), likelihood

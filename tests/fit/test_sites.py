@@ -12,7 +12,7 @@ from sklearn.base import clone
 import daskgp
 from daskgp import kernels
 from daskgp.assess.loo import leave_one_out
-from daskgp.errors import DaskgpError, InputError, SettingError
+from daskgp.errors import DaskgpError, InputError, NumericalError, SettingError
 from daskgp.likelihoods import REGISTRY, by_name
 from tests import oracle
 
@@ -979,6 +979,15 @@ def test_regions_far_from_the_median_do_not_throw_a_fit_of_heavy_tailed_noise(wh
     f = shapes[what]
     model = daskgp.ExactGP("matern32()", likelihood="student-t", progress=False).fit(X, f + e)
     assert np.sqrt(((model.predict(X) - f) ** 2).mean()) < 0.3 * f.std()
+
+
+def test_sites_that_go_astray_are_no_model():
+    rng = np.random.default_rng(11)
+    X = rng.uniform(0, 10, (200, 2))
+    f = np.sin(X[:, 0]) + X[:, 1] / 10 + 30 * (X[:, 0] > 6)
+    model = daskgp.ExactGP("matern32()", likelihood="gamma", progress=False)
+    with pytest.raises(NumericalError, match=r"go astray.*choose another likelihood"):
+        model.fit(X, rng.gamma(9, np.exp(f) / 9))
 
 
 def test_the_scale_is_the_best_one_where_the_degrees_of_freedom_are_at_their_bound():
