@@ -330,6 +330,7 @@ class _Turns:
         sites, errors, history = stored.first(self.begun), None, list[dict[str, Any]]()
         bound, was, moves = -np.inf, None, np.inf
         pace = _Pace(1.0, has_outliers(likelihood))
+        careful = pace.cautious  # whether the sites fitted are
         for i in range(MOST):
             recipe = inner if i else self._first(inner)
             with silent():
@@ -356,9 +357,9 @@ class _Turns:
             was, likelihood = theta, found.moved(likelihood)
             other = warm.Other(fit.posterior, inner.inputs)
             inner = replace(inner, begun_from=fit.posterior.token)
-            if moves < STILL and not pace.cautious:
+            if moves < STILL and not careful:
                 inner = inner.changed(optimizer=None)
-            pace = pace.after(i, moves, fell=gained < -tol)
+            careful, pace = pace.cautious, pace.after(i, moves, fell=gained < -tol)
             if abs(gained) < tol or ended() or not callbacks.has_room(0.0):
                 break
         else:

@@ -13,6 +13,7 @@ import daskgp
 from daskgp import kernels
 from daskgp.assess.loo import leave_one_out
 from daskgp.errors import DaskgpError, InputError, NumericalError, SettingError
+from daskgp.fit import sites
 from daskgp.likelihoods import REGISTRY, by_name
 from tests import oracle
 
@@ -969,6 +970,28 @@ def test_heavy_tailed_noise_goes_on_from_a_model_of_another_level():
     before = model.fit(X, f + e)
     again = clone(model).fit(X, f + 5.0 + e, start=before)
     assert np.sqrt(((again.predict(X) - 5.0 - f) ** 2).mean()) < 0.25
+
+
+def test_hyper_parameters_are_trained_with_the_sites_that_are_kept(monkeypatch):
+    made, trained = [True], []
+    following, fitted = sites.Stored.following, sites._Turns._fitted
+
+    def noted(self, *given):
+        made.append(given[3].cautious)
+        return following(self, *given)
+
+    def told(self, recipe, *given):
+        trained.append(recipe.optimizer is not None)
+        return fitted(self, recipe, *given)
+
+    monkeypatch.setattr(sites, "STILL", np.inf)
+    monkeypatch.setattr(sites.Stored, "following", noted)
+    monkeypatch.setattr(sites._Turns, "_fitted", told)
+    X, f, e = with_heavy_tails(100)
+    daskgp.ExactGP("matern32()", likelihood="student-t", progress=False).fit(X, f + e)
+    cautious = made[: len(trained)]
+    assert not all(cautious)
+    assert trained[cautious.index(False)]
 
 
 @pytest.mark.whole
