@@ -445,7 +445,7 @@ class GPClassifier(composite.Named, ClassifierMixin, MetaEstimatorMixin, BaseEst
             "classes": classes,
             "dtype": self.classes_.dtype.str,
         }
-        parts = {f"field_{c}": field.save for c, field in enumerate(self.fields_)}
+        parts = {f"field_{c}": field for c, field in enumerate(self.fields_)}
         composite.save(url, described, parts, overwrite, wait, clear_lock)
 
     @classmethod

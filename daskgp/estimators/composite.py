@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import dask
@@ -16,8 +16,10 @@ from daskgp.assess.weighing import shaped
 from daskgp.checks import flags, refuse_unknown
 from daskgp.data import grids, reading
 from daskgp.data.rows import ARGUMENTS, WEIGHT, store_behind
-from daskgp.data.stores import locks, models
+from daskgp.data.stores import groups, locks, models
 from daskgp.errors import InputError
+from daskgp.estimators import saving
+from daskgp.estimators.base import GaussianProcess
 from daskgp.typing import Path
 
 logger: logging.Logger = logging.getLogger("daskgp")
@@ -108,7 +110,7 @@ def compared(y: Any, found: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, n
 def save(
     url: Path,
     described: Mapping[str, Any],
-    parts: Mapping[str, Callable[[str], None]],
+    parts: Mapping[str, GaussianProcess],
     overwrite: bool,
     wait: float,
     clear_lock: bool,
@@ -117,7 +119,11 @@ def save(
     flags(overwrite=overwrite)
     place = str(url).rstrip("/")
     with locks.hold(place, wait, clear_lock, resume=True) as claim:
-        models.write_parts(place, described, parts, claim if overwrite else None)
+        there = overwrite and not groups.vacant(place)
+        writers = {name: part.save for name, part in parts.items()}
+        models.write_parts(place, described, writers, claim if overwrite else None)
+        for part in parts.values() if there else ():  # those that it was loaded from may go
+            part._fitted = saving.reading_its_own(part._fitted)
 
 
 def of_rows(

@@ -496,7 +496,7 @@ class HurdleGP(composite.Named, RegressorMixin, MetaEstimatorMixin, BaseEstimato
         check_is_fitted(self)
         own = {"occurrence": self.occurrence, "amount": self.amount}
         given = {name: part is not None for name, part in own.items()}
-        parts = {"occurrence": self.occurrence_.save, "amount": self.amount_.save}
+        parts = {"occurrence": self.occurrence_, "amount": self.amount_}
         described = {"kind": type(self).__name__, "given": given}
         composite.save(url, described, parts, overwrite, wait, clear_lock)
 

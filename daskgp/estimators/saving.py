@@ -90,6 +90,14 @@ def save_over(model: Model, url: str, claim: locks.Claim) -> Fit:
     return replace(fit.of(stored.reading_at(fit.posterior, place)), home=NOWHERE)
 
 
+def reading_its_own(fit: Fit) -> Fit:
+    """Return a saved fit that reads the rows that its store keeps."""
+    origin = fit.posterior.origin
+    assert origin is not None
+    place = stores.rows_url(origin.url)
+    return replace(fit.of(stored.reading_at(fit.posterior, place)), home=NOWHERE)
+
+
 def _refuse_several(url: str) -> None:
     """Raise StoreError for a store of several models, which none replaces."""
     if stores.read_parts(url) is not None:

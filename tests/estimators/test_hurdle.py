@@ -138,6 +138,18 @@ def test_several_models_replace_several_and_loaded_ones_keep_predicting(tmp_path
     assert daskgp.load(tmp_path / "new.zarr").amount_.n_rows_ == models[0].amount_.n_rows_
 
 
+def test_loaded_models_that_read_rows_of_a_store_replace_it_again_and_again(tmp_path):
+    X, y = rows(60)
+    field, url = daskgp.VecchiaGP(KERNEL, n_neighbours=10, **FIXED), tmp_path / "c.zarr"
+    classes = daskgp.GPClassifier(field).fit(X, np.where(y > 0, "wet", "dry"))
+    classes.save(url)
+    loaded, expected = daskgp.load(url), classes.predict_proba(X)
+    for _ in range(4):
+        loaded.save(url, overwrite=True)
+        for model in (loaded, daskgp.load(url)):
+            np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-6)
+
+
 def test_a_replacement_that_fails_leaves_the_models_there(tmp_path):
     X, y = rows()
     model, other, url = hurdle().fit(X, y), hurdle().fit(X[:40], y[:40]), tmp_path / "h.zarr"
