@@ -113,7 +113,7 @@ def print_scores(found: dict[str, float], console: Console) -> None:
 
 @click.command()
 @click.option("--resolution", default=0.5, show_default=True, help="Degrees between cells.")
-@click.option("--neighbours", default=20, show_default=True, help="Neighbours of a row in the fit.")
+@click.option("--neighbours", default=30, show_default=True, help="Neighbours of a row in the fit.")
 @click.option("--workers", default=2, show_default=True, help="Worker processes.")
 @click.option("--memory", default="2GiB", show_default=True, help="Memory limit of a worker.")
 @click.option("--folder", default="demo_output", show_default=True, type=Path)

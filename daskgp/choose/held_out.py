@@ -137,6 +137,8 @@ def _of_constant(
     if isinstance(likelihood, Censored):
         likelihood = Censored(likelihood.spread(t, numbers) or 1.0)
         f = float(likelihood.values(t, numbers).mean())
+    elif likelihood.standardised:
+        f = float(np.median(t))
     else:
         f = float(likelihood.with_columns(numbers).offset(t.mean(keepdims=True))[0])
     known = complete_rows(X, y)

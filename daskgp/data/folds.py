@@ -555,6 +555,11 @@ class Wanted(NamedTuple):
         known, counts = map_reduce(task, _both_counts, spans, executor, what)
         if what == "groups":
             _check_apart(known)
+            missing = len(rows) - int(counts.sum())
+            if missing and not isinstance(self.groups, str | int):
+                logger.warning(
+                    "%d of %d rows have no label in groups and are left out", missing, len(rows)
+                )
         if len(known) < self.parts:
             raise InputError(
                 f"the rows are in {len(known)} {what}, and {self.parts} or more are needed: "

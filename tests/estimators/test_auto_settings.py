@@ -248,3 +248,14 @@ def test_readings_of_one_place_are_held_out_together():
     assert len(np.unique(held, axis=0)) == 80
     spread = daskgp.AutoGP(**few()).fit(X + 1e-3 * rng.standard_normal(X.shape), y)
     assert not any("held out whole" in one for one in spread.leaderboard_.findings)
+
+
+def test_the_constant_prediction_with_heavy_tailed_noise_is_at_the_level_of_the_targets():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(80, 1))
+    y = 285.0 + np.sin(6 * X[:, 0]) + 0.1 * rng.standard_t(3, 80)
+    model = daskgp.AutoGP(
+        likelihood="student-t", candidates=["exact"], time_budget=60, progress=False
+    ).fit(X, y)
+    of_mean = next(trial for trial in model.leaderboard_ if trial.method == "mean")
+    assert of_mean.scores["rmse"] < 2 * y.std()

@@ -195,7 +195,7 @@ def test_blocks_like_gaps_leave_rows_as_far_from_others_as_places_are(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["text", "dask", "column", "missing"])
-def test_groups_are_held_out_whole(kind, tmp_path):
+def test_groups_are_held_out_whole(kind, tmp_path, caplog):
     X, y = rows()
     own = np.arange(N) % 12
     labels = np.array([f"g{g}" for g in own], dtype=object)
@@ -207,6 +207,7 @@ def test_groups_are_held_out_whole(kind, tmp_path):
     _, fold, *_ = run(tmp_path, X, y, folds=4, groups=groups.get(kind, "x0"))
     without = kind == "missing"
     assert np.flatnonzero(fold < 0).tolist() == ([3, 8] if without else [])
+    assert ("2 of 240 rows have no label in groups and are left out" in caplog.text) == without
     assert all(len(set(fold[(own == g) & (fold >= 0)])) == 1 for g in range(12))
 
 
