@@ -160,6 +160,7 @@ def test_a_factor_that_fades_covers_more_beyond_the_rows(tmp_path):
     assert "| bump | 40 | matern52 |" in printed
 
 
+@pytest.mark.slow
 def test_shapes_go_on_where_they_were(tmp_path):
     sizes = ("--out", "found.jsonl", "--cases", "log-normal", "--threads", 1)
     run(tmp_path, "shapes", *sizes, "--methods", "true")

@@ -38,6 +38,7 @@ def kinds():
         known.update(were)
 
 
+@pytest.mark.slow
 def test_the_page_runs_and_what_it_writes_keeps_the_promises(tmp_path):
     for name, (module, _, tests) in PAGES.items():
         (tmp_path / f"{name}.py").write_text(module)

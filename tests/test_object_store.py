@@ -187,6 +187,7 @@ def nowhere(server, monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
+@pytest.mark.slow
 def test_many_files_of_an_open_bucket_need_no_credentials(server, nowhere, tmp_path):
     own = {"endpoint_url": server.url, "key": "a", "secret": "b"}
     public = {**own, "s3_additional_kwargs": {"ACL": "public-read"}}
@@ -219,6 +220,7 @@ def test_many_files_of_an_open_bucket_need_no_credentials(server, nowhere, tmp_p
     assert "no file matches s3://bucket/open/*.nc: check the pattern" in told
 
 
+@pytest.mark.slow
 def test_grids_in_a_bucket_are_combined(server, tmp_path):
     times = np.array(["2020-01-01", "2020-01-02"], "M8[ns]")
     for i, form in enumerate(("nc", "nc", "zarr", "zarr")):

@@ -50,6 +50,7 @@ def stored(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_is_predicted_with_where_its_module_is_named(stored):
     what = ("predict", "model.zarr", "rows.csv")
     for i, more in enumerate([{"DASKGP_PLUGINS": "bayesian"}, {}]):

@@ -114,6 +114,7 @@ def test_commands_use_the_options_of_each_store(fit, servers, stored, cluster):
     np.testing.assert_allclose(group["mean"][...], wanted, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_grid_in_a_bucket_is_fitted_into_another(servers, stored, cluster):
     both = options(servers, storage="inputs", model="models")
     named = ("--target", "y", "--scheduler", cluster)

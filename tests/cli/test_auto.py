@@ -86,6 +86,7 @@ def test_the_report_is_one_whole_page(fitted):
     assert str(model) in page.text
 
 
+@pytest.mark.slow
 def test_other_models_have_a_report_too(table, tmp_path):
     report = tmp_path / "r.html"
     options = ("--model", "sgpr", "--set", "n_inducing=20", "--workers", 1)

@@ -14,6 +14,7 @@ from tests.commands import invoke, refused, succeed
 pd = pytest.importorskip("pandas")
 
 
+@pytest.mark.slow
 def test_counts_with_an_exposure_become_rates(tmp_path):
     rng = np.random.default_rng(0)
     X, people = rng.uniform(size=(60, 2)), rng.uniform(0.5, 40.0, 60).round(2)
@@ -106,6 +107,7 @@ def test_a_fit_counts_what_it_leaves_out_of_a_table(target, counted, used, tmp_p
     assert (found[counted], found["skipped"]) == (used, 40 * len(target.split(",")) - used)
 
 
+@pytest.mark.slow
 def test_a_table_is_compared_with_the_target_of_the_model(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(size=(60, 2)), columns=["u", "v"])

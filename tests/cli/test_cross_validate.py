@@ -178,6 +178,7 @@ def test_time_may_be_a_column_that_is_no_feature(csv, here):
     assert again.pooled == pytest.approx(found["pooled"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_blocks_may_be_along_columns_that_are_no_features(csv, here):
     given = ("--folds", 3, "--json")
     found = succeed("cross-validate", csv, *FITTED, *PLACES, "--blocks", "day=2", *given)
@@ -196,6 +197,7 @@ def test_blocks_may_be_along_columns_that_are_no_features(csv, here):
     assert both["pooled"] == pytest.approx(found["pooled"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_errors_and_dates_of_rows_are_those_of_a_conversion(csv, here):
     table = stations().assign(error=np.linspace(0.05, 0.3, 72))
     table["day"] = 20210101 + table.day.astype(int)
@@ -242,6 +244,7 @@ def test_the_rows_that_are_kept_for_figures_are_held_out_ones():
     assert np.sqrt(np.mean(error**2)) == pytest.approx(found.pooled["rmse"])
 
 
+@pytest.mark.slow
 def test_the_method_without_a_name_is_that_of_interpolate(csv, here, tmp_path, monkeypatch):
     how = ("--target", "temp", "--groups", "station", "--folds", 3, "--set", "max_iter=3")
     for model in ((), ("--model", "auto")):

@@ -24,6 +24,7 @@ def stored(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.parametrize("ending", ["png", "svg", "html", "tif", "nc"])
 def test_a_stored_map_is_drawn_or_written(ending, stored, tmp_path):

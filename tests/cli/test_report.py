@@ -46,6 +46,7 @@ def test_a_model_has_a_report_of_its_own(model, tmp_path):
     assert again["report"] == str(tmp_path / "again.html")
 
 
+@pytest.mark.slow
 def test_a_report_has_the_check_of_other_rows(model, tmp_path):
     output = tmp_path / "r.html"
     how = ("--target", "temp", "--output", output)
@@ -101,6 +102,7 @@ def test_residuals_are_mapped_at_the_places_among_other_features(tmp_path, monke
     assert str(tmp_path / "residuals.png") in plot.check(found, tmp_path)
 
 
+@pytest.mark.slow
 def test_several_targets_have_a_map_each(tmp_path):
     model, output = fitted(tmp_path, ["temp", "wind"]), tmp_path / "r.html"
     how = ("--target", "temp,wind", "--output", output)
@@ -125,6 +127,7 @@ def drawn(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_the_map_is_of_predictions_within_the_ranges_of_the_data(model, tmp_path, monkeypatch):
     seen = drawn(monkeypatch)
     succeed("report", model, tmp_path / "test.csv", "--target", "temp")

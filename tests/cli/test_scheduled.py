@@ -91,6 +91,7 @@ def counted():
 # -- inputs that grow ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_work_of_ten_appends_is_that_of_their_rows(model, tmp_path):
     source, output = inputs(tmp_path / "in.zarr", 4_050), str(tmp_path / "out.zarr")
     assert model.predict_store(source, output, resume=True) == (4_050, 0)

@@ -294,6 +294,7 @@ def test_training_goes_on_from_where_it_was(tmp_path, scheduler):
     assert told.endswith(f"then daskgp fit {new} NEW.zarr --from {model}")
 
 
+@pytest.mark.slow
 def test_a_store_whose_rows_were_all_forgotten_does_not_stand_in_the_way_of_training(tmp_path):
     data, model = tmp_path / "d.zarr", tmp_path / "m.zarr"
     grow(data, 60)
@@ -382,6 +383,7 @@ def test_an_update_that_fails_leaves_the_old_model(fitted, monkeypatch, moment):
     assert daskgp.load(model).solved_.token != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noisy", [False, True])
 def test_a_local_model_can_be_read_whenever_an_update_of_it_stops(noisy, tmp_path, monkeypatch):
     data, model, resized = tmp_path / "d.zarr", tmp_path / "m.zarr", []

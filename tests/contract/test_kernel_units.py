@@ -160,6 +160,7 @@ def test_the_recipe_for_seasons_forecasts(kind, kernel, caplog):
     assert not [line for line in warnings_in(caplog) if "longer than the data" in line]
 
 
+@pytest.mark.slow
 def test_short_and_two_periods_are_found():
     rng = np.random.default_rng(1)
     hours = np.sort(rng.uniform(0, 24 * 90, 600))[:, None]
@@ -170,6 +171,7 @@ def test_short_and_two_periods_are_found():
     assert found == pytest.approx([24.0, 168.0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_wave_that_cancels_over_other_columns_is_found():
     rng = np.random.default_rng(4)
     X = rng.uniform(0, [100, 100, 2_000], (600, 3))

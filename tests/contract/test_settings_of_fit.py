@@ -185,6 +185,7 @@ def test_steps_of_a_stream_take_new_settings():
         model.partial_fit(X, y)
 
 
+@pytest.mark.slow
 def test_the_model_that_was_chosen_is_guarded_too():
     model = daskgp.AutoGP(time_budget=20, candidates=["lma"], progress=False).fit(*cases.rows())
     wanted = model.predict(T)

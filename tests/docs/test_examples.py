@@ -26,6 +26,7 @@ def test_quickstart_agrees_with_the_exact_gp(capsys):
     assert "log evidence" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_out_of_core_recovers_the_noise(tmp_path, capsys):
     sizes = {"rows": 3_000, "chunk": 500, "inducing": 60, "workers": 1}
     scores = example("out_of_core").main(str(tmp_path), **sizes)
@@ -99,6 +100,7 @@ def test_vecchia_neighbours_bring_the_mean_to_that_of_the_exact_gp(tmp_path):
     assert (tmp_path / "neighbours.svg").exists()
 
 
+@pytest.mark.slow
 def test_changing_field_comes_near_its_true_hyperparameters(tmp_path):
     found, learned = example("changing_field").main(rows=900, knots=8, path=tmp_path / "map.svg")
     assert found["varying"][0] < found["common"][0] - 0.02
@@ -140,6 +142,7 @@ def test_experts_weights_of_the_exact_right_side_are_better(tmp_path):
     assert (tmp_path / "weights.svg").exists()
 
 
+@pytest.mark.slow
 def test_cagp_guarantee_is_kept_and_that_of_sgpr_is_none(tmp_path):
     found = example("cagp_guarantee").main(places=41, path=tmp_path / "guarantee.svg")
     exact, sgpr, learned, cg = found.values()
@@ -187,6 +190,7 @@ def test_decoupled_learning_has_a_curve_for_each_model(tmp_path):
     assert (tmp_path / "learning.svg").exists()
 
 
+@pytest.mark.slow
 def test_two_seas_are_told_apart_by_barriers(tmp_path):
     sizes = {"rows": 120, "seeds": 1, "side": 30}
     found = example("two_seas").main(**sizes, path=tmp_path / "seas.svg")

@@ -41,6 +41,7 @@ def test_satellite_has_calibrated_gaps(tutorial):
     assert min(clear[2], hidden[2]) > 0.9
 
 
+@pytest.mark.slow
 def test_cube_is_filled_better_than_by_simple_rules(tutorial):
     pytest.importorskip("iris_sample_data")
     names = tutorial("cube")
@@ -57,6 +58,7 @@ def test_cube_is_filled_better_than_by_simple_rules(tutorial):
     assert names["model"].noise_variance_ < 1e-3
 
 
+@pytest.mark.slow
 def test_stations_are_scored_by_what_is_held_out(tutorial):
     names = tutorial("stations")
     random, stations, blocks = names["scores"]["rmse"]
@@ -90,6 +92,7 @@ def test_samples_are_predicted_better_with_elevation(tutorial):
     assert names["within"] == pytest.approx(0.948, abs=0.01)
 
 
+@pytest.mark.slow
 def test_soundings_are_as_good_as_their_errors_tell(tutorial):
     pytest.importorskip("libpysal")
     names = tutorial("soundings")
@@ -120,6 +123,7 @@ def test_soundings_are_as_good_as_their_errors_tell(tutorial):
     assert noise.value == pytest.approx(0.0026, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_counts_are_predicted_better_from_places_and_people(tutorial):
     pytest.importorskip("libpysal")
     names = tutorial("counts")

@@ -64,6 +64,7 @@ def test_a_short_search_says_where_hyperparameters_are_from_and_leaves_them_to_t
     assert np.sqrt(np.mean((short.predict(places) - f) ** 2)) < 0.05
 
 
+@pytest.mark.slow
 def test_what_the_exact_gp_of_few_rows_cannot_tell_is_learned_by_neighbours(monkeypatch):
     monkeypatch.setattr(searching, "STRUCTURE_ROWS", 300)
     monkeypatch.setattr(searching.Search, "_with_time_left", lambda self, best, several: best)
@@ -307,6 +308,7 @@ def test_a_spread_that_varies_is_told_from_one_that_does_not():
         assert searching.spread_varies(found) is varies
 
 
+@pytest.mark.slow
 def test_what_expected_times_have_shut_out_is_tried_in_the_time_that_is_left(monkeypatch):
     expected, boards = trying.Trials.expected, []
     monkeypatch.setattr(trying.Trials, "expected", lambda self, *own: 100 * expected(self, *own))
@@ -480,6 +482,7 @@ def test_what_was_held_is_trained_in_the_time_that_is_left_unless_it_is_far_behi
     assert search._settled(best) == several[1:]
 
 
+@pytest.mark.slow
 def test_the_constant_mean_is_no_method_that_is_trained(monkeypatch):
     made = []
     trials = searching.Search._trials
@@ -540,6 +543,7 @@ def of_sites(n):
     return X, np.sin(6 * X.x) + (X.site == "c") + 0.1 * rng.standard_normal(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [{}, {"kernel": kernels.Categorical("site") * kernels.RBF()}])
 def test_all_kernels_take_categories(own):
     model = daskgp.AutoGP(time_budget=40, progress=False, **own).fit(*of_sites(90))
@@ -717,6 +721,7 @@ def heavy_tails(monkeypatch):
     return daskgp.AutoGP(time_budget=150, **own).fit(X, y).leaderboard_
 
 
+@pytest.mark.slow
 def test_with_many_rows_student_t_noise_is_all_that_follows_where_it_does_better(monkeypatch):
     board = heavy_tails(monkeypatch)
     assert board.best.settings.get("likelihood") == "student-t"
@@ -725,6 +730,7 @@ def test_with_many_rows_student_t_noise_is_all_that_follows_where_it_does_better
     assert [(trial.rows, trial.settings["n_inducing"]) for trial in plain] == [(480, 128)]
 
 
+@pytest.mark.slow
 def test_what_few_rows_alone_say_of_heavy_tails_is_not_believed(monkeypatch):
     compared = []
 

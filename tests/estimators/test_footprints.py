@@ -165,6 +165,7 @@ def test_intervals_of_one_coordinate():
     assert_close(found[0], wanted, 1e-3, 1e-3)  # by three nodes
 
 
+@pytest.mark.slow
 def test_an_equal_radius_of_all_rows_is_not_scaled_away(measured, caplog):
     X, y, T = measured
     X = X.assign(radius=0.4)
@@ -209,6 +210,7 @@ def test_rows_are_added(measured):
     assert_close(model.fit(X[:40], y[:40]).update(X[40:], y[40:]).predict(T), wanted, 1e-6)
 
 
+@pytest.mark.slow
 def test_points_are_predicted_from_areas_better_than_without_footprints():
     rng = np.random.default_rng(1)
     X = np.c_[rng.uniform(0, 5, (90, 2)), np.full(90, 0.8)]
@@ -366,6 +368,7 @@ def test_a_grid_of_points_is_not_taken_for_one_in_another_unit(measured, recwarn
         model.predict(grid.assign(radius=500.0))
 
 
+@pytest.mark.slow
 def test_a_trend_is_that_of_the_centres(measured):
     X, y, T = measured
     y = y + 2.0 * (X["east"].to_numpy() - 100)
@@ -473,6 +476,7 @@ def test_offsets_on_the_sphere_are_to_the_east_and_the_north():
     assert_close(model.predict(offsets(T)), wanted.predict(T), 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [daskgp.ExactGP(), daskgp.VecchiaGP()])
 def test_caps_are_learned_from(model):
     X, y, T, length, wanted = caps(*REGIONS["a country"])

@@ -467,6 +467,7 @@ def test_temporary_rows_are_there_for_rows_on_disk_alone(kind, table, temporary,
     assert bool(kept) is (kind != "numpy")
 
 
+@pytest.mark.slow
 def test_temporary_rows_go_with_the_process(table, tmp_path):
     zarr_rows(tmp_path / "t.zarr", *table)
     (tmp_path / "temporary").mkdir()

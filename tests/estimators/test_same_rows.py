@@ -45,6 +45,7 @@ def test_other_noise_gives_other_predictions():
         np.testing.assert_allclose(found, exact.predict(PLACES, return_std=True), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_stored_models_and_updates_are_told_apart(tmp_path):
     form = ROWS[0]
     for name, y in (("a", Y), ("b", OTHER)):

@@ -621,6 +621,7 @@ def test_settings_that_cannot_be_met_are_one_line(settings, says, table):
 # -- by windows ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [daskgp.LMA, daskgp.PIC])
 def test_windows_have_hyperparameters_of_their_own(kind, field, tmp_path):
     X, y = field

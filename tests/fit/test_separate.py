@@ -276,6 +276,7 @@ def test_out_of_core_with_a_checkpoint(table, tmp_path):
     assert not [name for name in left if "targets" in name or "ordered" in name]
 
 
+@pytest.mark.slow
 def test_commands_fit_tables_and_stores_with_gaps(table, tmp_path, here):
     frame, path = table
     store, model, other = (str(tmp_path / name) for name in ("s.zarr", "m.zarr", "o.zarr"))

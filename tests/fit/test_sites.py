@@ -285,6 +285,7 @@ def counts_of_years(seed, stations=60, years=25):
     return X, rng.poisson(np.exp(2.5 + np.sin(4 * place) + apart)).astype(float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_rough_field_is_not_taken_for_scatter(seed):
     X, y = counts_of_years(seed)

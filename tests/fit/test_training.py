@@ -619,6 +619,7 @@ def test_conditionals_decide_between_kernels_whatever_the_subset_says(monkeypatc
     assert isinstance(model.kernel_, kernels.Matern12)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_chosen_by_rows_far_apart_too():
     rng = np.random.default_rng(1)
     knots = np.arange(0.0, 100.1, 0.2)  # a rough path that is straight between them

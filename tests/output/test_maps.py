@@ -184,6 +184,7 @@ def test_masked_cells_stay_masked_and_are_not_predicted(kind, model, tmp_path, m
         model.predict_store(source, output, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 4, 30])
 def test_a_new_day_is_predicted_alone_whatever_the_chunks(chunk, model, tmp_path):
     source = stored(tmp_path / "g.zarr", grid(2), (chunk, 4, 5))

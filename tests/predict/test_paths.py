@@ -56,6 +56,7 @@ def test_paths_are_draws_of_the_exact_posterior(model, noisy):
     agree(values, *exact, KERNEL.variance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [daskgp.VecchiaGP, daskgp.ExactGP])
 def test_paths_are_as_wide_as_predicted_where_rows_are_precise(method):
     """What is left is a few high frequencies, of which the default draws enough."""
@@ -269,6 +270,7 @@ def test_a_store_of_rows_has_samples_and_goes_on(name, tmp_path):
     assert "--samples" in refused(*command, "--seed", "7")
 
 
+@pytest.mark.slow
 def test_a_map_has_samples_along_a_dimension(tmp_path):
     X, y = rows(100)
     model = METHODS["lma"].fit(X, y)
