@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from scipy import integrate, stats
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -148,6 +149,16 @@ def test_loaded_models_that_read_rows_of_a_store_replace_it_again_and_again(tmp_
         loaded.save(url, overwrite=True)
         for model in (loaded, daskgp.load(url)):
             np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("place", ["abc", "../x", 3])
+def test_a_store_of_several_with_a_damaged_place_is_refused(place, tmp_path):
+    model, url = hurdle().fit(*rows()), str(tmp_path / "h.zarr")
+    model.save(url)
+    zarr.open_group(url).attrs["place"] = place
+    for act in (lambda: daskgp.load(url), lambda: model.save(url, overwrite=True)):
+        with pytest.raises(StoreError, match="is damaged: it has no models at"):
+            act()
 
 
 def test_a_replacement_that_fails_leaves_the_models_there(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -266,6 +267,8 @@ def read_parts(url: str) -> dict[str, Any] | None:
     ):
         raise StoreError(f"model store {url} is damaged: its description does not match, fit again")
     place, home = attributes.get(PLACE), str(url).rstrip("/")
+    if place is not None and not re.fullmatch(rf"{MODELS}/\d+", str(place)):
+        raise StoreError(f"model store {url} is damaged: it has no models at {place!r}, fit again")
     home = home if place is None else f"{home}/{place}"
     return {**described, "parts": {name: f"{home}/{name}" for name in described["parts"]}}
 
